@@ -1,0 +1,34 @@
+//! Objects are made only in namespaces that exist and are not going away.
+
+use rest::{Admission, Admitted, ApiError, Cause, Operation, Subject};
+use schema::Value;
+
+pub struct NamespaceLifecycle;
+
+impl Admission for NamespaceLifecycle {
+    fn admit(&self, write: &Admitted<'_>, _: Option<&mut Value>, _: Option<&Value>) -> Result<(), ApiError> {
+        if write.operation != Operation::Create || !write.resource.kind.namespaced {
+            return Ok(());
+        }
+        let namespace = write.namespace;
+        let Some(found) = write.api.lookup("namespaces", "", namespace) else {
+            return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));
+        };
+        if found.text(&["status", "phase"]) != "Terminating"
+            && found.text(&["metadata", "deletionTimestamp"]).is_empty()
+        {
+            return Ok(());
+        }
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut error = ApiError::object_forbidden(write.resource.subject(write.name), &why);
+        if let Some(details) = &mut error.details {
+            details.causes.push(Cause {
+                reason: "NamespaceTerminating".to_owned(),
+                message: format!("namespace {namespace} is being terminated"),
+                field: "metadata.namespace".to_owned(),
+            });
+        }
+        Err(error)
+    }
+}

@@ -1,0 +1,257 @@
+//! Discovery: which groups, versions and resources there are.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use names::Names;
+use rest::Resource;
+use rest::api::Resources;
+use schema::encode::untyped;
+use schema::table::{Subresource, Text};
+use schema::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Stems of the well-known groups in the order in which they are listed.
+pub const GROUP_ORDER: &[&str] = &[
+    "",
+    "apiregistration",
+    "apps",
+    "events",
+    "authentication",
+    "authorization",
+    "autoscaling",
+    "batch",
+    "certificates",
+    "networking",
+    "policy",
+    "rbac.authorization",
+    "storage",
+    "admissionregistration",
+    "apiextensions",
+    "scheduling",
+    "coordination",
+    "node",
+    "discovery",
+    "flowcontrol.apiserver",
+    "internal.apiserver",
+];
+
+/// The documents of one set of resources, by path.
+#[derive(Default)]
+pub struct Documents {
+    pub generation: u64,
+    by_path: HashMap<String, Bytes>,
+}
+
+impl Documents {
+    /// Makes all documents. `group_order` lists the stems of well-known groups; others follow by name.
+    pub fn new(resources: &Resources, names: &Names, group_order: &[&str], address: &str) -> Self {
+        let mut by_path = HashMap::new();
+        let groups = groups(resources, names, group_order);
+        by_path.insert("/api".to_owned(), versions(address));
+        let mut list = Vec::new();
+        for group in groups.iter().filter(|group| !group.name.is_empty()) {
+            list.push(group.value(false));
+            by_path.insert(format!("/apis/{}", group.name), untyped_bytes(group.value(true)));
+        }
+        by_path.insert(
+            "/apis".to_owned(),
+            untyped_bytes(object([
+                ("kind", "APIGroupList".into()),
+                ("apiVersion", "v1".into()),
+                ("groups", Value::List(list)),
+            ])),
+        );
+        for group in &groups {
+            for version in &group.versions {
+                let group_version = group.version(version);
+                let prefix = if group.name.is_empty() { "/api/" } else { "/apis/" };
+                by_path.insert(
+                    format!("{prefix}{group_version}"),
+                    resource_list(resources, &group_version, names),
+                );
+            }
+        }
+        Documents { generation: resources.generation, by_path }
+    }
+
+    pub fn get(&self, path: &str) -> Option<&Bytes> {
+        self.by_path.get(path)
+    }
+
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.by_path.keys().map(String::as_str)
+    }
+}
+
+struct Group {
+    name: String,
+    /// Best first.
+    versions: Vec<String>,
+}
+
+impl Group {
+    fn version(&self, version: &str) -> String {
+        if self.name.is_empty() { version.to_owned() } else { format!("{}/{version}", self.name) }
+    }
+
+    fn value(&self, typed: bool) -> Value {
+        let version = |one: &String| {
+            object([("groupVersion", self.version(one).into()), ("version", one.as_str().into())])
+        };
+        let mut out = object([
+            ("name", self.name.as_str().into()),
+            ("versions", Value::List(self.versions.iter().map(version).collect())),
+        ]);
+        if let Some(best) = self.versions.first() {
+            out.set(&["preferredVersion"], version(best));
+        }
+        if typed {
+            out.set(&["kind"], "APIGroup");
+            out.set(&["apiVersion"], "v1");
+        }
+        out
+    }
+}
+
+fn groups(resources: &Resources, names: &Names, order: &[&str]) -> Vec<Group> {
+    let mut groups: Vec<(usize, Group)> = Vec::new();
+    for resource in &resources.all {
+        let version = resource.kind.version.to_string();
+        match groups.iter_mut().find(|(_, group)| group.name == resource.group) {
+            Some((_, group)) if group.versions.contains(&version) => {}
+            Some((_, group)) => group.versions.push(version),
+            None => {
+                let stem = resource.kind.group.full(&names.api_domain);
+                let known = order.iter().position(|one| *one == &*resource.kind.group.stem || *one == stem);
+                groups.push((
+                    known.unwrap_or(usize::MAX),
+                    Group { name: resource.group.clone(), versions: vec![version] },
+                ));
+            }
+        }
+    }
+    groups.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.name.cmp(&y.name)));
+    let mut groups: Vec<Group> = groups.into_iter().map(|(_, group)| group).collect();
+    for group in &mut groups {
+        group.versions.sort_by_key(|version| Reverse(stability(version)));
+    }
+    groups
+}
+
+/// Stable before beta before alpha, then the greater number: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1`.
+pub fn stability(version: &str) -> (u8, u32, u32) {
+    let digits = |text: &str| text.parse::<u32>().unwrap_or(0);
+    let rest = version.strip_prefix('v').unwrap_or(version);
+    for (track, rank) in [("beta", 1), ("alpha", 0)] {
+        if let Some((major, minor)) = rest.split_once(track) {
+            return (rank, digits(major), digits(minor));
+        }
+    }
+    (2, digits(rest), 0)
+}
+
+fn versions(address: &str) -> Bytes {
+    untyped_bytes(object([
+        ("kind", "APIVersions".into()),
+        ("versions", Value::List(vec!["v1".into()])),
+        (
+            "serverAddressByClientCIDRs",
+            Value::List(vec![object([
+                ("clientCIDR", "0.0.0.0/0".into()),
+                ("serverAddress", address.into()),
+            ])]),
+        ),
+    ]))
+}
+
+fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> Bytes {
+    let mut entries = Vec::new();
+    for resource in resources.of_version(group_version) {
+        entries.push((resource.kind.plural.to_string(), resource_entry(resource)));
+        for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
+        {
+            let name = format!("{}/{}", resource.kind.plural, sub.name);
+            entries.push((name.clone(), subresource_entry(resource, sub, &name, names)));
+        }
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut out = object([
+        ("kind", "APIResourceList".into()),
+        ("groupVersion", group_version.into()),
+        ("resources", Value::List(entries.into_iter().map(|(_, entry)| entry).collect())),
+    ]);
+    if group_version.contains('/') {
+        out.set(&["apiVersion"], "v1");
+    }
+    untyped_bytes(out)
+}
+
+fn resource_entry(resource: &Arc<Resource>) -> Value {
+    let kind = &resource.kind;
+    let mut out = object([
+        ("name", (&*kind.plural).into()),
+        ("singularName", if kind.kind_first { "".into() } else { (&*kind.singular).into() }),
+        ("namespaced", kind.namespaced.into()),
+        ("kind", (&*kind.name).into()),
+        ("verbs", texts(&kind.verbs)),
+        ("storageVersionHash", storage_hash(resource).into()),
+    ]);
+    if !kind.short_names.is_empty() {
+        out.set(&["shortNames"], texts(&kind.short_names));
+    }
+    if !kind.categories.is_empty() {
+        out.set(&["categories"], texts(&kind.categories));
+    }
+    out
+}
+
+fn subresource_entry(resource: &Resource, sub: &Subresource, name: &str, names: &Names) -> Value {
+    let mut out = object([
+        ("name", name.into()),
+        ("singularName", "".into()),
+        ("namespaced", resource.kind.namespaced.into()),
+        ("kind", (&*sub.kind).into()),
+        ("verbs", texts(&sub.verbs)),
+    ]);
+    if let Some((group, version)) = &sub.group_version {
+        out.set(&["group"], group.full(&names.api_domain));
+        out.set(&["version"], &**version);
+    }
+    out
+}
+
+/// Changes when objects begin to be stored in another version.
+fn storage_hash(resource: &Resource) -> String {
+    let stored = &resource.collection.kind;
+    let group = if resource.kind.stored_as.is_some() { String::new() } else { resource.group.clone() };
+    let text = format!("{group}/{}/{}", stored.version, stored.name);
+    STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
+}
+
+fn texts(many: &[Text]) -> Value {
+    Value::List(many.iter().map(|one| Value::from(&**one)).collect())
+}
+
+fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
+    Value::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect::<Map>())
+}
+
+fn untyped_bytes(value: Value) -> Bytes {
+    untyped(&value).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_stability() {
+        let mut versions = ["v1alpha1", "v2", "v1beta2", "v1", "v1beta10"];
+        versions.sort_by_key(|version| Reverse(stability(version)));
+        assert_eq!(versions, ["v2", "v1", "v1beta10", "v1beta2", "v1alpha1"]);
+    }
+}

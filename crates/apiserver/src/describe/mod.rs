@@ -1,0 +1,7 @@
+//! What the server says about itself: discovery, OpenAPI, version, health, metrics.
+
+pub mod discovery;
+pub mod health;
+pub mod metrics;
+pub mod openapi;
+pub mod version;

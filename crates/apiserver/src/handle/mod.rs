@@ -1,0 +1,285 @@
+//! From a request that may be carried out to its answer: the dispatch over paths and verbs.
+
+mod answer;
+mod resource;
+mod watch;
+
+use crate::describe::discovery::{self, Documents};
+use crate::describe::health::{self, Check};
+use crate::describe::metrics::Metrics;
+use crate::describe::openapi::OpenApi;
+use crate::describe::version;
+use crate::filters;
+use crate::negotiate::Output;
+use crate::request::Asked;
+use crate::serve::{Body, Handler, Peer, Shutdown};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use rest::{Api, ApiError, Resource};
+use schema::Value;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The largest body that is taken.
+pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Answers requests.
+pub struct Service {
+    pub api: Arc<Api>,
+    pub metrics: Metrics,
+    pub shutdown: Shutdown,
+    /// How long a request may take, watches aside.
+    pub request_timeout: Duration,
+    /// Watches end after at least this long, at most twice as long.
+    pub min_request_timeout: Duration,
+    pub delete_workers: usize,
+    pub advertised: SocketAddr,
+    documents: ArcSwap<Documents>,
+    openapi: OpenApi,
+}
+
+/// A request with everything that is known about it.
+pub(crate) struct Call<'a> {
+    pub asked: &'a Asked,
+    pub headers: &'a HeaderMap,
+    pub user: Arc<auth::User>,
+    pub body: Bytes,
+}
+
+impl Call<'_> {
+    pub fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Whether a subresource can be asked for here.
+pub fn serves(resource: &Resource, name: &str) -> bool {
+    resource.hooks.subresources.iter().any(|one| one.name == name) || resource::on_node(name)
+}
+
+impl Handler for Service {
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+        self.respond(request, peer).await
+    }
+}
+
+impl Service {
+    pub fn new(api: Arc<Api>, shutdown: Shutdown, advertised: SocketAddr) -> Self {
+        Service {
+            api,
+            metrics: Metrics::default(),
+            shutdown,
+            request_timeout: Duration::from_secs(60),
+            min_request_timeout: Duration::from_secs(1800),
+            delete_workers: 1,
+            advertised,
+            documents: ArcSwap::default(),
+            openapi: OpenApi::default(),
+        }
+    }
+
+    /// Answers one request, wherever it comes from.
+    pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let started = self.api.world.elapsed();
+        let (parts, body) = request.into_parts();
+        let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+        let answered = self.answer(&asked, &parts.headers, &peer, body).await;
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(error) => answer::failure(&error, &asked, &parts.headers, self),
+        };
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::Empty;
+        }
+        let (resource, subresource) = asked
+            .target
+            .as_ref()
+            .map_or(("", ""), |target| (target.resource.as_str(), target.subresource.as_str()));
+        // names that no resource has would let anybody grow the counters without end
+        let known = asked
+            .target
+            .as_ref()
+            .is_some_and(|t| self.api.resources().get(&t.group_version, &t.resource).is_some());
+        let (resource, subresource) = if known { (resource, subresource) } else { ("", "") };
+        let took = self.api.world.elapsed().saturating_sub(started);
+        self.metrics.request(asked.verb, resource, subresource, response.status().as_u16(), took);
+        response
+    }
+
+    async fn answer<B>(
+        self: &Arc<Self>,
+        asked: &Asked,
+        headers: &HeaderMap,
+        peer: &Peer,
+        body: B,
+    ) -> Result<Response<Body>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let user = filters::pass(asked, headers, peer)?;
+        let work = async {
+            let body = read_body(body).await?;
+            let call = Call { asked, headers, user, body };
+            match &asked.target {
+                Some(target) => self.resource(&call, target).await,
+                None => self.plain(&call),
+            }
+        };
+        match tokio::time::timeout(self.request_timeout, work).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
+        }
+    }
+
+    /// Paths that name no resource.
+    fn plain(self: &Arc<Self>, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+        let path = call.asked.path.as_str();
+        let trimmed = path.trim_end_matches('/');
+        for endpoint in ["healthz", "livez", "readyz"] {
+            let Some(rest) = path.strip_prefix('/').and_then(|path| path.strip_prefix(endpoint)) else {
+                continue;
+            };
+            let report = match rest.strip_prefix('/') {
+                None if rest.is_empty() => health::answer(endpoint, None, &call.asked.query, self.checks()),
+                None => None,
+                Some(name) => health::answer(endpoint, Some(name), &call.asked.query, self.checks()),
+            };
+            return Ok(match report {
+                None => not_a_page(),
+                Some(report) => {
+                    if !report.failed.is_empty() {
+                        tracing::info!(endpoint, failed = ?report.failed, "a health check failed");
+                    }
+                    text(report.code, report.text)
+                }
+            });
+        }
+        match trimmed {
+            "/metrics" => return Ok(text(200, self.metrics.text(&self.api))),
+            "/openapi/v2" => return self.openapi.v2(&self.api, call),
+            _ => {}
+        }
+        if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
+            return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
+        }
+        let document = match trimmed {
+            "/version" => Some(version::json()),
+            "" | "/index.html" => Some(self.index()),
+            _ => self.documents().get(trimmed).cloned(),
+        };
+        match document {
+            Some(json) => {
+                if !matches!(call.asked.method, Method::GET | Method::HEAD) {
+                    return Err(ApiError::method_not_allowed());
+                }
+                let output = Output::parse(call.header(header::ACCEPT), &self.api.names, false, false)?;
+                Ok(answer::json(json, &output, call))
+            }
+            None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
+            // a version that a known group does not have
+            None if trimmed.strip_prefix("/apis/").is_some_and(|rest| {
+                rest.split_once('/')
+                    .is_some_and(|(group, _)| self.documents().get(&format!("/apis/{group}")).is_some())
+            }) =>
+            {
+                Err(ApiError::no_such_path())
+            }
+            None => Ok(not_a_page()),
+        }
+    }
+
+    /// Discovery, made anew when the resources have changed.
+    pub(crate) fn documents(&self) -> Arc<Documents> {
+        let resources = self.api.resources();
+        let current = self.documents.load_full();
+        if current.generation == resources.generation && resources.generation > 0 {
+            return current;
+        }
+        let made =
+            Documents::new(&resources, &self.api.names, discovery::GROUP_ORDER, &self.advertised.to_string());
+        let made = Arc::new(made);
+        self.documents.store(made.clone());
+        made
+    }
+
+    fn index(&self) -> Bytes {
+        let documents = self.documents();
+        let mut paths: Vec<String> = documents.paths().map(str::to_owned).collect();
+        paths.extend(
+            ["/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
+                .map(str::to_owned),
+        );
+        for endpoint in ["healthz", "livez", "readyz"] {
+            paths.push(format!("/{endpoint}"));
+            let here = |check: &Check| endpoint == "readyz" || !check.only_ready;
+            paths.extend(
+                self.checks()
+                    .iter()
+                    .filter(|check| here(check))
+                    .map(|check| format!("/{endpoint}/{}", check.name)),
+            );
+        }
+        paths.sort();
+        paths.dedup();
+        let mut out = Value::map();
+        out.set(&["paths"], Value::List(paths.into_iter().map(Value::from).collect()));
+        schema::encode::untyped(&out).into()
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let store = self.api.storage.store.healthy().err().map(|why| why.to_string());
+        let draining = self.shutdown.is_draining().then(|| "process is shutting down".to_owned());
+        let check = |name, problem, only_ready| Check { name, problem, only_ready };
+        vec![
+            check("ping", None, false),
+            check("log", None, false),
+            check("etcd", store.clone(), false),
+            check("etcd-readiness", store, true),
+            check("informer-sync", None, true),
+            // the system namespaces exist before the listener opens, so this hook has always run
+            check("poststarthook/bootstrap-controller", None, false),
+            check("shutdown", draining, true),
+        ]
+    }
+}
+
+async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let collected = Box::pin(Limited::new(body, BODY_LIMIT).collect()).await;
+    collected.map(|whole| whole.to_bytes()).map_err(|why| {
+        if why.downcast_ref::<LengthLimitError>().is_some() {
+            ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}"))
+        } else {
+            ApiError::bad_request(format!("the body could not be read: {why}"))
+        }
+    })
+}
+
+fn text(code: u16, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::full(text));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn not_a_page() -> Response<Body> {
+    text(404, "404 page not found\n".to_owned())
+}

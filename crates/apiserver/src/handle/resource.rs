@@ -1,0 +1,245 @@
+//! Requests for resources: which verb, on what, with which options.
+
+use super::{Call, Service, answer, watch};
+use crate::negotiate::{Output, body_format, patch_type};
+use crate::request::Target;
+use crate::serve::Body;
+use http::{Response, header};
+use merge::managed::default_manager;
+use rest::input::{Format, Input};
+use rest::options::{DeleteOptions, ListOptions, WriteOptions};
+use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
+use schema::Value;
+use std::sync::Arc;
+
+/// Where the API's own types are declared.
+const META_PACKAGE: &str = "apimachinery.pkg.apis.meta.v1";
+
+/// Subresources that only a node can answer.
+pub fn on_node(subresource: &str) -> bool {
+    matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
+}
+
+impl Service {
+    pub(crate) async fn resource(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+        target: &Target,
+    ) -> Result<Response<Body>, ApiError> {
+        let resources = self.api.resources();
+        let resource = match resources.get(&target.group_version, &target.resource) {
+            Some(resource) => resource.clone(),
+            None if resources.has_version(&target.group_version) || target.group.is_empty() => {
+                return Err(ApiError::no_such_path());
+            }
+            None if self.documents().get(&format!("/apis/{}", target.group)).is_some() => {
+                return Err(ApiError::no_such_path());
+            }
+            None => return Ok(super::not_a_page()),
+        };
+        let place = Place::find(&resource, target, call.asked.verb)?;
+        match (call.asked.verb, place.subresource) {
+            (_, sub) if on_node(sub) => Err(ApiError::unavailable(format!(
+                "no node agent can be reached for {sub:?} of {} {:?}",
+                resource.kind.plural, place.name
+            ))),
+            ("get", _) => self.get(call, &place).await,
+            ("list", _) => self.list(call, &place).await,
+            ("watch", _) => watch::start(self, call, &place).await,
+            ("create", _) => self.create(call, &place).await,
+            ("update", _) => self.update(call, &place).await,
+            ("patch", _) => self.patch(call, &place).await,
+            ("delete", _) => self.delete(call, &place).await,
+            ("deletecollection", _) => self.delete_collection(call, &place).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let version = call.asked.query.get("resourceVersion").unwrap_or("");
+        let object = self.api.get(place.resource, place.namespace, place.name, version).await?;
+        answer::object(200, place.resource.json(&object), place.resource, &output, call, self)
+    }
+
+    async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, true)?;
+        let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
+        let page = self.api.list(place.resource, place.namespace, &options).await?;
+        answer::list(page, place.resource, &output, call, self)
+    }
+
+    async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let input = input(call)?;
+        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
+        self.write(call, place, &options, &output, async |writing| self.api.create(writing, &input).await)
+            .await
+    }
+
+    async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let input = input(call)?;
+        let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
+        self.write(call, place, &options, &output, async |writing| self.api.update(writing, &input).await)
+            .await
+    }
+
+    async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        const ACCEPTED: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
+            "application/json-patch+json" => PatchKind::Json,
+            "application/merge-patch+json" => PatchKind::Merge,
+            _ => return Err(ApiError::unsupported_media_type(&ACCEPTED)),
+        };
+        let options = WriteOptions::parse(&call.asked.query, "PatchOptions", &self.api.names)?;
+        let input = Input { bytes: call.body.clone(), format: Format::Json };
+        self.write(call, place, &options, &output, async |writing| {
+            self.api.patch(writing, kind, &input).await
+        })
+        .await
+    }
+
+    async fn write(
+        &self,
+        call: &Call<'_>,
+        place: &Place<'_>,
+        options: &WriteOptions,
+        output: &Output,
+        work: impl AsyncFnOnce(&mut Writing<'_>) -> Result<rest::Written, ApiError>,
+    ) -> Result<Response<Body>, ApiError> {
+        let user = requester(call);
+        let manager = match &*options.field_manager {
+            "" => default_manager(call.header(header::USER_AGENT).unwrap_or("")),
+            given => given.to_owned(),
+        };
+        let mut writing = Writing {
+            resource: place.resource,
+            namespace: place.namespace,
+            name: place.name,
+            subresource: place.subresource,
+            options,
+            user: &user,
+            manager: &manager,
+            warnings: Vec::new(),
+        };
+        let written = work(&mut writing).await;
+        let warnings = std::mem::take(&mut writing.warnings);
+        let mut response = match written {
+            Ok(written) => {
+                let code = if written.created { 201 } else { 200 };
+                answer::object(code, written.json, place.resource, output, call, self)?
+            }
+            Err(error) => answer::failure(&error, call.asked, call.headers, self),
+        };
+        answer::warn(&mut response, &warnings);
+        Ok(response)
+    }
+
+    async fn delete(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
+        let (resource, name) = (place.resource, place.name);
+        let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await?;
+        match deleted {
+            Deleted::Object { json, gone } => {
+                let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
+                answer::object(code, json, resource, &output, call, self)
+            }
+            Deleted::Gone { uid } => {
+                let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
+                let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
+                Ok(answer::json(crate::status::success(&details), &output, call))
+            }
+        }
+    }
+
+    async fn delete_collection(
+        &self,
+        call: &Call<'_>,
+        place: &Place<'_>,
+    ) -> Result<Response<Body>, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let list = ListOptions::parse(&call.asked.query, &self.api.names)?;
+        let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
+        let user = requester(call);
+        let page = self
+            .api
+            .delete_collection(place.resource, place.namespace, &list, &options, &user, self.delete_workers)
+            .await?;
+        answer::list(page, place.resource, &output, call, self)
+    }
+
+    /// The options in the body of a delete, `Null` when there is none.
+    fn delete_body(&self, call: &Call<'_>) -> Result<Value, ApiError> {
+        if call.body.is_empty() {
+            return Ok(Value::Null);
+        }
+        let Some(ty) = kinds::tables::type_named(META_PACKAGE, "DeleteOptions") else {
+            return Ok(Value::Null);
+        };
+        let input = input(call)?;
+        // clients send the options under any group's version
+        let given =
+            input.untyped().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()).unwrap_or_default();
+        let version = if given.is_empty() { "v1".to_owned() } else { given };
+        input.typed(ty, "DeleteOptions", &version, rest::options::FieldValidation::Ignore, &mut Vec::new())
+    }
+}
+
+/// What a path means on this resource.
+pub(crate) struct Place<'a> {
+    pub resource: &'a Arc<Resource>,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub subresource: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// A path that fits no form of the resource is 404; a verb that the form does not have is 405.
+    fn find(resource: &'a Arc<Resource>, target: &'a Target, verb: &str) -> Result<Self, ApiError> {
+        let kind = &resource.kind;
+        // `/namespaces/<name>` names a namespace as if it lay in itself
+        let namespace =
+            if kind.namespaced || target.namespace != target.name { &*target.namespace } else { "" };
+        let (named, sub) = (!target.name.is_empty(), !target.subresource.is_empty());
+        let proxied = !target.rest.is_empty() && target.subresource != "proxy";
+        if !kind.namespaced && !namespace.is_empty()
+            || kind.namespaced && named && namespace.is_empty()
+            || proxied
+        {
+            return Err(ApiError::no_such_path());
+        }
+        let place = Place { resource, namespace, name: &target.name, subresource: &target.subresource };
+        let has = |verbs: &[schema::table::Text]| verbs.iter().any(|one| one == verb);
+        if sub {
+            let part =
+                resource.subresource(&target.subresource).filter(|part| super::serves(resource, &part.name));
+            let part = part.ok_or_else(ApiError::no_such_path)?;
+            return if has(&part.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) };
+        }
+        let whole_cluster = kind.namespaced && namespace.is_empty();
+        let fits = match verb {
+            "get" | "update" | "patch" | "delete" => named,
+            "create" | "deletecollection" => !named && !whole_cluster,
+            "list" | "watch" => !named,
+            _ => false,
+        };
+        if fits && has(&kind.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
+    }
+}
+
+fn input(call: &Call<'_>) -> Result<Input, ApiError> {
+    Ok(Input { bytes: call.body.clone(), format: body_format(call.header(header::CONTENT_TYPE))? })
+}
+
+fn requester(call: &Call<'_>) -> Requester {
+    let user = &call.user;
+    Requester {
+        name: user.name.clone(),
+        uid: user.uid.clone(),
+        groups: user.groups.clone(),
+        extra: user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
+    }
+}

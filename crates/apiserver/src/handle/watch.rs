@@ -1,0 +1,180 @@
+//! Watches as streams of events, each encoded once however many clients get it.
+
+use super::resource::Place;
+use super::{Call, Service, answer};
+use crate::negotiate::table::{self, Include, Layout};
+use crate::negotiate::{Form, Output, Transform};
+use crate::serve::Body;
+use crate::status;
+use bytes::Bytes;
+use futures_core::Stream;
+use http::{Response, header};
+use rest::options::ListOptions;
+use rest::{ApiError, Change, Object, Resource, Seen, Watch};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// How often a client that wants bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+pub(crate) async fn start(
+    service: &Arc<Service>,
+    call: &Call<'_>,
+    place: &Place<'_>,
+) -> Result<Response<Body>, ApiError> {
+    let output = Output::parse(call.header(header::ACCEPT), &service.api.names, true, true)?;
+    let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
+    let include = Include::parse(&call.asked.query)?;
+    let watch = match service.api.watch(place.resource, place.namespace, &options).await {
+        Ok(watch) => watch,
+        // what is too old to begin from is told as an event, so that clients handle it as such
+        Err(error) if error.code == 410 => {
+            let event = event_text("ERROR", &status::failure(&error));
+            return Ok(answer::response(200, Form::Json, Body::full(event)));
+        }
+        Err(error) => return Err(error),
+    };
+    let shortest = service.min_request_timeout;
+    let limit = match options.timeout_seconds {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+        _ => shortest.mul_f64(1.0 + (ambient::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
+    };
+    service.metrics.watches.inc();
+    let stopping = service.shutdown.clone();
+    let events = Events {
+        watch,
+        service: service.clone(),
+        resource: place.resource.clone(),
+        transform: output.transform,
+        include,
+        first: true,
+        bookmarks: options.allow_bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_EVERY))),
+        deadline: Box::pin(tokio::time::sleep(limit)),
+        stopping: Box::pin(async move { stopping.stopping().await }),
+    };
+    Ok(answer::response(200, Form::Json, Body::stream(events)))
+}
+
+struct Events {
+    watch: Watch,
+    service: Arc<Service>,
+    resource: Arc<Resource>,
+    transform: Transform,
+    include: Include,
+    /// Whether nothing has been sent yet: the first table tells its columns.
+    first: bool,
+    bookmarks: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.service.metrics.watches.dec();
+    }
+}
+
+impl Stream for Events {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = &mut *self;
+        match this.watch.poll_next(cx) {
+            Poll::Ready(Some(Ok(seen))) => return Poll::Ready(Some(this.encode(&seen))),
+            Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
+            Poll::Pending => {}
+        }
+        if this.deadline.as_mut().poll(cx).is_ready() || this.stopping.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        if let Some(due) = &mut this.bookmarks
+            && due.as_mut().poll(cx).is_ready()
+        {
+            due.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
+            // asks to be woken for the next one
+            let _ = due.as_mut().poll(cx);
+            if let Some(revision) = this.watch.progress() {
+                return Poll::Ready(Some(this.bookmark(revision)));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Events {
+    fn encode(&mut self, seen: &Seen) -> Bytes {
+        let (change, object) = match seen {
+            Seen::Initial(object) => (Change::Added, object),
+            Seen::Left(object) => (Change::Deleted, object),
+            Seen::Event(change, event) => {
+                if let Some(slot) = self.slot(*change) {
+                    let make = || event_text(change.name(), &self.form(&event.entry));
+                    return event.encoded(slot, make);
+                }
+                (*change, &event.entry)
+            }
+        };
+        let text = event_text(change.name(), &self.form(object));
+        self.first = false;
+        text
+    }
+
+    /// Where the encoded event is kept for other watchers; tables differ from client to client.
+    fn slot(&self, change: Change) -> Option<usize> {
+        let form = match self.transform {
+            Transform::Whole => 0,
+            Transform::Partial | Transform::PartialList => 1,
+            Transform::Table { .. } => return None,
+        };
+        let view = usize::from(self.resource.hooks.convert.is_some());
+        Some((form * 2 + view) * 3 + change as usize)
+    }
+
+    fn form(&self, object: &Object) -> Bytes {
+        let json = self.resource.json(object);
+        let names = &self.service.api.names;
+        match self.transform {
+            Transform::Whole => json,
+            Transform::Partial | Transform::PartialList => table::partial(&json, names, false),
+            Transform::Table { beta } => {
+                let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);
+                let layout = Layout {
+                    resource: &self.resource,
+                    names,
+                    beta,
+                    include: self.include,
+                    now,
+                    headers: self.first,
+                };
+                let mut out = layout.head(&format!("{{\"resourceVersion\":\"{}\"}}", object.revision));
+                out.extend_from_slice(&layout.row(&json));
+                out.extend_from_slice(b"]}");
+                out.into()
+            }
+        }
+    }
+
+    /// An object of the kind with nothing but a version.
+    fn bookmark(&self, revision: u64) -> Bytes {
+        let resource = &self.resource;
+        let mut object = schema::decode::zero(&schema::table::Shape::Struct(resource.kind.root.clone()));
+        object.set(&["kind"], &*resource.kind.name);
+        object.set(&["apiVersion"], &*resource.api_version);
+        object.set(&["metadata", "resourceVersion"], revision.to_string());
+        event_text("BOOKMARK", &schema::encode::json(&object, &resource.kind.root))
+    }
+}
+
+fn event_text(kind: &str, object: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 40);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+    out.into()
+}

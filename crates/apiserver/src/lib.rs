@@ -1,0 +1,23 @@
+//! Serves HTTP. The folders follow a request from the wire to the store:
+//!
+//! - `serve`: listeners, TLS, HTTP/1.1 and HTTP/2, graceful shutdown
+//! - `request`: what is being asked
+//! - `filters`: who is calling, and may they
+//! - `negotiate`: media types in and out
+//! - `handle`: the dispatch over paths and verbs, down into `rest`
+//! - `admission`: built-in checks that writes pass
+//! - `describe`: discovery, OpenAPI, version, health, metrics
+//!
+//! `server` joins them with a store and the built-in kinds.
+
+mod admission;
+pub mod describe;
+mod filters;
+pub mod handle;
+mod negotiate;
+mod request;
+pub mod serve;
+pub mod server;
+mod status;
+
+pub use server::{Config, Server, StartError, StoreChoice};

@@ -1,0 +1,147 @@
+//! Reading `Accept`.
+
+use names::Names;
+use rest::ApiError;
+
+/// What the client will get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub form: Form,
+    pub transform: Transform,
+}
+
+/// The encoding of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Json,
+    Yaml,
+}
+
+/// What of the objects is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    Whole,
+    /// Rows for people; the flag says the older version of the table's kind.
+    Table {
+        beta: bool,
+    },
+    /// Metadata alone.
+    Partial,
+    PartialList,
+}
+
+impl Form {
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Form::Json => "application/json",
+            Form::Yaml => "application/yaml",
+        }
+    }
+}
+
+const SERVED: [&str; 2] = ["application/json", "application/yaml"];
+
+impl Output {
+    pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
+
+    /// The first acceptable clause wins, by weight and then by order. `transforms` says whether tables and
+    /// partial metadata can be had here, `stream` whether a watch could be.
+    pub fn parse(
+        accept: Option<&str>,
+        names: &Names,
+        transforms: bool,
+        stream: bool,
+    ) -> Result<Self, ApiError> {
+        let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else { return Ok(Self::JSON) };
+        let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
+        clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        let mut known = false;
+        for clause in &clauses {
+            let Some(form) = clause.form() else { continue };
+            known = true;
+            if let Some(transform) = clause.transform(names, transforms) {
+                return Ok(Output { form, transform });
+            }
+        }
+        if known {
+            return Err(ApiError::not_acceptable(&SERVED));
+        }
+        let mut available = SERVED.to_vec();
+        if stream {
+            available.push("application/json;stream=watch");
+        }
+        let mut error = ApiError::not_acceptable(&[]);
+        error.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+        error.details = Some(Box::default());
+        Err(error)
+    }
+}
+
+struct Clause<'a> {
+    media: &'a str,
+    weight: f32,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next().unwrap_or("");
+        let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
+        let weight = parameters.iter().find(|(key, _)| *key == "q").and_then(|(_, q)| q.parse().ok());
+        Clause { media, weight: weight.unwrap_or(1.0), parameters }
+    }
+
+    fn form(&self) -> Option<Form> {
+        match self.media {
+            "application/json" | "*/*" => Some(Form::Json),
+            "application/yaml" => Some(Form::Yaml),
+            _ => None,
+        }
+    }
+
+    fn get(&self, key: &str) -> &'a str {
+        self.parameters.iter().find(|(k, _)| *k == key).map_or("", |(_, value)| value)
+    }
+
+    fn transform(&self, names: &Names, allowed: bool) -> Option<Transform> {
+        let wanted = self.get("as");
+        if wanted.is_empty() {
+            return Some(Transform::Whole);
+        }
+        let version = self.get("v");
+        if !allowed || self.get("g") != names.meta_group() || !matches!(version, "v1" | "v1beta1") {
+            return None;
+        }
+        match wanted {
+            "Table" => Some(Transform::Table { beta: version == "v1beta1" }),
+            "PartialObjectMetadata" => Some(Transform::Partial),
+            "PartialObjectMetadataList" => Some(Transform::PartialList),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(accept: &str) -> Result<Output, u16> {
+        Output::parse(Some(accept), &Names::default(), true, true).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn the_best_clause_wins() {
+        let whole = |form| Ok(Output { form, transform: Transform::Whole });
+        assert_eq!(parse("*/*"), whole(Form::Json));
+        assert_eq!(parse("application/yaml"), whole(Form::Yaml));
+        assert_eq!(parse("application/json;q=0.1, application/yaml"), whole(Form::Yaml));
+        assert_eq!(parse("application/vnd.kubernetes.protobuf,application/json"), whole(Form::Json));
+        assert_eq!(parse("text/html"), Err(406));
+        assert_eq!(parse("application/json;as=Table;v=v2;g=meta.k8s.io"), Err(406));
+        assert_eq!(
+            parse("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            Ok(Output { form: Form::Json, transform: Transform::Table { beta: false } })
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! Media types in and out: what the client sends and what it wants to get.
+
+mod accept;
+mod compress;
+mod pretty;
+pub mod table;
+
+pub use accept::{Form, Output, Transform};
+pub use compress::{WORTH_IT, accepts_gzip, gzip};
+pub use pretty::{pretty, wants_pretty};
+
+use rest::ApiError;
+use rest::input::Format;
+
+/// The format of a body by its content type.
+pub fn body_format(content_type: Option<&str>) -> Result<Format, ApiError> {
+    let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or("").trim();
+    match media {
+        "" | "application/json" => Ok(Format::Json),
+        "application/yaml" => Ok(Format::Yaml),
+        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml"])),
+    }
+}
+
+/// The media type of a patch, without parameters.
+pub fn patch_type(content_type: Option<&str>) -> &str {
+    content_type.unwrap_or("").split(';').next().unwrap_or("").trim()
+}

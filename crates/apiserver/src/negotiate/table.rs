@@ -1,0 +1,208 @@
+//! Rows for people: the columns of a kind and the cells of its objects.
+
+use bytes::Bytes;
+use names::Names;
+use rest::options::Query;
+use rest::{ApiError, Resource};
+use schema::encode::{self, string};
+use schema::table::Column;
+use schema::{Value, time};
+use std::time::Duration;
+
+/// How much of each object goes along with its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Include {
+    Nothing,
+    Metadata,
+    Whole,
+}
+
+impl Include {
+    pub fn parse(query: &Query) -> Result<Self, ApiError> {
+        match query.get("includeObject").unwrap_or("") {
+            "" | "Metadata" => Ok(Include::Metadata),
+            "None" => Ok(Include::Nothing),
+            "Object" => Ok(Include::Whole),
+            other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+        }
+    }
+}
+
+/// Everything about a table but its rows.
+pub struct Layout<'a> {
+    pub resource: &'a Resource,
+    pub names: &'a Names,
+    pub beta: bool,
+    pub include: Include,
+    /// Since the epoch.
+    pub now: Duration,
+    /// Later events of a watch repeat no columns.
+    pub headers: bool,
+}
+
+impl Layout<'_> {
+    fn api_version(&self) -> String {
+        format!("{}/{}", self.names.meta_group(), if self.beta { "v1beta1" } else { "v1" })
+    }
+
+    /// `{"kind":"Table",...,"rows":[`, given the text of the list's metadata.
+    pub fn head(&self, metadata: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":");
+        string(&self.api_version(), &mut out);
+        out.extend_from_slice(b",\"metadata\":");
+        out.extend_from_slice(metadata.as_bytes());
+        out.extend_from_slice(b",\"columnDefinitions\":");
+        if self.headers {
+            columns(self.resource, &mut out);
+        } else {
+            out.extend_from_slice(b"null");
+        }
+        out.extend_from_slice(b",\"rows\":[");
+        out
+    }
+
+    /// One object, given as its JSON, with its cells.
+    pub fn row(&self, json: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(b"{\"cells\":");
+        let root = &self.resource.kind.root;
+        let value = schema::decode::json(json, root).map(|decoded| decoded.value).unwrap_or_default();
+        out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
+        out.extend_from_slice(b",\"object\":");
+        match self.include {
+            Include::Nothing => out.extend_from_slice(b"null"),
+            Include::Whole => out.extend_from_slice(json),
+            Include::Metadata => out.extend_from_slice(&partial(json, self.names, self.beta)),
+        }
+        out.push(b'}');
+        out
+    }
+
+    fn cells(&self, value: &Value) -> Vec<Value> {
+        if let Some(cells) = self.resource.hooks.cells {
+            return cells(value, self.now);
+        }
+        let kind = &self.resource.kind;
+        if kind.columns.is_empty() {
+            let text = |field| Value::from(value.text(&["metadata", field]));
+            return vec![text("name"), text("creationTimestamp")];
+        }
+        kind.columns.iter().map(|column| self.cell(column, value)).collect()
+    }
+
+    /// A cell that is a plain field.
+    fn cell(&self, column: &Column, value: &Value) -> Value {
+        if column.path.is_empty() {
+            return if column.kind == "string" { "".into() } else { Value::Null };
+        }
+        let found = column.path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
+        match found {
+            Some(Value::String(text))
+                if column.path.ends_with("creationTimestamp") && column.kind == "string" =>
+            {
+                time::age(Some(text), self.now.as_secs() as i64).into()
+            }
+            Some(found) => found.clone(),
+            None if column.kind == "string" => "".into(),
+            None => Value::Null,
+        }
+    }
+}
+
+fn columns(resource: &Resource, out: &mut Vec<u8>) {
+    let generic = [
+        Column {
+            name: "Name".into(),
+            kind: "string".into(),
+            format: "name".into(),
+            priority: 0,
+            path: "".into(),
+            doc: "Unique name of the object.".into(),
+        },
+        Column {
+            name: "Created At".into(),
+            kind: "date".into(),
+            format: "".into(),
+            priority: 0,
+            path: "".into(),
+            doc: "When the object was made.".into(),
+        },
+    ];
+    let declared = &resource.kind.columns;
+    let columns: &[Column] = if declared.is_empty() { &generic } else { declared };
+    out.push(b'[');
+    for (nth, column) in columns.iter().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        for (start, text) in [
+            ("{\"name\":", &column.name),
+            (",\"type\":", &column.kind),
+            (",\"format\":", &column.format),
+            (",\"description\":", &column.doc),
+        ] {
+            out.extend_from_slice(start.as_bytes());
+            string(text, out);
+        }
+        out.extend_from_slice(format!(",\"priority\":{}}}", column.priority).as_bytes());
+    }
+    out.push(b']');
+}
+
+/// The metadata of an object as an object of its own.
+pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
+    let version = if beta { "v1beta1" } else { "v1" };
+    let mut out =
+        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{version}\",", names.meta_group())
+            .into_bytes();
+    out.extend_from_slice(b"\"metadata\":");
+    out.extend_from_slice(metadata_of(json));
+    out.push(b'}');
+    out.into()
+}
+
+/// The text of `metadata` within canonical JSON: found by scanning, nothing is decoded.
+fn metadata_of(json: &[u8]) -> &[u8] {
+    const KEY: &[u8] = b"\"metadata\":";
+    let (mut depth, mut at) = (0usize, 0);
+    let mut start = None;
+    while at < json.len() {
+        match json[at] {
+            b'"' => {
+                if depth == 1 && start.is_none() && json[at..].starts_with(KEY) {
+                    at += KEY.len();
+                    start = Some(at);
+                    continue;
+                }
+                at += 1;
+                while at < json.len() && json[at] != b'"' {
+                    at += if json[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if let (Some(start), 1) = (start, depth) {
+                    return &json[start..=at];
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    b"{}"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_found_by_scanning() {
+        let json =
+            br#"{"kind":"A","spec":{"metadata":{"no":1}},"metadata":{"name":"\"}","x":{"y":[1]}},"z":1}"#;
+        assert_eq!(metadata_of(json), br#"{"name":"\"}","x":{"y":[1]}}"#);
+        assert_eq!(metadata_of(b"{}"), b"{}");
+    }
+}

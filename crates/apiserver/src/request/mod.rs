@@ -1,0 +1,151 @@
+//! What is being asked: verb, group, resource, name, subresource.
+//!
+//! A path is taken apart the same way whether or not the resource exists; that is for the dispatcher to say.
+
+use http::Method;
+use rest::options::Query;
+
+/// A request as the pipeline sees it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub method: Method,
+    pub path: String,
+    pub query: Query,
+    /// The API verb, or the method in lower case where no resource is meant.
+    pub verb: &'static str,
+    /// Present when the path names a resource.
+    pub target: Option<Target>,
+}
+
+/// The resource that a path names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Target {
+    pub group: String,
+    pub version: String,
+    /// `v1` or `apps/v1`, as resources are registered.
+    pub group_version: String,
+    pub namespace: String,
+    pub resource: String,
+    pub name: String,
+    pub subresource: String,
+    /// What follows the subresource; only proxies have such a thing.
+    pub rest: String,
+}
+
+impl Asked {
+    pub fn parse(method: &Method, path: &str, query: &str) -> Self {
+        let query = Query::parse(query);
+        let target = target(path);
+        let verb = match &target {
+            None => plain_verb(method),
+            Some(target) => verb(method, target, &query),
+        };
+        Asked { method: method.clone(), path: path.to_owned(), query, verb, target }
+    }
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "get",
+        "HEAD" => "head",
+        "POST" => "post",
+        "PUT" => "put",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        "OPTIONS" => "options",
+        _ => "other",
+    }
+}
+
+fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
+    match (method.as_str(), target.name.is_empty()) {
+        ("GET" | "HEAD", true) if query.flag("watch") => "watch",
+        ("GET" | "HEAD", true) => "list",
+        ("GET" | "HEAD", false) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "deletecollection",
+        ("DELETE", false) => "delete",
+        _ => "",
+    }
+}
+
+fn target(path: &str) -> Option<Target> {
+    let mut parts: Vec<String> =
+        path.trim_matches('/').split('/').map(rest::options::unescape_path).collect();
+    let prefix = match parts.first().map(String::as_str) {
+        Some("api") => 2,
+        Some("apis") => 3,
+        _ => return None,
+    };
+    if parts.len() <= prefix {
+        return None;
+    }
+    let mut rest = parts.split_off(prefix).into_iter().peekable();
+    let version = parts.pop()?;
+    let group = if prefix == 3 { parts.pop()? } else { String::new() };
+    let group_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
+    let mut target = Target { group, version, group_version, ..Target::default() };
+    let first = rest.next()?;
+    if first == "namespaces" {
+        let Some(namespace) = rest.next() else {
+            target.resource = first;
+            return Some(target);
+        };
+        target.namespace = namespace.clone();
+        match rest.next() {
+            // the namespace itself, or a part of it
+            None => (target.resource, target.name) = (first, namespace),
+            Some(part) if matches!(&*part, "status" | "finalize") && rest.peek().is_none() => {
+                (target.resource, target.name, target.subresource) = (first, namespace, part);
+            }
+            Some(resource) => target.resource = resource,
+        }
+    } else {
+        target.resource = first;
+    }
+    if target.name.is_empty() {
+        target.name = rest.next().unwrap_or_default();
+        target.subresource = rest.next().unwrap_or_default();
+    }
+    target.rest = rest.collect::<Vec<_>>().join("/");
+    Some(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, path: &str, expect: &str) {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let asked = Asked::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, query);
+        let shown = match &asked.target {
+            None => format!("{} {}", asked.verb, asked.path),
+            Some(t) => format!(
+                "{} {} ns={} {} {} {}{}",
+                asked.verb, t.group_version, t.namespace, t.resource, t.name, t.subresource, t.rest
+            ),
+        };
+        assert_eq!(shown, expect, "{method} {path}");
+    }
+
+    #[test]
+    fn paths_are_taken_apart() {
+        check("GET", "/healthz", "get /healthz");
+        check("GET", "/api/v1", "get /api/v1");
+        check("GET", "/api/v1/pods", "list v1 ns= pods  ");
+        check("GET", "/api/v1/pods?watch=1", "watch v1 ns= pods  ");
+        check("GET", "/api/v1/namespaces", "list v1 ns= namespaces  ");
+        check("GET", "/api/v1/namespaces/a", "get v1 ns=a namespaces a ");
+        check("PUT", "/api/v1/namespaces/a/finalize", "update v1 ns=a namespaces a finalize");
+        check("DELETE", "/api/v1/namespaces/a/pods", "deletecollection v1 ns=a pods  ");
+        check(
+            "PATCH",
+            "/apis/apps/v1/namespaces/a/deployments/d/scale",
+            "patch apps/v1 ns=a deployments d scale",
+        );
+        check("GET", "/api/v1/namespaces/a/pods/p/proxy/x/y", "get v1 ns=a pods p proxyx/y");
+        check("POST", "/apis/node.k8s.io/v1/runtimeclasses", "create node.k8s.io/v1 ns= runtimeclasses  ");
+    }
+}

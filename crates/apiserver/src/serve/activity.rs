@@ -1,0 +1,206 @@
+//! What is going on in one connection, and the deadlines that follow from it.
+//!
+//! What always holds: a request is in flight from the moment its head was read until its answer's last byte
+//! was handed on or given up, so a watch counts for as long as it lasts.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::Body;
+
+/// The bytes with which every HTTP/2 connection begins.
+const HTTP2_PREFACE_BYTES: usize = 24;
+
+/// Counts the requests of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    started: AtomicU64,
+    in_flight: AtomicUsize,
+    upgraded: AtomicBool,
+}
+
+impl Activity {
+    /// A request's head was read. It is in flight until the result is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
+        InFlight(self.clone())
+    }
+
+    /// From here on the connection speaks something other than HTTP.
+    pub(super) fn upgrade(&self) {
+        self.upgraded.store(true, Ordering::Relaxed);
+    }
+
+    /// How many requests there were so far.
+    pub(super) fn started(&self) -> u64 {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) == 0 && !self.is_upgraded()
+    }
+
+    fn is_upgraded(&self) -> bool {
+        self.upgraded.load(Ordering::Relaxed)
+    }
+}
+
+/// One request being answered.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Activity>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A body that keeps its request in flight.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) body: Body,
+    pub(super) _in_flight: InFlight,
+}
+
+impl http_body::Body for Tracked {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A transport whose reads fail when the client takes too long over what it must say in one go.
+///
+/// In HTTP/2 that is the preface; afterwards the protocol's own pings tell the living from the dead. In
+/// HTTP/1 it is each request's head: the time runs from the start of the connection, or from the first byte
+/// that comes while no request is in flight, until a request begins. Between requests no time runs here.
+pub(super) struct Prompt<S> {
+    transport: S,
+    activity: Arc<Activity>,
+    limit: Duration,
+    waiting: Option<Waiting>,
+    preface_left: Option<usize>,
+}
+
+struct Waiting {
+    deadline: Pin<Box<Sleep>>,
+    requests_before: u64,
+}
+
+impl<S> Prompt<S> {
+    pub(super) fn new(transport: S, activity: Arc<Activity>, limit: Duration, http2: bool) -> Self {
+        let preface_left = http2.then_some(HTTP2_PREFACE_BYTES);
+        let mut prompt = Self { transport, activity, limit, waiting: None, preface_left };
+        prompt.start();
+        prompt
+    }
+
+    fn start(&mut self) {
+        self.waiting = Some(Waiting {
+            deadline: Box::pin(tokio::time::sleep_until(Instant::now() + self.limit)),
+            requests_before: self.activity.started(),
+        });
+    }
+
+    fn after_read(&mut self, bytes: usize) {
+        match &mut self.preface_left {
+            Some(left) => {
+                *left = left.saturating_sub(bytes);
+                if *left == 0 {
+                    self.waiting = None;
+                }
+            }
+            None => {
+                self.forget_if_begun();
+                if bytes > 0 && self.waiting.is_none() && self.activity.is_idle() {
+                    self.start();
+                }
+            }
+        }
+    }
+
+    fn forget_if_begun(&mut self) {
+        let begun = |waiting: &Waiting| waiting.requests_before != self.activity.started();
+        if self.activity.is_upgraded() || self.waiting.as_ref().is_some_and(begun) {
+            self.waiting = None;
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.preface_left.is_none() {
+            self.forget_if_begun();
+        }
+        match &mut self.waiting {
+            Some(waiting) => waiting.deadline.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        match Pin::new(&mut self.transport).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                self.after_read(buf.filled().len() - before);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.poll_deadline(cx),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.transport).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.transport).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+}

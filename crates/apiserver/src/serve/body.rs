@@ -1,0 +1,179 @@
+//! The body of an answer: nothing, one piece, pieces made as they are wanted, or a stream without known end.
+//!
+//! What always holds: bytes are passed on as they are, never copied or joined, so whoever makes the pieces
+//! decides their size; a few tens of kilobytes are right. Pieces are asked for only as fast as the client
+//! takes them. A panic while a piece is made ends the answer with an error, which the client sees as a broken
+//! transfer rather than as a complete, shorter one.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http_body::{Frame, SizeHint};
+
+/// The body of an answer.
+#[derive(Default)]
+pub enum Body {
+    /// Nothing (any more).
+    #[default]
+    Empty,
+    /// One piece.
+    Full(Bytes),
+    /// Pieces made one by one, such as the items of a list.
+    Frames {
+        /// Makes them; empty ones are passed over.
+        pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+        /// How many bytes they will come to, where that is known: it becomes the `Content-Length`.
+        remaining: Option<u64>,
+    },
+    /// Pieces that come in their own time, such as the events of a watch.
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Body {
+    /// One piece.
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::Full(bytes.into())
+    }
+
+    /// Pieces made as they are wanted, of unknown total size.
+    pub fn frames(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        Self::Frames { pieces: Box::new(pieces), remaining: None }
+    }
+
+    /// Pieces made as they are wanted, which come to exactly `total` bytes.
+    pub fn frames_of(total: u64, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        Self::Frames { pieces: Box::new(pieces), remaining: Some(total) }
+    }
+
+    /// Pieces that come in their own time.
+    pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Stream(Box::pin(pieces))
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(bytes))
+            }
+            Self::Frames { pieces, remaining } => {
+                let piece = pieces.find(|piece| !piece.is_empty());
+                if let (Some(piece), Some(remaining)) = (&piece, remaining) {
+                    *remaining = remaining.saturating_sub(piece.len() as u64);
+                }
+                Poll::Ready(piece)
+            }
+            Self::Stream(pieces) => pieces.as_mut().poll_next(cx),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        // what made the pieces is dropped after a panic and never asked again
+        let polled = catch_unwind(AssertUnwindSafe(|| self.poll_piece(cx)));
+        let piece = match polled.map_or_else(|_| Err(()), Ok) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(piece)) => piece.map(Ok),
+            Err(()) => Some(Err(io::Error::other("the answer could not be completed"))),
+        };
+        if !matches!(piece, Some(Ok(_))) {
+            *self = Self::Empty;
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Frames { .. } | Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Frames { remaining, .. } => remaining.map_or_else(SizeHint::new, SizeHint::with_exact),
+            Self::Stream(_) => SizeHint::new(),
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self::full(bytes)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = http_body::Body::size_hint(self).exact();
+        let name = match self {
+            Self::Empty => "Empty",
+            Self::Full(_) => "Full",
+            Self::Frames { .. } => "Frames",
+            Self::Stream(_) => "Stream",
+        };
+        write!(f, "{name}({})", size.map_or("?".to_owned(), |bytes| bytes.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn pieces(texts: &[&'static str]) -> impl Iterator<Item = Bytes> + Send + use<> {
+        texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect::<Vec<_>>().into_iter()
+    }
+
+    #[tokio::test]
+    async fn every_kind_gives_its_bytes_and_ends() {
+        for (body, expected, exact) in [
+            (Body::Empty, "", Some(0)),
+            (Body::full(""), "", Some(0)),
+            (Body::full("abc"), "abc", Some(3)),
+            (Body::frames(pieces(&["a", "", "bc"])), "abc", None),
+            (Body::frames_of(3, pieces(&["", "a", "bc"])), "abc", Some(3)),
+        ] {
+            let shown = format!("{body:?}");
+            assert_eq!(body.size_hint().exact(), exact, "{shown}");
+            assert_eq!(body.collect().await.unwrap().to_bytes(), expected, "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_known_size_shrinks_with_every_piece() {
+        let mut body = Body::frames_of(3, pieces(&["a", "bc"]));
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(body.size_hint().exact(), Some(2));
+        body.frame().await.unwrap().unwrap();
+        assert!(body.frame().await.is_none());
+        assert!(body.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_then_the_end() {
+        let mut body = Body::frames(pieces(&["a", "b"]).inspect(|piece| assert_ne!(piece, "b")));
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().await.unwrap().is_err());
+        assert!(body.frame().await.is_none());
+    }
+}

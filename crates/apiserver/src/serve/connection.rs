@@ -1,0 +1,225 @@
+//! The life of one connection: handshake, identity, requests, end.
+//!
+//! What always holds: whatever a client does ends in this file's task, which returns in bounded time once the
+//! client stops making progress or the server is cut. HTTP/2 is spoken where the handshake agreed on it and
+//! HTTP/1.1 otherwise. A client that closes its sending side is taken to have gone.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::{Future, pending, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::server::TlsStream;
+
+use super::activity::{Activity, Prompt, Tracked};
+use super::tls::Tls;
+use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
+
+/// More headers than any client sends; beyond it HTTP/1 answers 431.
+const MAX_HEADERS: usize = 256;
+/// The least room that HTTP/1 needs for its buffers beside the head.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// What all connections of a listener share.
+pub(super) struct Server<H> {
+    tls: Tls,
+    limits: Limits,
+    handler: Arc<H>,
+    shutdown: Shutdown,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl<H> Server<H> {
+    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
+        let (http1, http2) = (http1_of(&limits), http2_of(&limits));
+        Self { tls, limits, handler, shutdown, http1, http2 }
+    }
+}
+
+fn http1_of(limits: &Limits) -> http1::Builder {
+    let mut http1 = http1::Builder::new();
+    // the library's own deadline would also cut connections that merely rest between requests
+    http1
+        .header_read_timeout(None)
+        .max_headers(MAX_HEADERS)
+        .max_header_size(limits.max_header_bytes as usize)
+        .max_buf_size(limits.max_header_bytes as usize + BUFFER_BYTES)
+        .timer(TokioTimer::new());
+    http1
+}
+
+fn http2_of(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_header_list_size(limits.max_header_bytes)
+        .max_frame_size(limits.max_frame_bytes)
+        .max_send_buf_size(limits.max_send_buffer_bytes)
+        .initial_stream_window_size(limits.stream_window_bytes)
+        .initial_connection_window_size(limits.connection_window_bytes)
+        .keep_alive_interval(limits.keep_alive_interval)
+        .keep_alive_timeout(limits.keep_alive_timeout);
+    http2
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, remote: SocketAddr) {
+    let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
+    let stream = tokio::select! {
+        done = handshake => match done {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%remote, %error, "no TLS connection"),
+            Err(_) => return tracing::debug!(%remote, "TLS handshake took too long"),
+        },
+        () = server.shutdown.stopping() => return,
+    };
+    let peer = Arc::new(peer_of(&server, &stream, remote));
+    let activity = Arc::new(Activity::default());
+    let io = Prompt::new(stream, activity.clone(), server.limits.header_timeout, peer.http2);
+    let service = service_fn({
+        let (handler, activity, peer) = (server.handler.clone(), activity.clone(), peer.clone());
+        move |request| answer(handler.clone(), request, peer.clone(), activity.clone())
+    });
+    let ended = if peer.http2 {
+        let connection = server.http2.serve_connection(TokioIo::new(io), service);
+        drive(&server, &activity, connection, |c| c.graceful_shutdown()).await
+    } else {
+        let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
+        drive(&server, &activity, connection, |c| c.graceful_shutdown()).await
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%remote, %error, "connection broke");
+    }
+}
+
+async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    tcp.set_nodelay(true)?;
+    let mut start = [0; 5];
+    let seen = tcp.peek(&mut start).await?;
+    if is_plain_http(&start[..seen]) {
+        let _ = tcp.write_all(PLAIN_HTTP_ANSWER).await;
+        return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
+    }
+    server.tls.acceptor.accept(tcp).await
+}
+
+const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Connection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+fn is_plain_http(start: &[u8]) -> bool {
+    const METHODS: [&[u8]; 7] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"PATCH", b"DELET", b"OPTIO"];
+    METHODS.contains(&start)
+}
+
+fn peer_of<H>(server: &Server<H>, stream: &TlsStream<TcpStream>, remote: SocketAddr) -> Peer {
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| server.tls.clients.identify(chain));
+    Peer { remote, certificate, http2: session.alpn_protocol() == Some(b"h2") }
+}
+
+/// Lets the connection run until it ends, and sees to it that it does when it should.
+async fn drive<H, C>(
+    server: &Server<H>,
+    activity: &Activity,
+    connection: C,
+    wind_down: impl Fn(Pin<&mut C>),
+) -> hyper::Result<()>
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = pin!(connection);
+    let farewell = tokio::select! {
+        ended = connection.as_mut() => return ended,
+        farewell = until_unwanted(server, activity) => farewell,
+    };
+    wind_down(connection.as_mut());
+    tokio::select! {
+        ended = connection => ended,
+        () = server.shutdown.reached(Phase::Cut) => Ok(()),
+        () = farewell_over(farewell) => Ok(()),
+    }
+}
+
+/// Waits until the connection is to end: the server stops, or nobody used it for a while. Gives the time
+/// that it may still take, where the end of the server does not already bound that.
+async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Option<Duration> {
+    let mut stopping = pin!(server.shutdown.stopping());
+    let mut requests_before = 0;
+    loop {
+        tokio::select! {
+            () = stopping.as_mut() => return None,
+            () = sleep(server.limits.idle_timeout) => {}
+        }
+        // idle for a whole round: nothing in flight now and nothing begun since the last look
+        if activity.is_idle() && activity.started() == requests_before {
+            return Some(server.limits.header_timeout);
+        }
+        requests_before = activity.started();
+    }
+}
+
+async fn farewell_over(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => pending().await,
+    }
+}
+
+async fn answer<H: Handler>(
+    handler: Arc<H>,
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+    activity: Arc<Activity>,
+) -> Result<Response<Tracked>, Infallible> {
+    let in_flight = activity.begin();
+    let handled = unpanicked(async { handler.handle(request, peer).await }).await;
+    let response = handled.unwrap_or_else(|panic| {
+        tracing::error!(panic = panic_text(panic.as_ref()), "a request handler panicked");
+        internal_error()
+    });
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        activity.upgrade();
+    }
+    Ok(response.map(|body| Tracked { body, _in_flight: in_flight }))
+}
+
+/// Runs a future whose panic is a value. Nothing of the future is used after it panicked.
+async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
+}
+
+/// What the client is told: that it was us, and nothing of our insides.
+fn internal_error() -> Response<Body> {
+    const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Internal error occurred: the request could not be completed","reason":"InternalError","details":{"causes":[{"message":"the request could not be completed"}]},"code":500}"#;
+    let mut response = Response::new(Body::full(STATUS));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,238 @@
+//! Listeners, TLS, HTTP/1.1 and HTTP/2, graceful shutdown: everything between the wire and a [`Handler`].
+//!
+//! ```text
+//! bind ─ accept ─ TLS handshake ─ identity, once ─ HTTP by ALPN ─ Handler::handle, once per request
+//!                                                                          │
+//!                          Body, polled as the client takes it ◄───────────┘
+//! ```
+//!
+//! What always holds:
+//! - A connection costs little before it has said something sensible: the handshake, the HTTP/2 preface and
+//!   every request head have a deadline, and a connection without requests is closed after a while.
+//! - A panic of a handler becomes a 500 on its own request; other requests of the connection go on.
+//! - The client certificate is verified and read once per connection, not per request.
+//! - After [`run`] returns no connection is open and no request is being answered.
+//!
+//! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
+//! does not verify is not refused here: the handshake succeeds and [`Peer::certificate`] says what was wrong,
+//! so that the caller gets an answer of the API instead of a broken connection.
+
+mod activity;
+mod body;
+mod connection;
+mod shutdown;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ambient::World;
+use auth::User;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+pub use body::Body;
+pub use shutdown::{Phase, Shutdown};
+pub use tls::TlsMaterial;
+
+/// What answers the requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. Dropped when the client goes away before the answer is there.
+    fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Where the connection comes from.
+    pub remote: SocketAddr,
+    /// Whom the client's certificate names, or what is wrong with it; `None` where none was shown, or one
+    /// that names nobody.
+    pub certificate: Option<Result<Arc<User>, String>>,
+    /// Whether requests are multiplexed.
+    pub http2: bool,
+}
+
+/// Where to listen, and how.
+#[derive(Clone)]
+pub struct Listen {
+    /// Port 0 takes any free one.
+    pub address: SocketAddr,
+    /// Certificates and keys.
+    pub tls: TlsMaterial,
+    /// What clients may do.
+    pub limits: Limits,
+    /// The clock by which certificates are valid or not.
+    pub world: World,
+}
+
+/// What a client may take of the server before and beside its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// From the connection to the end of the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// For an HTTP/2 preface, and for an HTTP/1 request head from its first byte to its last.
+    pub header_timeout: Duration,
+    /// How long a connection without a request stays open at least; at most twice as long.
+    pub idle_timeout: Duration,
+    /// How often an HTTP/2 connection is asked whether it lives.
+    pub keep_alive_interval: Duration,
+    /// How long it may take to say so.
+    pub keep_alive_timeout: Duration,
+    /// Requests at the same time on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// All headers of a request together.
+    pub max_header_bytes: u32,
+    /// What a client may send of one HTTP/2 request body before the handler has read it.
+    pub stream_window_bytes: u32,
+    /// The same over all requests of a connection.
+    pub connection_window_bytes: u32,
+    /// The largest HTTP/2 frame taken.
+    pub max_frame_bytes: u32,
+    /// What is held of one HTTP/2 answer before the client has taken it.
+    pub max_send_buffer_bytes: usize,
+    /// Connections at the same time; more wait in the listener's queue.
+    pub max_connections: u32,
+    /// How long requests may take to finish after the stop was asked for.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+            keep_alive_interval: Duration::from_secs(30),
+            keep_alive_timeout: Duration::from_secs(15),
+            max_concurrent_streams: 250,
+            max_header_bytes: 1 << 20,
+            stream_window_bytes: 256 << 10,
+            connection_window_bytes: 4 << 20,
+            max_frame_bytes: 256 << 10,
+            max_send_buffer_bytes: 1 << 20,
+            max_connections: 32_768,
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Somebody else has the port.
+    #[error("address {0} is already in use")]
+    AddressInUse(SocketAddr),
+    /// The address is not ours, the port is privileged, …
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Certificates or keys that cannot be used.
+    #[error("{what}: {problem}")]
+    Tls {
+        /// Which of the inputs.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// A listener that holds its port but does not answer yet: connections wait until [`run`].
+pub struct Bound {
+    listener: TcpListener,
+    local: SocketAddr,
+    tls: tls::Tls,
+    limits: Limits,
+}
+
+impl Bound {
+    /// Where it listens, with the real port where any was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+/// Takes the port and reads the certificates.
+pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
+    let address = listen.address;
+    let tls = tls::Tls::new(&listen.tls, listen.world)?;
+    let refused = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError::AddressInUse(address),
+        _ => ServeError::Bind { address, source },
+    };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let local = listener.local_addr().map_err(refused)?;
+    Ok(Bound { listener, local, tls, limits: listen.limits })
+}
+
+/// Answers requests until `shutdown` says stop and what was going on then has ended.
+pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
+    let Bound { listener, local, tls, limits } = bound;
+    // each connection holds one place, so holding all places means that no connection is left
+    let places = Arc::new(Semaphore::new(limits.max_connections as usize));
+    let (all, grace) = (limits.max_connections, limits.shutdown_grace);
+    let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
+    tokio::select! {
+        () = accept(&listener, &places, &server) => {}
+        () = shutdown.stopping() => {}
+    }
+    drop(listener);
+    if tokio::time::timeout(grace, places.acquire_many(all)).await.is_err() {
+        tracing::warn!(%local, "requests did not finish in time, closing their connections");
+        shutdown.cut();
+        // an error would mean a closed semaphore, which nobody closes
+        let _ = places.acquire_many(all).await;
+    }
+    tracing::debug!(%local, "listener closed");
+}
+
+async fn accept<H: Handler>(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    server: &Arc<connection::Server<H>>,
+) {
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let (tcp, remote) = accepted(listener).await;
+        let server = server.clone();
+        tokio::spawn(async move {
+            connection::serve(server, tcp, remote).await;
+            drop(place);
+        });
+    }
+}
+
+/// The next connection. Errors of accepting are the connection's, or a shortage that passes.
+async fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections for now");
+                // out of file descriptors: asking again at once would only spin
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+
+use super::setup::{Authority, serve};
+use crate::serve::{Limits, Listen, ServeError, TlsMaterial, bind};
+
+#[tokio::test]
+async fn a_watch_ends_well_and_then_the_server() {
+    let served = serve(Limits::default()).await;
+    let mut watches = Vec::new();
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        let mut body = client.post("/watch", "").await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first\n");
+        watches.push((client, body));
+    }
+    let idle = served.client(true, None).await;
+    served.shutdown.drain();
+    assert!(!served.running.is_finished());
+    let mut late = served.client(true, None).await;
+    assert_eq!(late.ask("/http2").await.0, 200, "draining still answers");
+
+    served.shutdown.stop();
+    for (client, body) in watches {
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "last\n");
+        client.closed().await;
+    }
+    idle.closed().await;
+    served.running.await.unwrap();
+    assert!(tokio::net::TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_cut() {
+    let limits = Limits { shutdown_grace: Duration::from_millis(50), ..Limits::default() };
+    for http2 in [false, true] {
+        let mut served = serve(limits.clone()).await;
+        let mut client = served.client(http2, None).await;
+        let body = client.post("/endless", "").await.unwrap().into_body();
+        served.shutdown.stop();
+        served.running.await.unwrap();
+        assert!(body.collect().await.is_err());
+        served.given_up.recv().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stop_during_the_handshake_does_not_wait_for_it() {
+    let served = serve(Limits::default()).await;
+    let silent = tokio::net::TcpStream::connect(served.address).await.unwrap();
+    served.shutdown.stop();
+    served.running.await.unwrap();
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let served = serve(Limits::default()).await;
+    let authority = Authority::new("cluster");
+    let server = authority.server();
+    let tls = TlsMaterial {
+        certificate_chain: server.certificate.into_bytes(),
+        private_key: server.key.into_bytes(),
+        client_authorities: None,
+    };
+    let world: ambient::World = ambient::Simulated::new(0, 0);
+    let listen = Listen { address: served.address, tls, limits: Limits::default(), world };
+    let error = bind(listen).await.err().unwrap();
+    assert!(matches!(error, ServeError::AddressInUse(address) if address == served.address));
+    assert_eq!(error.to_string(), format!("address {} is already in use", served.address));
+}

@@ -1,0 +1,7 @@
+//! A server and clients of it in one process, over real sockets and real TLS.
+
+mod deadlines;
+mod ending;
+mod identity;
+mod requests;
+mod setup;

@@ -1,0 +1,120 @@
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::setup::{LARGE, large, serve};
+use crate::serve::Limits;
+
+#[tokio::test]
+async fn both_protocols_answer() {
+    let served = serve(Limits::default()).await;
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        assert_eq!(client.ask("/http2").await, (200, http2.to_string()));
+        let echoed = client.post("/echo", "hello").await.unwrap();
+        assert_eq!(echoed.headers()["content-length"], "5");
+        assert_eq!(echoed.into_body().collect().await.unwrap().to_bytes(), "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_offers_no_protocol_gets_http1() {
+    let served = serve(Limits::default()).await;
+    let mut stream = served.tls(None, &[]).await;
+    stream.write_all(b"GET /http2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("false"), "{answer}");
+}
+
+#[tokio::test]
+async fn plain_http_is_told_what_it_is_talking_to() {
+    let served = serve(Limits::default()).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 24];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.0 400 Bad Request");
+}
+
+#[tokio::test]
+async fn a_large_answer_arrives_whole_and_with_its_length() {
+    let served = serve(Limits::default()).await;
+    let expected: Vec<u8> = large().flatten().collect();
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        let response = client.post("/large", "").await.unwrap();
+        assert_eq!(response.headers()["content-length"], LARGE.to_string());
+        assert!(response.into_body().collect().await.unwrap().to_bytes() == expected, "http2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_and_the_connection_lives() {
+    let served = serve(Limits::default()).await;
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        let (status, text) = client.ask("/panic").await;
+        assert_eq!(status, 500);
+        assert!(
+            text.contains(r#""kind":"Status""#) && text.contains(r#""reason":"InternalError""#),
+            "{text}"
+        );
+        assert!(!text.contains("asked to"), "{text}");
+        assert_eq!(client.ask("/http2").await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_seen_to() {
+    let served = serve(Limits::default()).await;
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        let response = client.post("/broken", "").await;
+        // the first piece may or may not make it out before the break
+        if let Ok(response) = response {
+            assert!(response.into_body().collect().await.is_err(), "http2: {http2}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn too_many_bytes_of_headers_are_refused() {
+    let limits = Limits { max_header_bytes: 16 << 10, ..Limits::default() };
+    let served = serve(limits).await;
+    for http2 in [false, true] {
+        for (bytes, status) in [(8 << 10, 200), (20 << 10, 431)] {
+            let mut client = served.client(http2, None).await;
+            let request = Request::get("https://localhost/echo")
+                .header("host", "localhost")
+                .header("x-long", "x".repeat(bytes))
+                .body(Full::default())
+                .unwrap();
+            assert_eq!(client.send(request).await.unwrap().status(), status, "http2: {http2}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_request() {
+    let mut served = serve(Limits::default()).await;
+    for http2 in [false, true] {
+        for path in ["/endless", "/stuck"] {
+            let mut client = served.client(http2, None).await;
+            let mut asked = Box::pin(client.post(path, ""));
+            if path == "/endless" {
+                drop(asked.as_mut().await.unwrap());
+            } else {
+                // long enough for the request to be on its way; it is given up wherever it is by then
+                let waited =
+                    tokio::time::timeout(std::time::Duration::from_millis(100), asked.as_mut()).await;
+                assert!(waited.is_err());
+            }
+            drop(asked);
+            drop(client);
+            served.given_up.recv().await.unwrap();
+        }
+    }
+}

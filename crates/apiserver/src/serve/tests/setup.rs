@@ -1,0 +1,314 @@
+//! Certificates, a handler that shows what it got, and clients of both protocols.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ambient::{Simulated, World};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::serve::{Body, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial, bind, run};
+
+/// When the certificates of the tests are valid: a year from here.
+pub(super) const NOW: u64 = 1_700_000_000;
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+pub(super) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub(super) struct Pair {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl Pair {
+    /// For a client to show, also where the key is not the certificate's.
+    fn unchecked(&self) -> SingleCertAndKey {
+        let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(&key).unwrap()).into()
+    }
+}
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Self {
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        Self { issuer }
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    pub(super) fn client(&self, name: &str, group: &str) -> Pair {
+        let mut params = params(name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    pub(super) fn server(&self) -> Pair {
+        let mut params = params("server");
+        params.subject_alt_names =
+            CertificateParams::new(vec!["localhost".to_owned()]).unwrap().subject_alt_names;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = (UNIX_EPOCH + Duration::from_secs(NOW - 60)).into();
+    params.not_after = (UNIX_EPOCH + Duration::from_secs(NOW) + YEAR).into();
+    params
+}
+
+/// A running server and what its clients need to know.
+pub(super) struct Served {
+    pub(super) address: SocketAddr,
+    pub(super) authority: Authority,
+    pub(super) shutdown: Shutdown,
+    pub(super) world: Arc<Simulated>,
+    pub(super) running: JoinHandle<()>,
+    /// Says each time a request was given up before its answer ended.
+    pub(super) given_up: mpsc::UnboundedReceiver<()>,
+}
+
+pub(super) async fn serve(limits: Limits) -> Served {
+    let authority = Authority::new("cluster");
+    let server = authority.server();
+    let simulated = Simulated::new(NOW, 0);
+    let world: World = simulated.clone();
+    let tls = TlsMaterial {
+        certificate_chain: server.certificate.into_bytes(),
+        private_key: server.key.into_bytes(),
+        client_authorities: Some(authority.pem().into_bytes()),
+    };
+    let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, world };
+    let bound = bind(listen).await.unwrap();
+    let (address, shutdown) = (bound.local_addr(), Shutdown::new());
+    let (giving_up, given_up) = mpsc::unbounded_channel();
+    let handler = Arc::new(Mirror { shutdown: shutdown.clone(), giving_up });
+    let running = tokio::spawn(run(bound, handler, shutdown.clone()));
+    Served { address, authority, shutdown, world: simulated, running, given_up }
+}
+
+/// Answers with what it was asked, or does what the path says.
+struct Mirror {
+    shutdown: Shutdown,
+    giving_up: mpsc::UnboundedSender<()>,
+}
+
+impl Handler for Mirror {
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+        match request.uri().path() {
+            "/panic" => panic!("asked to"),
+            "/stuck" => {
+                let _noticed = OnDrop(self.giving_up.clone());
+                pending().await
+            }
+            "/watch" => Response::new(self.watch()),
+            "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
+            "/broken" => Response::new(Body::frames(broken())),
+            "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
+            "/whoami" => match &peer.certificate {
+                None => Response::new(Body::full("nobody")),
+                Some(Ok(user)) => {
+                    Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
+                }
+                Some(Err(reason)) => refused(reason.clone()),
+            },
+            "/http2" => Response::new(Body::full(peer.http2.to_string())),
+            _ => Response::new(Body::full(request.into_body().collect().await.unwrap().to_bytes())),
+        }
+    }
+}
+
+fn refused(reason: String) -> Response<Body> {
+    let mut response = Response::new(Body::full(reason));
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    response
+}
+
+impl Mirror {
+    /// A first event at once and a last one when the server stops.
+    fn watch(&self) -> Body {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move {
+            sender.send(Bytes::from_static(b"first\n")).unwrap();
+            shutdown.stopping().await;
+            sender.send(Bytes::from_static(b"last\n")).unwrap();
+        });
+        Body::stream(Events(receiver))
+    }
+}
+
+struct Events(mpsc::UnboundedReceiver<Bytes>);
+
+impl futures_core::Stream for Events {
+    type Item = Bytes;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Bytes>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+/// A stream of which nothing ever comes.
+struct Endless(#[allow(dead_code, reason = "held to notice the drop")] OnDrop);
+
+impl futures_core::Stream for Endless {
+    type Item = Bytes;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Bytes>> {
+        std::task::Poll::Pending
+    }
+}
+
+struct OnDrop(mpsc::UnboundedSender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+fn broken() -> impl Iterator<Item = Bytes> + Send {
+    (0..2).map(|n| if n == 0 { Bytes::from_static(b"half") } else { panic!("asked to") })
+}
+
+pub(super) const LARGE: usize = 8 << 20;
+
+/// Bytes of which each tells where it stands.
+pub(super) fn large() -> impl Iterator<Item = Bytes> + Send {
+    (0..LARGE).step_by(100_000).map(|start| {
+        (start..(start + 100_000).min(LARGE)).map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
+    })
+}
+
+impl Served {
+    pub(super) async fn tls(&self, pair: Option<&Pair>, alpn: &[&str]) -> TlsStream<TcpStream> {
+        self.try_tls(pair, alpn).await.unwrap()
+    }
+
+    pub(super) async fn try_tls(
+        &self,
+        pair: Option<&Pair>,
+        alpn: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clock = Arc::new(FixedClock);
+        let builder = ClientConfig::builder_with_details(provider, clock)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match pair {
+            None => builder.with_no_client_auth(),
+            Some(pair) => builder.with_client_cert_resolver(Arc::new(pair.unchecked())),
+        };
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let tcp = TcpStream::connect(self.address).await?;
+        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), tcp).await
+    }
+
+    pub(super) async fn client(&self, http2: bool, pair: Option<&Pair>) -> Client {
+        let stream = TokioIo::new(self.tls(pair, if http2 { &["h2"] } else { &["http/1.1"] }).await);
+        if http2 {
+            let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            let (sender, connection) = builder.handshake(stream).await.unwrap();
+            Client::Http2(sender, tokio::spawn(async move { drop(connection.await) }))
+        } else {
+            let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+            Client::Http1(sender, tokio::spawn(async move { drop(connection.await) }))
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FixedClock;
+
+impl rustls::time_provider::TimeProvider for FixedClock {
+    fn current_time(&self) -> Option<rustls_pki_types::UnixTime> {
+        Some(rustls_pki_types::UnixTime::since_unix_epoch(Duration::from_secs(NOW)))
+    }
+}
+
+pub(super) enum Client {
+    Http1(hyper::client::conn::http1::SendRequest<Full<Bytes>>, JoinHandle<()>),
+    Http2(hyper::client::conn::http2::SendRequest<Full<Bytes>>, JoinHandle<()>),
+}
+
+impl Client {
+    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::Http1(sender, _) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Self::Http2(sender, _) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
+    }
+
+    pub(super) async fn post(&mut self, path: &str, body: &'static str) -> hyper::Result<Response<Incoming>> {
+        let request = Request::post(format!("https://localhost{path}")).header("host", "localhost");
+        self.send(request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()).await
+    }
+
+    /// Status and text of the answer.
+    pub(super) async fn ask(&mut self, path: &str) -> (u16, String) {
+        let response = self.post(path, "").await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    /// Waits until the server has closed the connection.
+    pub(super) async fn closed(self) {
+        match self {
+            // the senders stay alive: the client itself gives no reason to close
+            Self::Http1(_sender, connection) => connection.await.unwrap(),
+            Self::Http2(_sender, connection) => connection.await.unwrap(),
+        }
+    }
+}

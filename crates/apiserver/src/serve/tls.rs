@@ -1,0 +1,180 @@
+//! TLS: the server's certificate, and what is made of the client's.
+//!
+//! What always holds: only TLS 1.2 and 1.3; a client certificate is asked for whenever there is an authority
+//! to check it against, never demanded; the client has proved that it holds the key of whatever certificate
+//! it shows. The chain is verified after the handshake, also on resumed sessions, by the clock of the
+//! [`World`] handed in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use ambient::World;
+use auth::{AuthError, User};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::TlsAcceptor;
+
+use super::ServeError;
+
+/// Certificates and keys as PEM text.
+#[derive(Clone, Default)]
+pub struct TlsMaterial {
+    /// The server's certificate, followed by those between it and its root.
+    pub certificate_chain: Vec<u8>,
+    /// The key of the first of them.
+    pub private_key: Vec<u8>,
+    /// The authorities for clients; without any no client certificate is asked for.
+    pub client_authorities: Option<Vec<u8>>,
+}
+
+/// What the handshakes of one listener need.
+pub(super) struct Tls {
+    pub(super) acceptor: TlsAcceptor,
+    pub(super) clients: Clients,
+}
+
+impl Tls {
+    pub(super) fn new(material: &TlsMaterial, world: World) -> Result<Self, ServeError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = Clients::new(material, &provider, world.clone())?;
+        let chain = certificates("server certificate", &material.certificate_chain)?;
+        let key = PrivateKeyDer::from_pem_slice(&material.private_key).map_err(problem("server key"))?;
+        let builder = ServerConfig::builder_with_details(provider, Arc::new(Clock(world)))
+            .with_safe_default_protocol_versions()
+            .map_err(problem("TLS versions"))?;
+        let builder = match &clients.verifier {
+            Some(verifier) => builder.with_client_cert_verifier(Arc::new(AnyChain(verifier.clone()))),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(problem("server certificate"))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?;
+        config.send_tls13_tickets = 1;
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+    }
+}
+
+/// Checks and reads the certificates of clients.
+pub(super) struct Clients {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    clock: Clock,
+}
+
+impl Clients {
+    fn new(material: &TlsMaterial, provider: &Arc<CryptoProvider>, world: World) -> Result<Self, ServeError> {
+        let clock = Clock(world);
+        let Some(pem) = &material.client_authorities else {
+            return Ok(Self { verifier: None, clock });
+        };
+        let mut roots = RootCertStore::empty();
+        for authority in certificates("client authority", pem)? {
+            roots.add(authority).map_err(problem("client authority"))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(problem("client authority"))?;
+        Ok(Self { verifier: Some(verifier), clock })
+    }
+
+    /// Whom the chain names, or why it is not believed.
+    pub(super) fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<Result<Arc<User>, String>> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let verifier = self.verifier.as_ref()?;
+        let Some(now) = self.clock.current_time() else {
+            return Some(Err("the clock stands before 1970".to_owned()));
+        };
+        if let Err(reason) = verifier.verify_client_cert(leaf, intermediates, now) {
+            return Some(Err(reason.to_string()));
+        }
+        match auth::x509::identify(leaf) {
+            Ok(user) => Some(Ok(Arc::new(user))),
+            Err(AuthError::NoCommonName) => None,
+            Err(reason) => Some(Err(reason.to_string())),
+        }
+    }
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(problem(what))?;
+    match chain.is_empty() {
+        true => Err(ServeError::Tls { what, problem: "no certificate in it".to_owned() }),
+        false => Ok(chain),
+    }
+}
+
+fn problem<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> ServeError {
+    move |error| ServeError::Tls { what, problem: error.to_string() }
+}
+
+struct Clock(World);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        self.0.now().duration_since(UNIX_EPOCH).ok().map(UnixTime::since_unix_epoch)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// Lets every chain pass the handshake, so that a bad one can be answered with a 401. That the client holds
+/// the leaf's key is still verified, by the signature over the handshake.
+#[derive(Debug)]
+struct AnyChain(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AnyChain {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

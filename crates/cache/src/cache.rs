@@ -1,0 +1,284 @@
+//! One resource type's cache: publishing, reading and watching put together.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use ambient::World;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::contents::Contents;
+use crate::hub::{Hub, Wakes};
+use crate::pins::Pins;
+use crate::ring::{Ring, Tail};
+use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Watcher};
+
+/// The objects of one resource type, their recent events and their watchers.
+///
+/// Dropping the cache closes it: its watchers end.
+pub struct Cache<E: Entry> {
+    shared: Arc<Shared<E>>,
+}
+
+/// What the cache and its watchers share.
+pub(crate) struct Shared<E: Entry> {
+    pub(crate) published: Arc<Published>,
+    options: Options,
+    world: World,
+    contents: ArcSwap<Contents<E>>,
+    publishing: Mutex<Publishing<E>>,
+    pins: Mutex<Pins<E>>,
+}
+
+/// What changes with each publication. Under one lock, so that joining a watch and taking the ring it replays
+/// from happen between two publications: nothing is lost and nothing comes twice.
+struct Publishing<E> {
+    ring: Ring<E>,
+    hub: Hub<E>,
+}
+
+impl<E: Entry> Shared<E> {
+    pub(crate) fn leave(&self, id: u64, interest: &Interest) {
+        self.publishing.lock().hub.leave(id, interest);
+    }
+}
+
+/// Numbers about a cache, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Objects now.
+    pub objects: usize,
+    /// The revision of the newest change.
+    pub newest: u64,
+    /// The smallest revision that can be read exactly and watched from.
+    pub oldest: u64,
+    /// Events in the ring.
+    pub ring_events: usize,
+    /// Bytes that the ring holds and the current state does not.
+    pub ring_bytes: usize,
+    /// Snapshots pinned.
+    pub pins: usize,
+    /// Watchers now.
+    pub watchers: usize,
+    /// Events put into watchers' queues since the start.
+    pub deliveries: u64,
+    /// Watchers cut off since the start.
+    pub lagged: u64,
+}
+
+impl<E: Entry> Cache<E> {
+    /// An empty cache that is complete up to what is published.
+    pub fn new(published: Arc<Published>, options: Options, world: World) -> Self {
+        let revision = published.get();
+        let shared = Shared {
+            contents: ArcSwap::from_pointee(Contents::new(revision)),
+            publishing: Mutex::new(Publishing { ring: Ring::new(revision), hub: Hub::new() }),
+            pins: Mutex::new(Pins::new()),
+            published,
+            options,
+            world,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Fills the cache with the state at `revision`, without events: history starts there.
+    ///
+    /// At start, a store that retained some history loads the state at the oldest retained revision and then
+    /// [applies](Self::apply) the changes since, which refills the ring and shares each payload. Later, a
+    /// follower of a remote store that lost its place loads the new state; present watchers are then cut off
+    /// as lagged, since nobody can tell them what happened in between.
+    pub fn load(&self, entries: impl IntoIterator<Item = Arc<E>>, revision: u64) {
+        let contents = Arc::new(Contents::of(entries, revision));
+        let newest = contents.newest;
+        let mut wakes = Wakes::default();
+        let mut publishing = self.shared.publishing.lock();
+        let old = self.shared.contents.swap(contents);
+        let dropped = publishing.ring.reset(newest);
+        publishing.hub.cut(&mut wakes);
+        drop(publishing);
+        self.shared.pins.lock().clear();
+        wakes.wake();
+        drop((old, dropped));
+    }
+
+    /// Publishes changes of this type: readers see them, then watchers are told.
+    ///
+    /// One caller at a time, in revision order; changes of one revision come in one call. What is not newer
+    /// than the state is known already and is skipped, so that a follower may begin again a little earlier.
+    /// The caller raises [`Published`] once the batch is in every cache it concerns.
+    pub fn apply(&self, changes: Vec<Change<E>>) {
+        if changes.is_empty() {
+            return;
+        }
+        let shared = &*self.shared;
+        let now = shared.world.elapsed();
+        let mut wakes = Wakes::default();
+        let mut publishing = shared.publishing.lock();
+        let mut next = Contents::clone(&shared.contents.load());
+        let known = next.newest;
+        let mut events = Vec::with_capacity(changes.len());
+        for change in changes {
+            let revision = change.revision();
+            if revision > known && revision >= next.newest {
+                events.extend(next.change(change, now).map(Arc::new));
+            }
+        }
+        // Before the watchers are told: who reads upon an event finds at least what the event says.
+        let old = shared.contents.swap(Arc::new(next));
+        let Publishing { ring, hub } = &mut *publishing;
+        for event in events {
+            hub.publish(&event, &shared.options, &mut wakes);
+            ring.push(event);
+        }
+        let dropped = ring.trim(now, &shared.options);
+        drop(publishing);
+        wakes.wake();
+        drop((old, dropped));
+    }
+
+    /// The current state, without locking.
+    ///
+    /// Its revision is the greater of the published one, *read before* the contents, and that of the newest
+    /// change within. That is exact. Publication is in order, so contents whose newest change is N hold all
+    /// changes of this type up to N and none later. If P was published before we looked, the contents hold
+    /// all up to P as well. So with N >= P they are the state at N; with N < P no change of this type lies
+    /// between N and P, and they are the state at P. Read after the contents, P could belong to a batch that
+    /// these contents miss.
+    pub fn snapshot(&self) -> Snapshot<E> {
+        let published = self.shared.published.get();
+        let contents = self.shared.contents.load_full();
+        Snapshot::new(published.max(contents.newest), contents)
+    }
+
+    /// The current state of one object: a [`snapshot`](Self::snapshot) read that shares nothing else.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<E>> {
+        let contents = self.shared.contents.load();
+        crate::key::with_path(namespace, name, |path| contents.objects.get(path).cloned())
+    }
+
+    /// The state at exactly `revision`: a pinned one, or the current one with the later events undone (and
+    /// then pinned). A revision that lies in the future is the caller's to wait for; asked for it anyway, this
+    /// gives the current state under its own revision.
+    pub fn at(&self, revision: u64) -> Result<Snapshot<E>, Gone> {
+        let shared = &*self.shared;
+        let current = self.snapshot();
+        if revision >= current.contents.newest {
+            return Ok(Snapshot::new(revision.min(current.revision()), current.contents));
+        }
+        let now = shared.world.elapsed();
+        if let Some(contents) = shared.pins.lock().get(revision, now, &shared.options) {
+            return Ok(Snapshot::new(revision, contents));
+        }
+        let (contents, tail) = {
+            let publishing = shared.publishing.lock();
+            let oldest = publishing.ring.oldest();
+            if revision < oldest {
+                return Err(Gone { oldest });
+            }
+            (shared.contents.load_full(), publishing.ring.tail())
+        };
+        let snapshot = Snapshot::new(revision, Arc::new(undone(&contents, &tail, revision)));
+        self.pin(&snapshot);
+        Ok(snapshot)
+    }
+
+    /// Keeps `snapshot` at hand for [`at`](Self::at): for a list that hands out a continue token.
+    pub fn pin(&self, snapshot: &Snapshot<E>) {
+        let shared = &*self.shared;
+        let (now, contents) = (shared.world.elapsed(), snapshot.contents.clone());
+        shared.pins.lock().put(snapshot.revision(), contents, now, &shared.options);
+    }
+
+    /// Watches from just after `revision`: first what happened since, then what happens.
+    pub fn watch_after(&self, revision: u64, interest: Interest) -> Result<Watcher<E>, Gone> {
+        let (seat, tail) = {
+            let mut publishing = self.shared.publishing.lock();
+            let oldest = publishing.ring.oldest();
+            if revision < oldest {
+                return Err(Gone { oldest });
+            }
+            (publishing.hub.join(&interest, revision), publishing.ring.tail())
+        };
+        let mut backlog = VecDeque::new();
+        for event in tail.back_to(revision).filter(|event| interest.matches(event)) {
+            backlog.push_front(event.clone());
+        }
+        Ok(Watcher::new(self.shared.clone(), seat, interest, backlog))
+    }
+
+    /// Watches from now: the state, and exactly the events after it.
+    pub fn watch_now(&self, interest: Interest) -> (Watcher<E>, Snapshot<E>) {
+        let mut publishing = self.shared.publishing.lock();
+        let snapshot = self.snapshot();
+        let seat = publishing.hub.join(&interest, snapshot.revision());
+        drop(publishing);
+        (Watcher::new(self.shared.clone(), seat, interest, VecDeque::new()), snapshot)
+    }
+
+    /// Drops what has outlived its retention, for when no writes do so. Called by the owner's timer.
+    pub fn trim(&self) {
+        let shared = &*self.shared;
+        let now = shared.world.elapsed();
+        let dropped = shared.publishing.lock().ring.trim(now, &shared.options);
+        shared.pins.lock().trim(now, &shared.options);
+        drop(dropped);
+    }
+
+    /// Ends all watchers, present and later ones, after the events that already wait for them. Reading and
+    /// publishing go on.
+    pub fn close(&self) {
+        let mut wakes = Wakes::default();
+        self.shared.publishing.lock().hub.close(&mut wakes);
+        wakes.wake();
+    }
+
+    /// The smallest revision that can be read exactly and watched from.
+    pub fn oldest(&self) -> u64 {
+        self.shared.publishing.lock().ring.oldest()
+    }
+
+    /// Numbers about the cache.
+    pub fn stats(&self) -> Stats {
+        let pins = self.shared.pins.lock().len();
+        let publishing = self.shared.publishing.lock();
+        let contents = self.shared.contents.load();
+        Stats {
+            objects: contents.objects.len(),
+            newest: contents.newest,
+            oldest: publishing.ring.oldest(),
+            ring_events: publishing.ring.len(),
+            ring_bytes: publishing.ring.bytes(),
+            pins,
+            watchers: publishing.hub.len(),
+            deliveries: publishing.hub.deliveries,
+            lagged: publishing.hub.lagged,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lists(&self) -> usize {
+        self.shared.publishing.lock().hub.lists()
+    }
+}
+
+impl<E: Entry> Drop for Cache<E> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// `contents` as they were at `revision`.
+fn undone<E: Entry>(contents: &Contents<E>, tail: &Tail<E>, revision: u64) -> Contents<E> {
+    // Going back, the last event seen of an object is its first after `revision`: what was there before that
+    // one is what was there at `revision`, and the ones in between need no undoing.
+    let mut first: HashMap<&Key, _> = HashMap::new();
+    for event in tail.back_to(revision) {
+        first.insert(&event.key, event);
+    }
+    let mut then = contents.clone();
+    for event in first.values() {
+        then.undo(event);
+    }
+    then.newest = revision;
+    then
+}

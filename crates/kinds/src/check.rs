@@ -1,0 +1,290 @@
+//! Checks of single values that several kinds share: text forms, addresses, numbers, paths.
+//!
+//! Each check appends the problems it finds, worded as clients know them. Nothing in here knows a kind.
+
+use crate::read;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use schema::problem::{Problem, Reason, quoted};
+use schema::table::Format;
+use schema::{Path, Value, format};
+use std::net::{IpAddr, Ipv4Addr};
+
+pub(crate) type Problems = Vec<Problem>;
+
+fn form(form: Format, text: &str, path: &Path<'_>, out: &mut Problems) {
+    out.extend(format::check(form, text).iter().map(|why| Problem::invalid_text(path, text, why)));
+}
+
+pub(crate) fn label(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::Dns1123Label, text, path, out);
+}
+
+pub(crate) fn subdomain(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::Dns1123Subdomain, text, path, out);
+}
+
+pub(crate) fn qualified_name(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::QualifiedName, text, path, out);
+}
+
+pub(crate) fn label_value(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::LabelValue, text, path, out);
+}
+
+pub(crate) fn env_name(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::EnvName, text, path, out);
+}
+
+pub(crate) fn config_key(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::ConfigKey, text, path, out);
+}
+
+pub(crate) fn port_name(text: &str, path: &Path<'_>, out: &mut Problems) {
+    form(Format::PortName, text, path, out);
+}
+
+/// Whether a text has a form.
+pub(crate) fn is(form: Format, text: &str) -> bool {
+    format::check(form, text).is_empty()
+}
+
+/// The reasons why a text does not have a form.
+pub(crate) fn why(form: Format, text: &str) -> Vec<String> {
+    format::check(form, text).iter().map(|it| it.to_string()).collect()
+}
+
+/// A text that must be given.
+pub(crate) fn required(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if text.is_empty() {
+        out.push(Problem::required(path, ""));
+    }
+}
+
+/// A field that must be given below a value.
+pub(crate) fn required_field(value: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
+    required(value.text(&[field]), &path.field(field), out);
+}
+
+/// One of a few texts, named in this order; empty is missing.
+pub(crate) fn one_of(text: &str, allowed: &[&str], path: &Path<'_>, out: &mut Problems) {
+    if text.is_empty() {
+        out.push(Problem::required(path, ""));
+    } else if !allowed.contains(&text) {
+        out.push(unsupported(path, text, allowed));
+    }
+}
+
+/// An unsupported value, with the supported ones in the given order.
+pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Problem {
+    let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
+    let message = format!("Unsupported value: {}: supported values: {}", quoted(text), supported.join(", "));
+    Problem { reason: Reason::NotSupported, field: path.to_string(), message }
+}
+
+/// An invalid value that is shown as it is given here.
+pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
+    Problem { reason: Reason::Invalid, field: path.to_string(), message: format!("Invalid value: {shown}: {detail}") }
+}
+
+pub(crate) fn invalid_int(path: &Path<'_>, number: i64, detail: &str) -> Problem {
+    Problem::invalid(path, &Value::Int(number), detail)
+}
+
+pub(crate) fn duplicate_text(path: &Path<'_>, text: &str) -> Problem {
+    Problem::duplicate(path, &Value::from(text))
+}
+
+pub(crate) fn not_found(path: &Path<'_>, text: &str) -> Problem {
+    Problem::not_found(path, &Value::from(text))
+}
+
+/// A field that is not given.
+pub(crate) fn null(path: &Path<'_>, detail: &str) -> Problem {
+    Problem::invalid_text(path, "null", detail)
+}
+
+pub(crate) fn between(number: i64, least: i64, most: i64, path: &Path<'_>, out: &mut Problems) {
+    if number < least || number > most {
+        out.push(invalid_int(path, number, &format!("must be between {least} and {most}, inclusive")));
+    }
+}
+
+/// A user or group number.
+pub(crate) fn account_id(value: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
+    if let Some(number) = read::opt_int(value, &[field]) {
+        between(number, 0, i64::from(i32::MAX), &path.field(field), out);
+    }
+}
+
+pub(crate) fn port_number(number: i64, path: &Path<'_>, out: &mut Problems) {
+    between(number, 1, 65535, path, out);
+}
+
+/// A port given as a number or by its name.
+pub(crate) fn port(value: Option<&Value>, path: &Path<'_>, out: &mut Problems) {
+    match value {
+        Some(Value::String(name)) => port_name(name, path, out),
+        other => port_number(other.and_then(Value::as_int).unwrap_or(0), path, out),
+    }
+}
+
+pub(crate) fn not_negative(value: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
+    let number = read::int(value, &[field]);
+    if number < 0 {
+        out.push(invalid_int(&path.field(field), number, "must be greater than or equal to 0"));
+    }
+}
+
+const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+
+pub(crate) fn file_mode(value: &Value, field: &str, path: &Path<'_>, out: &mut Problems) {
+    if let Some(mode) = read::opt_int(value, &[field]).filter(|mode| !(0..=0o777).contains(mode)) {
+        out.push(invalid_int(&path.field(field), mode, FILE_MODE));
+    }
+}
+
+pub(crate) fn has_backsteps(text: &str) -> bool {
+    text.split('/').any(|part| part == "..")
+}
+
+/// A path without steps upwards.
+pub(crate) fn no_backsteps(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if has_backsteps(text) {
+        out.push(Problem::invalid_text(path, text, "must not contain '..'"));
+    }
+}
+
+/// A path that stays below where it starts.
+pub(crate) fn descending_path(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if text.starts_with('/') {
+        out.push(Problem::invalid_text(path, text, "must be a relative path"));
+    }
+    no_backsteps(text, path, out);
+}
+
+/// A descending path that leaves names with two leading dots to the node.
+pub(crate) fn unreserved_path(text: &str, path: &Path<'_>, out: &mut Problems) {
+    descending_path(text, path, out);
+    if text.starts_with("..") && !has_backsteps(text) {
+        out.push(Problem::invalid_text(path, text, "must not start with '..'"));
+    }
+}
+
+/// Labels with their values.
+pub(crate) fn labels(value: &Value, path: &Path<'_>, out: &mut Problems) {
+    for (key, value) in value.as_map().into_iter().flat_map(|it| it.iter()) {
+        qualified_name(key, path, out);
+        label_value(read::text(value), path, out);
+    }
+}
+
+/// An address; leading zeros in its numbers are ignored.
+pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse().ok();
+    }
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let digits = part.trim_start_matches('0');
+        *octet = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    }
+    parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// The address of a range such as `10.0.0.0/8`.
+pub(crate) fn parse_cidr(text: &str) -> Option<IpAddr> {
+    let (address, length) = text.split_once('/')?;
+    let address = parse_ip(address)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let numeric = !length.is_empty() && length.len() <= 3 && length.bytes().all(|b| b.is_ascii_digit());
+    (numeric && length.parse::<u16>().ok()? <= most).then_some(address)
+}
+
+pub(crate) fn ip(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if parse_ip(text).is_none() {
+        out.push(Problem::invalid_text(path, text, "must be valid IP address"));
+    }
+}
+
+/// Whether both families occur in a list of addresses.
+pub(crate) fn is_dual_stack(addresses: &[IpAddr]) -> bool {
+    addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6)
+}
+
+const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', \
+                      regex used for validation is '[-A-Za-z0-9]+')";
+
+pub(crate) fn header_name(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        out.push(Problem::invalid_text(path, text, HEADER));
+    }
+}
+
+/// A list of texts as messages show it.
+pub(crate) fn shown_texts(items: &[Value]) -> String {
+    let items: Vec<_> = items.iter().map(|it| quoted(read::text(it))).collect();
+    format!("[]string{{{}}}", items.join(", "))
+}
+
+/// Bytes as messages show them.
+pub(crate) fn shown_bytes(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "[]byte(nil)".to_owned();
+    }
+    let bytes: Vec<_> = bytes.iter().map(|byte| format!("0x{byte:x}")).collect();
+    format!("[]byte{{{}}}", bytes.join(", "))
+}
+
+/// The bytes behind base64 text; none where it is not that, which decoding has refused before.
+pub(crate) fn bytes_of(text: &str) -> Vec<u8> {
+    STANDARD.decode(text).unwrap_or_default()
+}
+
+/// How many bytes base64 text stands for.
+pub(crate) fn byte_len(text: &str) -> usize {
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|&b| b == b'=').count().min(text.len() / 4 * 3)
+}
+
+pub(crate) fn base64_of(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_forgive_zeros_only() {
+        let check = |text: &str, expected: bool| assert_eq!(parse_ip(text).is_some(), expected, "{text}");
+        check("10.0.0.1", true);
+        check("010.00.0.001", true);
+        check("256.0.0.1", false);
+        check("1.2.3", false);
+        check("1.2.3.4.5", false);
+        check("fd00::1", true);
+        check("", false);
+        assert!(parse_cidr("10.0.0.0/24").is_some());
+        assert!(parse_cidr("10.0.0.0/33").is_none());
+        assert!(parse_cidr("10.0.0.0/+1").is_none());
+        assert!(parse_cidr("fd00::/64").is_some());
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_bytes() {
+        for length in 0..20 {
+            assert_eq!(byte_len(&base64_of(&vec![7; length])), length);
+        }
+    }
+
+    #[test]
+    fn values_are_shown_as_clients_know_them() {
+        assert_eq!(shown_texts(&["a".into(), "b\"".into()]), r#"[]string{"a", "b\""}"#);
+        assert_eq!(shown_bytes(&[0, 255]), "[]byte{0x0, 0xff}");
+    }
+}

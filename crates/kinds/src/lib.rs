@@ -1,0 +1,3 @@
+//! (being laid)
+
+pub mod tables;

@@ -1,0 +1,86 @@
+//! What the kinds say about metadata: rules for names, and the cells that every table has.
+//!
+//! The rest of the metadata is checked where all kinds are served.
+
+use crate::check;
+use schema::table::Format;
+use schema::{Value, time};
+use std::time::Duration;
+
+/// Names that become part of host names: DNS labels.
+pub(crate) fn label_name(name: &str, prefix: bool) -> Vec<String> {
+    check::why(Format::Dns1123Label, masked(name, prefix))
+}
+
+/// Names that need only fit into a path.
+pub(crate) fn path_name(name: &str, prefix: bool) -> Vec<String> {
+    let mut why = Vec::new();
+    if !prefix && (name == "." || name == "..") {
+        why.push(format!("may not be '{name}'"));
+    }
+    for part in ["/", "%"] {
+        if name.contains(part) {
+            why.push(format!("may not contain '{part}'"));
+        }
+    }
+    why
+}
+
+/// A prefix may end in a dash: something will follow.
+fn masked(name: &str, prefix: bool) -> &str {
+    match name.strip_suffix('-') {
+        Some(start) if prefix && !start.is_empty() => start,
+        _ => name,
+    }
+}
+
+/// The name as a cell.
+pub(crate) fn name(object: &Value) -> Value {
+    object.text(&["metadata", "name"]).into()
+}
+
+/// How old the object is, as a cell.
+pub(crate) fn age(object: &Value, now: Duration) -> Value {
+    since(object.text(&["metadata", "creationTimestamp"]), now).into()
+}
+
+/// How long ago a time was, for people.
+pub(crate) fn since(time: &str, now: Duration) -> String {
+    match time::to_unix(time) {
+        Some(then) if !time.is_empty() => time::human_duration(now.as_secs() as i64 - then),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+/// A text as a cell, with something else where it is empty.
+pub(crate) fn or<'v>(text: &'v str, otherwise: &'v str) -> Value {
+    if text.is_empty() { otherwise.into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_names_may_be_nearly_anything() {
+        let check = |name: &str, expected: &[&str]| assert_eq!(path_name(name, false), expected, "{name}");
+        check("UPPER_a:b", &[]);
+        check("a/b", &["may not contain '/'"]);
+        check("a%b", &["may not contain '%'"]);
+        check("..", &["may not be '..'"]);
+    }
+
+    #[test]
+    fn prefixes_may_end_in_a_dash() {
+        assert!(label_name("a-", true).is_empty());
+        assert!(!label_name("a-", false).is_empty());
+        assert!(!label_name("a.b", false).is_empty());
+    }
+
+    #[test]
+    fn ages_are_for_people() {
+        let now = Duration::from_secs(1_600_000_100);
+        assert_eq!(since("2020-09-13T12:26:40Z", now), "100s");
+        assert_eq!(since("", now), "<unknown>");
+    }
+}

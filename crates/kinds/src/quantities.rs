@@ -1,0 +1,200 @@
+//! Amounts of resources: which names are allowed where, which values make sense, and rounding.
+//!
+//! Lists of resources are maps of names to quantities in canonical text.
+
+use crate::check::{self, Problems};
+use crate::read;
+use schema::problem::Problem;
+use schema::quantity::{self, Quantity};
+use schema::table::Format;
+use schema::{Map, Path, Value};
+
+const CONTAINER: &[&str] = &["cpu", "memory", "ephemeral-storage"];
+const COUNTED: &[&str] = &[
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+const OTHER: &[&str] = &[
+    "storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "requests.storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+];
+pub(crate) const HUGE_PAGES: &str = "hugepages-";
+/// Resources whose names carry this belong to the system even when they are qualified.
+const NATIVE: &str = "kubernetes.io/";
+
+pub(crate) fn parse(value: &Value) -> Quantity {
+    read::text(value).parse().unwrap_or_else(|_| Quantity::new(0))
+}
+
+/// Quantities in lists of resources have no more than three digits after the point.
+pub(crate) fn round(resources: Option<&mut Value>) {
+    let Some(Value::Map(resources)) = resources else { return };
+    for (_, value) in resources.iter_mut() {
+        if let Some(Ok(rounded)) = value.as_str().map(quantity::canonical_milli)
+            && value.as_str() != Some(&rounded)
+        {
+            *value = rounded.into();
+        }
+    }
+}
+
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains(NATIVE)
+}
+
+fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.") && check::is(Format::QualifiedName, &format!("requests.{name}"))
+}
+
+fn overcommit_allowed(name: &str) -> bool {
+    is_native(name) && !name.starts_with(HUGE_PAGES)
+}
+
+fn is_standard(name: &str) -> bool {
+    [CONTAINER, COUNTED, OTHER].iter().any(|names| names.contains(&name))
+        || name.starts_with(HUGE_PAGES)
+        || name.starts_with("requests.hugepages-")
+}
+
+/// A resource that a container may ask for.
+fn container_resource(name: &str, path: &Path<'_>, out: &mut Problems) {
+    let before = out.len();
+    check::qualified_name(name, path, out);
+    if !name.contains('/') {
+        if out.len() == before && !is_standard(name) {
+            out.push(Problem::invalid_text(path, name, "must be a standard resource type or fully qualified"));
+        }
+        if !CONTAINER.contains(&name) && !name.starts_with(HUGE_PAGES) {
+            out.push(Problem::invalid_text(path, name, "must be a standard resource for containers"));
+        }
+    } else if !is_native(name) && !is_extended(name) {
+        out.push(Problem::invalid_text(path, name, "doesn't follow extended resource name standard"));
+    }
+}
+
+/// Amounts are not negative, and counted things come whole.
+pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
+    let quantity = parse(value);
+    if quantity.sign() < 0 {
+        out.push(Problem::invalid(path, value, "must be greater than or equal to 0"));
+    }
+    if (COUNTED.contains(&name) || is_extended(name)) && quantity.milli() % 1000 != 0 {
+        out.push(Problem::invalid(path, value, "must be an integer"));
+    }
+}
+
+/// Huge pages come in multiples of their size.
+fn huge_pages(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
+    let size = size.parse::<Quantity>().map_or(0, |size| if size.milli() % 1000 == 0 { size.whole() } else { 0 });
+    if size <= 0 || parse(value).whole() % size != 0 {
+        let why = format!("{} is not positive integer multiple of {name}", read::text(value));
+        out.push(Problem::invalid(path, value, &why));
+    }
+}
+
+/// What a container asks for, and the most that it gets.
+pub(crate) fn requirements(limits: &Map, requests: &Map, path: &Path<'_>, out: &mut Problems) {
+    let (limits_path, requests_path) = (path.field("limits"), path.field("requests"));
+    let (mut computes, mut huge) = (false, false);
+    for (name, value) in limits.iter() {
+        let path = limits_path.key(name);
+        container_resource(name, &path, out);
+        amount(name, value, &path, out);
+        huge_pages(name, value, &path, out);
+        computes |= matches!(name, "cpu" | "memory");
+        huge |= name.starts_with(HUGE_PAGES);
+    }
+    for (name, value) in requests.iter() {
+        let path = requests_path.key(name);
+        container_resource(name, &path, out);
+        amount(name, value, &path, out);
+        match limits.get(name).map(parse) {
+            Some(limit) if limit != parse(value) && !overcommit_allowed(name) => {
+                out.push(Problem::invalid(&requests_path, value, &format!("must be equal to {name} limit")));
+            }
+            Some(limit) if parse(value) > limit => {
+                out.push(Problem::invalid(&requests_path, value, &format!("must be less than or equal to {name} limit")));
+            }
+            None if !overcommit_allowed(name) => {
+                out.push(Problem::required(&limits_path, "Limit must be set for non overcommitable resources"));
+            }
+            _ => {}
+        }
+        huge_pages(name, value, &path, out);
+        computes |= matches!(name, "cpu" | "memory");
+        huge |= name.starts_with(HUGE_PAGES);
+    }
+    if huge && !computes {
+        out.push(Problem::forbidden(path, "HugePages require cpu or memory"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json, problems};
+
+    fn check(limits: &str, requests: &str, expected: &[&str]) {
+        let (limits, requests) = (json(limits), json(requests));
+        let mut out = Vec::new();
+        requirements(read::map(&limits, &[]), read::map(&requests, &[]), &Path::ROOT.field("r"), &mut out);
+        assert_eq!(problems(&out), expected);
+    }
+
+    #[test]
+    fn requests_stay_below_limits() {
+        check(r#"{"cpu":"1"}"#, r#"{"cpu":"500m","memory":"1Gi"}"#, &[]);
+        check(
+            r#"{"cpu":"1"}"#,
+            r#"{"cpu":"1001m"}"#,
+            &[r#"r.requests: Invalid value: "1001m": must be less than or equal to cpu limit"#],
+        );
+        check(
+            r#"{"a.b/c":"2"}"#,
+            r#"{"a.b/c":"1"}"#,
+            &[r#"r.requests: Invalid value: "1": must be equal to a.b/c limit"#],
+        );
+        check("{}", r#"{"a.b/c":"1"}"#, &["r.limits: Required value: Limit must be set for non overcommitable resources"]);
+    }
+
+    #[test]
+    fn names_and_amounts_are_checked() {
+        check(
+            r#"{"bogus":"-1"}"#,
+            "{}",
+            &[
+                r#"r.limits[bogus]: Invalid value: "bogus": must be a standard resource type or fully qualified"#,
+                r#"r.limits[bogus]: Invalid value: "bogus": must be a standard resource for containers"#,
+                r#"r.limits[bogus]: Invalid value: "-1": must be greater than or equal to 0"#,
+            ],
+        );
+        check(r#"{"hugepages-2Mi":"4Mi","cpu":"1"}"#, "{}", &[]);
+        check(r#"{"hugepages-2Mi":"4Mi"}"#, "{}", &["r: Forbidden: HugePages require cpu or memory"]);
+        check(
+            r#"{"hugepages-2Mi":"3Mi","cpu":"1"}"#,
+            "{}",
+            &[r#"r.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi"#],
+        );
+    }
+
+    #[test]
+    fn more_than_milli_is_rounded_up() {
+        let mut list = json(r#"{"cpu":"100u","memory":"1Gi"}"#);
+        round(Some(&mut list));
+        assert_eq!(list, json(r#"{"cpu":"1m","memory":"1Gi"}"#));
+    }
+}

@@ -1,0 +1,285 @@
+//! What changed between two states of an object, field by field.
+//!
+//! One walk over table, old and new together. Structures and granular maps are entered, lists whose items can
+//! be told apart are matched item by item, and everything else is a leaf: taken as a whole. An empty
+//! structure, map or list is a leaf too, when it is empty on both sides.
+//!
+//! A structure, map or list that was not there before is itself new, and is in the set beside what is below
+//! it (`"."`). That is why an optional structure shows a `"."` when an object is created and one that is
+//! always written does not: an object that does not exist yet is compared as its type's zero value, in which
+//! the latter is there already.
+//!
+//! Always true: a path is in `taken` or in `removed`, never in both.
+
+use super::items::{Ambiguous, keyed};
+use super::{Element, FieldSet};
+use crate::json_patch::same;
+use schema::decode;
+use schema::table::{Field, Flags, ListKind, ListShape, Shape, Text, Type};
+use schema::{Map, Value};
+use std::cmp::Ordering;
+
+/// What a write did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Added, or given another value.
+    pub taken: FieldSet,
+    pub removed: FieldSet,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.removed.is_empty()
+    }
+
+    /// Forgets what happened at and below these paths.
+    pub fn exclude(&mut self, paths: &FieldSet) {
+        self.taken.subtract_below(paths);
+        self.removed.subtract_below(paths);
+    }
+
+    fn push(&mut self, below: Changes, element: impl FnOnce() -> Element) {
+        let Changes { taken, removed } = below;
+        match (taken.is_empty(), removed.is_empty()) {
+            (true, true) => {}
+            (false, true) => self.taken.push(element(), taken),
+            (true, false) => self.removed.push(element(), removed),
+            (false, false) => {
+                let element = element();
+                self.taken.push(element.clone(), taken);
+                self.removed.push(element, removed);
+            }
+        }
+    }
+
+    /// Makes room where everything is going to be new.
+    fn expect(&mut self, old: Side<'_>, new: Side<'_>) {
+        if let (Side::Absent, Side::Here(Value::Map(map))) = (old, new) {
+            self.taken.reserve(map.len());
+        }
+    }
+
+    /// Whether this very place came or went.
+    fn mark(&mut self, old: Side<'_>, new: Side<'_>, equal: bool) {
+        match (old, new) {
+            (Side::Absent, _) => self.taken.member = true,
+            (_, Side::Absent) => self.removed.member = true,
+            _ => self.taken.member = !equal,
+        }
+    }
+}
+
+/// What changed from `old` to `new`; without an old object, what its creation brings.
+pub fn compare(ty: &Type, old: Option<&Value>, new: &Value) -> Result<Changes, Ambiguous> {
+    let mut changes = Changes::default();
+    structure(ty, old.map_or(Side::Zero, Side::Here), Side::Here(new), &mut changes)?;
+    // the object itself has no path
+    changes.taken.member = false;
+    changes.removed.member = false;
+    Ok(changes)
+}
+
+/// One of the two values that are compared.
+#[derive(Clone, Copy)]
+enum Side<'a> {
+    Absent,
+    /// The zero value of the shape at hand.
+    Zero,
+    Here(&'a Value),
+}
+
+static NULL: Value = Value::Null;
+
+impl<'a> Side<'a> {
+    fn entries(self) -> impl Iterator<Item = (&'a str, Side<'a>)> {
+        let map = if let Side::Here(Value::Map(map)) = self { Some(map) } else { None };
+        map.into_iter().flat_map(Map::iter).map(|(name, value)| (name, Side::Here(value)))
+    }
+
+    fn items(self) -> &'a [Value] {
+        if let Side::Here(Value::List(items)) = self { items } else { &[] }
+    }
+
+    fn is_map(self) -> bool {
+        matches!(self, Side::Here(Value::Map(_)))
+    }
+
+    fn is_scalar_or_list(self) -> bool {
+        !matches!(self, Side::Absent | Side::Zero | Side::Here(Value::Null | Value::Map(_)))
+    }
+
+    /// No parts to enter; a zero value has none unless it is a structure.
+    fn is_empty(self) -> bool {
+        match self {
+            Side::Absent | Side::Zero | Side::Here(Value::Null) => true,
+            Side::Here(Value::Map(map)) => map.is_empty(),
+            Side::Here(Value::List(items)) => items.is_empty(),
+            Side::Here(_) => false,
+        }
+    }
+
+    fn is_null(self) -> bool {
+        matches!(self, Side::Here(Value::Null))
+    }
+}
+
+/// What stands in a zero value for a field, if anything does.
+fn zero_side(field: &Field) -> Option<Side<'static>> {
+    match &field.shape {
+        Shape::Struct(_) if !field.is(Flags::NILABLE) => Some(Side::Zero),
+        shape => match decode::zero_when_absent(field)? {
+            Value::Null => Some(Side::Here(&NULL)),
+            _ if matches!(shape, Shape::Scalar(_)) => Some(Side::Zero),
+            _ => Some(Side::Here(&NULL)),
+        },
+    }
+}
+
+fn zero_entries(ty: &Type) -> impl Iterator<Item = (&str, Side<'_>)> {
+    ty.by_name.iter().filter_map(|at| {
+        let field = &ty.fields[usize::from(*at)];
+        Some((&*field.name, zero_side(field)?))
+    })
+}
+
+/// Finds the declarations of names that come in order.
+struct Declared<'t> {
+    ty: &'t Type,
+    at: usize,
+}
+
+impl<'t> Declared<'t> {
+    fn find(&mut self, name: &str) -> Option<&'t Field> {
+        while let Some(at) = self.ty.by_name.get(self.at) {
+            let field = &self.ty.fields[usize::from(*at)];
+            match (*field.name).cmp(name) {
+                Ordering::Less => self.at += 1,
+                Ordering::Equal => return Some(field),
+                Ordering::Greater => break,
+            }
+        }
+        None
+    }
+}
+
+fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+    match shape {
+        Shape::Struct(ty) if !ty.atomic => structure(ty, old, new, out),
+        Shape::Map(map) if !map.atomic => {
+            if old.is_empty() && new.is_empty() {
+                out.mark(old, new, old.is_null() == new.is_null());
+                return Ok(());
+            }
+            out.expect(old, new);
+            joint(old.entries(), new.entries(), |name, old, new| {
+                let mut below = Changes::default();
+                value(&map.value, old, new, &mut below)?;
+                out.push(below, || Element::Field(Text::Owned(name.to_owned())));
+                Ok(())
+            })?;
+            out.mark(old, new, true);
+            Ok(())
+        }
+        Shape::List(list) if list.kind != ListKind::Atomic => items(list, old, new, out),
+        shape => {
+            let equal = match (old, new) {
+                (Side::Here(old), Side::Here(new)) => same(old, new),
+                (Side::Zero, Side::Here(new)) => decode::zero(shape) == *new,
+                _ => false,
+            };
+            out.mark(old, new, equal);
+            Ok(())
+        }
+    }
+}
+
+fn structure(ty: &Type, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+    let zero = matches!(old, Side::Zero);
+    if new.is_empty() && old.is_empty() && !(zero && zero_entries(ty).next().is_some()) {
+        out.mark(old, new, old.is_null() == new.is_null());
+        return Ok(());
+    }
+    out.expect(old, new);
+    let mut declared = Declared { ty, at: 0 };
+    let mut each = |name: &str, old, new, out: &mut Changes| {
+        let mut below = Changes::default();
+        match declared.find(name) {
+            Some(field) => {
+                value(&field.shape, old, new, &mut below)?;
+                out.push(below, || Element::Field(field.name.clone()));
+            }
+            None => {
+                deduced(old, new, &mut below);
+                out.push(below, || Element::Field(Text::Owned(name.to_owned())));
+            }
+        }
+        Ok(())
+    };
+    if zero {
+        joint(zero_entries(ty), new.entries(), |name, old, new| each(name, old, new, out))?;
+    } else {
+        joint(old.entries(), new.entries(), |name, old, new| each(name, old, new, out))?;
+    }
+    out.mark(old, new, true);
+    Ok(())
+}
+
+/// What no table describes: maps are granular, all else is a leaf.
+fn deduced(old: Side<'_>, new: Side<'_>, out: &mut Changes) {
+    if old.is_map() || new.is_map() {
+        let _: Result<(), ()> = joint(old.entries(), new.entries(), |name, old, new| {
+            let mut below = Changes::default();
+            deduced(old, new, &mut below);
+            out.push(below, || Element::Field(Text::Owned(name.to_owned())));
+            Ok(())
+        });
+        let replaced = old.is_scalar_or_list() || new.is_scalar_or_list();
+        let null_or_empty = old.is_empty() && new.is_empty() && old.is_null() != new.is_null();
+        return out.mark(old, new, !replaced && !null_or_empty);
+    }
+    let equal = matches!((old, new), (Side::Here(old), Side::Here(new)) if same(old, new));
+    out.mark(old, new, equal);
+}
+
+fn items(list: &ListShape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
+    if old.is_empty() && new.is_empty() {
+        out.mark(old, new, old.is_null() == new.is_null());
+        return Ok(());
+    }
+    let here = |(element, item)| (element, Side::Here(item));
+    let olds = keyed(list, old.items())?.into_iter().map(here);
+    let news = keyed(list, new.items())?.into_iter().map(here);
+    joint(olds, news, |element, old, new| {
+        let mut below = Changes::default();
+        value(&list.item, old, new, &mut below)?;
+        out.push(below, || element);
+        Ok(())
+    })?;
+    out.mark(old, new, true);
+    Ok(())
+}
+
+/// Runs over two sorted sequences together.
+fn joint<'a, K: Ord, E>(
+    old: impl Iterator<Item = (K, Side<'a>)>,
+    new: impl Iterator<Item = (K, Side<'a>)>,
+    mut each: impl FnMut(K, Side<'a>, Side<'a>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut olds, mut news) = (old.peekable(), new.peekable());
+    loop {
+        let order = match (olds.peek(), news.peek()) {
+            (Some(old), Some(new)) => old.0.cmp(&new.0),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return Ok(()),
+        };
+        let old = if order.is_le() { olds.next() } else { None };
+        let new = if order.is_ge() { news.next() } else { None };
+        match (old, new) {
+            (Some((key, old)), Some((_, new))) => each(key, old, new)?,
+            (Some((key, old)), None) => each(key, old, Side::Absent)?,
+            (None, Some((key, new))) => each(key, Side::Absent, new)?,
+            (None, None) => return Ok(()),
+        }
+    }
+}

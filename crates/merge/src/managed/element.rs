@@ -1,0 +1,200 @@
+//! One step of a field path, and its text.
+//!
+//! ```text
+//! f:replicas                              the field or key `replicas`
+//! k:{"containerPort":80,"protocol":"TCP"} the item with this key
+//! v:"example.com/finalizer"               the item with this value
+//! i:3                                     the item at this position
+//! ```
+//!
+//! Always true: JSON inside a step is canonical (compact, names sorted), so steps are equal when their text
+//! is. Steps sort as their text does, positions aside.
+
+use super::Invalid;
+use schema::table::{Literal, Text};
+use schema::{Value, decode, encode};
+
+/// One step of a field path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Element {
+    Field(Text),
+    Index(i64),
+    /// Canonical JSON of an object: key names and values.
+    Key(Box<str>),
+    /// Canonical JSON of a scalar.
+    Value(Box<str>),
+}
+
+impl Element {
+    /// Reads a step; `None` for a kind of step that is not known, which others may know.
+    pub fn parse(text: &str) -> Result<Option<Element>, Invalid> {
+        let invalid = || Invalid::Element(text.to_owned());
+        let (kind, rest) = match text.as_bytes() {
+            [kind, b':', ..] => (kind, &text[2..]),
+            _ => return Err(invalid()),
+        };
+        let json =
+            || decode::json_untyped(rest.as_bytes()).map(|decoded| decoded.value).map_err(|_| invalid());
+        Ok(Some(match kind {
+            b'f' => Element::Field(Text::Owned(rest.to_owned())),
+            b'i' => Element::Index(rest.parse().map_err(|_| invalid())?),
+            b'k' => match json()? {
+                Value::Map(map) => Element::key(map.iter().map(|(name, value)| (name, Part::Value(value)))),
+                _ => return Err(invalid()),
+            },
+            b'v' => Element::value(&json()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The step to the item with these keys, which come sorted by name.
+    pub(super) fn key<'a>(parts: impl Iterator<Item = (&'a str, Part<'a>)>) -> Element {
+        let mut out = String::with_capacity(48);
+        out.push('{');
+        for (nth, (name, part)) in parts.enumerate() {
+            if nth > 0 {
+                out.push(',');
+            }
+            string(name, &mut out);
+            out.push(':');
+            match part {
+                Part::Value(value) => write(value, &mut out),
+                Part::Default(literal) => write_literal(literal, &mut out),
+            }
+        }
+        out.push('}');
+        Element::Key(out.into_boxed_str())
+    }
+
+    /// The step to the item with this value.
+    pub(super) fn value(value: &Value) -> Element {
+        let mut out = String::with_capacity(24);
+        write(value, &mut out);
+        Element::Value(out.into_boxed_str())
+    }
+
+    /// The step as it is written in a set of fields.
+    pub fn text(&self) -> String {
+        let number;
+        let (kind, rest): (_, &str) = match self {
+            Element::Field(name) => ("f:", name),
+            Element::Key(json) => ("k:", json),
+            Element::Value(json) => ("v:", json),
+            Element::Index(at) => {
+                number = at.to_string();
+                ("i:", &number)
+            }
+        };
+        let mut text = String::with_capacity(2 + rest.len());
+        text.push_str(kind);
+        text.push_str(rest);
+        text
+    }
+}
+
+/// The value of one key of an item.
+pub(super) enum Part<'a> {
+    Value(&'a Value),
+    /// The item leaves the key out, and its table has a default for it.
+    Default(&'a Literal),
+}
+
+fn write_literal(literal: &Literal, out: &mut String) {
+    match literal {
+        Literal::Bool(truth) => write(&Value::Bool(*truth), out),
+        Literal::Int(number) => write(&Value::Int(*number), out),
+        Literal::Text(text) => string(text, out),
+        Literal::Json(_) => write(&schema::defaults::value(literal), out),
+    }
+}
+
+fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Int(number) => out.push_str(&number.to_string()),
+        // a number that is whole is the same number without a point
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+            out.push_str(&(*number as i64).to_string());
+        }
+        Value::Float(number) => out.push_str(&encode::float_text(*number)),
+        Value::String(text) => string(text, out),
+        Value::List(items) => {
+            out.push('[');
+            for (nth, item) in items.iter().enumerate() {
+                if nth > 0 {
+                    out.push(',');
+                }
+                write(item, out);
+            }
+            out.push(']');
+        }
+        Value::Map(map) => {
+            out.push('{');
+            for (nth, (name, value)) in map.iter().enumerate() {
+                if nth > 0 {
+                    out.push(',');
+                }
+                string(name, out);
+                out.push(':');
+                write(value, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// A JSON string with the escapes that field sets have always been written with: besides the necessary ones,
+/// characters that mean something in HTML.
+fn string(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\x1f' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str("\\u");
+                let code = u32::from(character);
+                for shift in [12, 8, 4, 0] {
+                    out.push(char::from_digit((code >> shift) & 15, 16).unwrap_or('0'));
+                }
+            }
+            plain => out.push(plain),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, canonical: &str) {
+        assert_eq!(Element::parse(text).unwrap().unwrap().text(), canonical);
+    }
+
+    #[test]
+    fn text_becomes_canonical() {
+        check("f:a/b:c", "f:a/b:c");
+        check("f:", "f:");
+        check("i:-3", "i:-3");
+        check(r#"k:{ "protocol":"TCP", "port": 80 }"#, r#"k:{"port":80,"protocol":"TCP"}"#);
+        check(r#"k:{"port":80.0}"#, r#"k:{"port":80}"#);
+        check(r#"v:"a\u002fb""#, r#"v:"a/b""#);
+        check(r#"v:"<\u0001>""#, r#"v:"\u003c\u0001\u003e""#);
+        check("v:1.5", "v:1.5");
+        check("v:true", "v:true");
+    }
+
+    #[test]
+    fn what_is_no_step_is_told_from_what_is_not_known() {
+        assert_eq!(Element::parse("x:y"), Ok(None));
+        for text in ["", "x", "fx", "k:3", "k:{", "v:", "i:x", "é:"] {
+            assert_eq!(Element::parse(text), Err(Invalid::Element(text.to_owned())), "{text}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A set of field paths, as a tree whose branches are the steps of the paths.
+//!
+//! ```text
+//! metadata.labels, metadata.labels.a, metadata.labels.b, data
+//!
+//! {"f:data": {}, "f:metadata": {"f:labels": {".": {}, "f:a": {}, "f:b": {}}}}
+//! ```
+//!
+//! A node is *in* the set when its path is: written as `"."` beside its children, or as an empty object when
+//! it has none. Always true: branches are sorted, and none is empty. Every operation is one joint walk over
+//! both sets.
+
+use super::{Element, Invalid};
+use schema::table::Text;
+use schema::{Map, Value};
+use std::cmp::Ordering;
+
+/// Deeper sets are refused.
+const MAX_DEPTH: usize = 512;
+
+/// A set of field paths.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldSet {
+    pub(super) member: bool,
+    children: Vec<(Element, FieldSet)>,
+}
+
+impl FieldSet {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set of these paths of field names.
+    pub fn of(paths: &[&[&'static str]]) -> Self {
+        let mut set = FieldSet::new();
+        for path in paths {
+            set.insert(path.iter().map(|name| Element::Field(Text::Borrowed(name))));
+        }
+        set
+    }
+
+    /// Puts one path in; the empty path is not kept.
+    pub fn insert(&mut self, path: impl IntoIterator<Item = Element>) {
+        let mut here = self;
+        let mut depth = 0;
+        for element in path {
+            depth += 1;
+            let at = match here.children.binary_search_by(|(it, _)| it.cmp(&element)) {
+                Ok(at) => at,
+                Err(at) => {
+                    here.children.insert(at, (element, FieldSet::new()));
+                    at
+                }
+            };
+            here = &mut here.children[at].1;
+        }
+        here.member |= depth > 0;
+    }
+
+    /// Whether the path is in the set.
+    pub fn contains<'a>(&self, path: impl IntoIterator<Item = &'a Element>) -> bool {
+        let mut here = self;
+        for element in path {
+            match here.below(element) {
+                Some(next) => here = next,
+                None => return false,
+            }
+        }
+        here.member
+    }
+
+    /// What the set holds below a step.
+    pub fn below(&self, element: &Element) -> Option<&FieldSet> {
+        let at = self.children.binary_search_by(|(it, _)| it.cmp(element)).ok()?;
+        Some(&self.children[at].1)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
+    }
+
+    /// How many paths are in the set.
+    pub fn len(&self) -> usize {
+        usize::from(self.member) + self.children.iter().map(|(_, below)| below.len()).sum::<usize>()
+    }
+
+    /// Steps that follow, each with what is below it.
+    pub fn children(&self) -> impl Iterator<Item = (&Element, &FieldSet)> {
+        self.children.iter().map(|(element, below)| (element, below))
+    }
+
+    pub(super) fn reserve(&mut self, branches: usize) {
+        self.children.reserve(branches);
+    }
+
+    /// Puts a branch behind all others; walks that go in order build sets this way.
+    pub(super) fn push(&mut self, element: Element, below: FieldSet) {
+        debug_assert!(self.children.last().is_none_or(|(last, _)| *last < element), "branches come in order");
+        if !below.is_empty() {
+            self.children.push((element, below));
+        }
+    }
+
+    /// Adds every path of the other set.
+    pub fn unite(&mut self, other: FieldSet) {
+        self.member |= other.member;
+        if other.children.is_empty() {
+            return;
+        }
+        if self.children.is_empty() {
+            self.children = other.children;
+            return;
+        }
+        let ours = std::mem::take(&mut self.children);
+        self.children.reserve(ours.len().max(other.children.len()));
+        let mut theirs = other.children.into_iter().peekable();
+        for (element, mut below) in ours {
+            while let Some(branch) = theirs.next_if(|(it, _)| *it < element) {
+                self.children.push(branch);
+            }
+            if let Some((_, more)) = theirs.next_if(|(it, _)| *it == element) {
+                below.unite(more);
+            }
+            self.children.push((element, below));
+        }
+        self.children.extend(theirs);
+    }
+
+    /// Takes every path of the other set out, and leaves what is below those paths.
+    pub fn subtract(&mut self, other: &FieldSet) {
+        self.member &= !other.member;
+        self.join(other, |below, theirs| below.subtract(theirs));
+    }
+
+    /// Takes every path of the other set out, with everything below it.
+    pub fn subtract_below(&mut self, other: &FieldSet) {
+        self.join(
+            other,
+            |below, theirs| {
+                if theirs.member { *below = FieldSet::new() } else { below.subtract_below(theirs) }
+            },
+        );
+    }
+
+    /// Runs over the branches that both sets have, and drops those that end up empty.
+    fn join(&mut self, other: &FieldSet, change: impl Fn(&mut FieldSet, &FieldSet)) {
+        if other.children.is_empty() {
+            return;
+        }
+        let mut theirs = other.children.iter().peekable();
+        self.children.retain_mut(|(element, below)| {
+            while theirs.next_if(|(it, _)| it < element).is_some() {}
+            if let Some((_, theirs)) = theirs.next_if(|(it, _)| it == element) {
+                change(below, theirs);
+            }
+            !below.is_empty()
+        });
+    }
+
+    /// The paths that both sets have.
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let mut both = FieldSet { member: self.member && other.member, children: Vec::new() };
+        let (mut ours, mut theirs) = (self.children.iter().peekable(), other.children.iter().peekable());
+        while let (Some((a, below_a)), Some((b, below_b))) = (ours.peek(), theirs.peek()) {
+            match a.cmp(b) {
+                Ordering::Less => drop(ours.next()),
+                Ordering::Greater => drop(theirs.next()),
+                Ordering::Equal => {
+                    both.push(a.clone(), below_a.intersection(below_b));
+                    ours.next();
+                    theirs.next();
+                }
+            }
+        }
+        both
+    }
+
+    /// Reads the form in which sets are kept in objects. Steps of an unknown kind are left out.
+    pub fn parse(fields: &Value) -> Result<FieldSet, Invalid> {
+        let mut set = parse(fields, MAX_DEPTH)?;
+        // the root has no path
+        set.member = false;
+        Ok(set)
+    }
+
+    /// The form in which sets are kept in objects.
+    pub fn to_value(&self) -> Value {
+        let marked = self.member && !self.children.is_empty();
+        let mut entries = Vec::with_capacity(self.children.len() + usize::from(marked));
+        if marked {
+            entries.push((Text::Borrowed("."), Value::map()));
+        }
+        entries.extend(
+            self.children.iter().map(|(element, below)| (Text::Owned(element.text()), below.to_value())),
+        );
+        Value::Map(Map::from_unsorted(entries).0)
+    }
+}
+
+fn parse(fields: &Value, room: usize) -> Result<FieldSet, Invalid> {
+    let room = room.checked_sub(1).ok_or(Invalid::TooDeep)?;
+    let map = match fields {
+        Value::Null => return Ok(FieldSet { member: true, children: Vec::new() }),
+        Value::Map(map) => map,
+        _ => return Err(Invalid::NotAnObject),
+    };
+    let mut set = FieldSet { member: false, children: Vec::with_capacity(map.len()) };
+    for (text, below) in map.iter() {
+        if text == "." {
+            set.member = true;
+        } else if let Some(element) = Element::parse(text)? {
+            let below = parse(below, room)?;
+            set.children.push((element, below));
+        }
+    }
+    if !set.children.is_sorted_by(|a, b| a.0 < b.0) {
+        set.children = sorted(set.children);
+    }
+    set.member |= set.children.is_empty();
+    Ok(set)
+}
+
+/// Sorts branches, and unites those that different text led to.
+fn sorted(mut children: Vec<(Element, FieldSet)>) -> Vec<(Element, FieldSet)> {
+    children.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut out: Vec<(Element, FieldSet)> = Vec::with_capacity(children.len());
+    for (element, below) in children {
+        match out.last_mut() {
+            Some((last, united)) if *last == element => united.unite(below),
+            _ => out.push((element, below)),
+        }
+    }
+    out
+}

@@ -1,0 +1,316 @@
+//! Managed fields against recorded answers, where they are at hand.
+//!
+//! Tables are made from the reference of types. Every recorded object that was created by an update is created
+//! again, every recorded update is made again from the object before it, and the entries must be those that
+//! were recorded. An answer shows an object as it was stored, tracked was what came in: what the server filled
+//! in later ([`LATE`]), and scenarios whose point is such a change ([`OTHERWISE`]), are left out.
+
+use super::tests::json;
+use super::*;
+use schema::table::{Field, Flags, ListKind, ListShape, Literal, MapShape, Ref, Scalar, Shape, Text, Type};
+use schema::{Map, Value};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+
+/// Filled in after the write was tracked.
+const LATE: &[&[&str]] = &[
+    &["spec", "priority"],
+    &["spec", "preemptionPolicy"],
+    &["spec", "tolerations"],
+    &["spec", "taints"],
+    &["spec", "finalizers"],
+    &["spec", "clusterIP"],
+    &["spec", "clusterIPs"],
+    &["spec", "ipFamilies"],
+    &["spec", "ipFamilyPolicy"],
+    &["spec", "healthCheckNodePort"],
+];
+
+/// Scenarios in which what is stored differs from what was tracked, or fields are reset in a way of their own.
+const OTHERWISE: &[&str] = &[
+    "admission-limitranger",
+    "autoscaling-v1-horizontalpodautoscalers",
+    "certificates-v1-certificatesigningrequests",
+    "core-v1-limitranges#0",
+    "core-v1-persistentvolumeclaims",
+    "core-v1-services#2",
+    "discovery-v1-endpointslices#0",
+    "extra-job-completions",
+    "extra-pvc-",
+    "extra-sts-retention",
+    "hpa-both-versions",
+    "service-lb-local",
+    "service-type-changes",
+    "subresource-namespace",
+    "subresource-token",
+];
+
+/// Types by their published names, made when they are asked for.
+struct Types {
+    declared: Value,
+    made: HashMap<String, Ref<Type>>,
+}
+
+impl Types {
+    fn get(&mut self, name: &str, depth: usize) -> Shape {
+        if let Some(made) = self.made.get(name) {
+            return Shape::Struct(made.clone());
+        }
+        // a type that holds itself ends somewhere
+        if depth > 24 {
+            return Shape::Scalar(Scalar::Any);
+        }
+        let mut fields = Vec::new();
+        let atomic = self.fields(name, depth, &mut fields);
+        let ty: Ref<Type> = Type { atomic, ..Type::new(name.to_owned(), "", fields) }.into();
+        if depth == 0 || !name.contains("JSONSchemaProps") {
+            self.made.insert(name.to_owned(), ty.clone());
+        }
+        Shape::Struct(ty)
+    }
+
+    fn fields(&mut self, name: &str, depth: usize, out: &mut Vec<Field>) -> bool {
+        let declared = self.declared.at(&[name]).cloned().unwrap_or_default();
+        for inline in declared.items(&["inline"]) {
+            let name = inline.text(&["t"]).trim_start_matches("ref:").to_owned();
+            self.fields(&name, depth, out);
+        }
+        for (name, field) in declared.at(&["fields"]).and_then(Value::as_map).into_iter().flat_map(Map::iter)
+        {
+            out.push(self.field(name, field, depth));
+        }
+        declared.text(&["mapType"]) == "atomic"
+    }
+
+    fn field(&mut self, name: &str, of: &Value, depth: usize) -> Field {
+        let shape = self.shape(of.text(&["t"]), of, depth);
+        let mut flags = Flags::NONE;
+        if of.at(&["omitempty"]).is_none() {
+            flags = flags.and(Flags::ALWAYS);
+        }
+        if of.at(&["ptr"]).is_some() {
+            flags = flags.and(Flags::NILABLE);
+        }
+        let default = of.at(&["default"]).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let default = default.map(|text| Literal::Text(text.to_owned().into()));
+        Field { flags, default, ..Field::new(name.to_owned(), shape) }
+    }
+
+    fn shape(&mut self, of: &str, field: &Value, depth: usize) -> Shape {
+        if let Some(name) = of.strip_prefix("ref:") {
+            return self.get(name, depth + 1);
+        }
+        if let Some(item) = of.strip_prefix("list:") {
+            let item = self.shape(item, &Value::Null, depth);
+            return Shape::List(ListShape { kind: list_kind(field, &item), item }.into());
+        }
+        if let Some(value) = of.strip_prefix("map:") {
+            let value = self.shape(value, &Value::Null, depth);
+            return Shape::Map(MapShape { value, atomic: field.text(&["mapType"]) == "atomic" }.into());
+        }
+        Shape::Scalar(match of {
+            "string" => Scalar::String,
+            "bool" => Scalar::Bool,
+            "int32" => Scalar::Int32,
+            "int64" => Scalar::Int64,
+            "float64" => Scalar::Float,
+            "bytes" => Scalar::Bytes,
+            "Time" => Scalar::Time,
+            "MicroTime" => Scalar::MicroTime,
+            "Duration" => Scalar::Duration,
+            "Quantity" => Scalar::Quantity,
+            "IntOrString" => Scalar::IntOrString,
+            "FieldsV1" | "RawExtension" => Scalar::Object,
+            _ => Scalar::Any,
+        })
+    }
+
+    /// The table of an object.
+    fn root(&mut self, object: &Value) -> Option<Ref<Type>> {
+        let (api_version, kind) = (object.text(&["apiVersion"]), object.text(&["kind"]));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let found = self.declared.as_map()?.iter().find(|(_, ty)| {
+            ty.at(&["kind"]).is_some()
+                && (ty.text(&["group"]), ty.text(&["version"]), ty.text(&["name"])) == (group, version, kind)
+        });
+        let name = found?.0.to_owned();
+        match self.get(&name, 0) {
+            Shape::Struct(ty) => Some(ty),
+            _ => None,
+        }
+    }
+}
+
+fn list_kind(field: &Value, item: &Shape) -> ListKind {
+    let keys = |names: Vec<&str>| ListKind::Map {
+        keys: names.iter().map(|it| Text::Owned((*it).to_owned())).collect(),
+    };
+    match field.text(&["listType"]) {
+        "map" => keys(field.items(&["listKeys"]).iter().filter_map(Value::as_str).collect()),
+        "set" => ListKind::Set,
+        "atomic" => ListKind::Atomic,
+        _ if !field.text(&["patchStrategy"]).contains("merge") => ListKind::Atomic,
+        _ if matches!(item, Shape::Scalar(_)) => ListKind::Set,
+        _ => keys(vec![field.text(&["patchKey"])]),
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+        } else if path.extension().is_some_and(|it| it == "json") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Entries in the text of their identity and fields, without times, in a fixed order.
+fn entries(object: &Value) -> Vec<String> {
+    let late = FieldSet::of(LATE);
+    let told = |entry: &Value| {
+        let mut set = FieldSet::parse(entry.at(&["fieldsV1"]).unwrap()).unwrap();
+        set.subtract_below(&late);
+        if set.is_empty() {
+            return None;
+        }
+        let names = ["manager", "operation", "apiVersion", "subresource"].map(|name| entry.text(&[name]));
+        let set = String::from_utf8(schema::encode::untyped(&set.to_value())).unwrap();
+        Some(format!("{} {set}", names.join(" ")))
+    };
+    let mut entries: Vec<_> = object.items(&["metadata", "managedFields"]).iter().filter_map(told).collect();
+    entries.sort();
+    entries
+}
+
+/// What a request asks for.
+struct Request {
+    method: String,
+    /// Path of the object, without a subresource.
+    object: String,
+    subresource: String,
+    manager: String,
+    apply: bool,
+}
+
+fn request(step: &Value) -> Request {
+    let path = step.text(&["do", "path"]);
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).unwrap_or("recorder");
+    let known = ["status", "approval", "finalize", "ephemeralcontainers"];
+    let (object, subresource) = match path.rsplit_once('/') {
+        Some((object, last)) if known.contains(&last) => (object, last),
+        _ => (path, ""),
+    };
+    Request {
+        method: step.text(&["do", "method"]).to_owned(),
+        object: object.to_owned(),
+        subresource: subresource.to_owned(),
+        manager: manager.to_owned(),
+        apply: step.text(&["do", "headers", "Content-Type"]).starts_with("application/apply"),
+    }
+}
+
+#[test]
+fn recorded_updates_are_tracked_alike() {
+    let shared = Path::new(SHARED);
+    let Ok(types) = std::fs::read(shared.join("reference/types.json")) else {
+        println!("skipped: no reference of types at hand");
+        return;
+    };
+    let declared = json(std::str::from_utf8(&types).unwrap()).unset(&["types"]).unwrap();
+    let mut types = Types { declared, made: HashMap::new() };
+    let mut compared = 0;
+    for family in ["apply", "defaults", "patches", "verbs", "tables"] {
+        for file in files(&shared.join("recorded").join(family)) {
+            compared += scenario(&file, &mut types);
+        }
+    }
+    assert!(compared > 150, "only {compared} recorded writes were found");
+}
+
+/// Makes the writes of one scenario again, and gives how many there were to compare.
+fn scenario(file: &Path, types: &mut Types) -> usize {
+    let scenario = json(&std::fs::read_to_string(file).unwrap());
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut compared = 0;
+    let mut known: HashMap<String, Value> = HashMap::new();
+    for (at, step) in scenario.items(&["steps"]).iter().enumerate() {
+        let request = request(step);
+        let answer = step.at(&["answer", "body"]).cloned().unwrap_or_default();
+        let is_object = answer.at(&["metadata", "name"]).is_some() && answer.text(&["kind"]) != "Status";
+        let dry = step.text(&["do", "path"]).contains("dryRun");
+        let object = match &*request.method {
+            "POST" => format!("{}/{}", request.object, answer.text(&["metadata", "name"])),
+            _ => request.object.clone(),
+        };
+        let writes = matches!(&*request.method, "POST" | "PUT" | "PATCH");
+        if !is_object {
+            // the object may have changed without an answer that shows it
+            if writes {
+                known.remove(&object);
+            }
+            continue;
+        }
+        let place = format!("{stem}#{at}");
+        let created = request.method == "POST";
+        if writes && !request.apply && !OTHERWISE.iter().any(|it| place.starts_with(it)) {
+            let live = known.get(&object).filter(|_| !created);
+            if (created || live.is_some()) && check(step, &request, live, &answer, types, &place) {
+                compared += 1;
+            }
+        }
+        if !dry {
+            known.insert(object, answer);
+        }
+    }
+    compared
+}
+
+/// The entries that a client sends along.
+fn sent(step: &Value) -> Option<&Value> {
+    let edits = |operation: &&Value| operation.text(&["path"]) == "/metadata/managedFields";
+    match step.at(&["do", "body"])? {
+        Value::List(operations) => operations.iter().find(edits)?.at(&["value"]),
+        body => body.at(&["metadata", "managedFields"]),
+    }
+}
+
+/// Makes a write again; false when its kind has no table.
+fn check(
+    step: &Value,
+    request: &Request,
+    live: Option<&Value>,
+    answer: &Value,
+    types: &mut Types,
+    place: &str,
+) -> bool {
+    let Some(ty) = types.root(answer) else { return false };
+    let mut new = answer.clone();
+    new.unset(&["metadata", "managedFields"]);
+    if let Some(sent) = sent(step) {
+        new.set(&["metadata", "managedFields"], sent.clone());
+    }
+    let reset = match &*request.subresource {
+        "" => FieldSet::of(&[&["status"]]),
+        _ => FieldSet::of(&[&["spec"]]),
+    };
+    let write = Write {
+        ty: &ty,
+        manager: &request.manager,
+        api_version: answer.text(&["apiVersion"]),
+        subresource: &request.subresource,
+        now: "${time}",
+        reset: &reset,
+        convert: None,
+    };
+    track(&write, live, &mut new);
+    assert_eq!(entries(&new), entries(answer), "{place}");
+    true
+}

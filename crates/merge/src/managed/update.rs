@@ -1,0 +1,277 @@
+//! Tracking a write that is not an apply.
+//!
+//! ```text
+//! before   kubectl: data.k data.l    controller: data.m
+//! write    by controller: data.k = another value, data.l gone
+//! after                              controller: data.k data.m
+//! ```
+//!
+//! What the write changed leaves every entry and joins the writer's; what it removed leaves every entry. Fields
+//! that the server keeps for itself are never owned. The ten most recent updaters keep entries of their own;
+//! older ones are gathered, per version, under one name.
+//!
+//! Always true: an object that nobody tracks is tracked from its creation or not at all, and the time of an
+//! entry moves only when its writer took a field.
+
+use super::entries::{Identity, is_reset};
+use super::{Ambiguous, Changes, Entry, FieldSet, Managed, Operation, compare};
+use crate::json_patch::same;
+use schema::table::{Ref, Type};
+use schema::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+/// How many updaters have entries of their own.
+const MAX_UPDATERS: usize = 10;
+/// The name that older updaters are gathered under.
+const GATHERED: &str = "ancient-changes";
+/// The name of a writer that gave none.
+const UNKNOWN: &str = "unknown";
+
+/// Fields that an update never owns.
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
+
+/// Both states of an object in the version of another entry.
+pub enum Elsewhere {
+    /// The entry stays as it is.
+    Unknown,
+    /// The version is not served any more: the entry is dropped.
+    Gone,
+    Converted {
+        ty: Ref<Type>,
+        live: Option<Value>,
+        new: Value,
+    },
+}
+
+/// Converts the object before (if there was one) and after the write to the given API version.
+pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> Elsewhere + 'a;
+
+/// Who writes what, and when.
+#[derive(Clone, Copy)]
+pub struct Write<'a> {
+    /// The table of the object in the version of the request.
+    pub ty: &'a Type,
+    pub manager: &'a str,
+    pub api_version: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// Canonical text of the present time.
+    pub now: &'a str,
+    /// Fields that this kind of write cannot set, with all below them.
+    pub reset: &'a FieldSet,
+    /// How to see the object in other versions; without it their entries stay as they are.
+    pub convert: Option<&'a Convert<'a>>,
+}
+
+impl Write<'_> {
+    fn manager(&self) -> &str {
+        if self.manager.is_empty() { UNKNOWN } else { self.manager }
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        (self.manager(), Operation::Update, self.api_version, self.subresource)
+    }
+}
+
+/// Brings `metadata.managedFields` of `new` up to date. `live` is the object before the write, `None` when it
+/// is created.
+///
+/// A client may edit the entries in a write of the object itself; entries that cannot be read, or none, leave
+/// those of the live object, and a single empty entry drops them all.
+pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
+    let mut managed = given(write, live, new);
+    // an object that cannot be read item by item keeps the entries it had
+    let _ = update(write, live, new, &mut managed);
+    if let Some(entries) = managed.encode()
+        && let Some(metadata) = new.as_map_mut().map(|map| map.entry("metadata").make_map())
+    {
+        metadata.insert("managedFields", entries);
+    }
+}
+
+/// The entries to start from; they are taken out of the new object.
+fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Managed {
+    let sent = new.unset(&["metadata", "managedFields"]);
+    if write.subresource.is_empty() {
+        let sent = sent.as_ref().and_then(Value::as_list).unwrap_or_default();
+        if is_reset(sent) {
+            return Managed::default();
+        }
+        if let Ok(managed) = Managed::decode(sent)
+            && !managed.is_empty()
+        {
+            return managed;
+        }
+    }
+    let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
+    Managed::decode(kept).unwrap_or_default()
+}
+
+/// Changes the entries for a write from `live` to `new`. On an error they are as they were.
+pub fn update(
+    write: &Write<'_>,
+    live: Option<&Value>,
+    new: &Value,
+    managed: &mut Managed,
+) -> Result<(), Ambiguous> {
+    if managed.is_empty() && live.is_some() {
+        return Ok(());
+    }
+    let mut changes = compare(write.ty, live, new)?;
+    changes.exclude(write.reset);
+    release(write, live, new, &changes, managed)?;
+    changes.taken.subtract(&UNOWNED);
+    take(write, changes.taken, managed);
+    gather(managed);
+    Ok(())
+}
+
+/// Takes what was changed or removed from everyone, the writer included.
+fn release(
+    write: &Write<'_>,
+    live: Option<&Value>,
+    new: &Value,
+    changes: &Changes,
+    managed: &mut Managed,
+) -> Result<(), Ambiguous> {
+    let others: BTreeSet<String> = managed
+        .entries
+        .iter()
+        .map(|entry| &entry.api_version)
+        .filter(|it| *it != write.api_version)
+        .cloned()
+        .collect();
+    // all versions are compared before any entry changes
+    let mut elsewhere = BTreeMap::new();
+    for version in others {
+        let changes = match write.convert.map_or(Elsewhere::Unknown, |convert| convert(&version, live, new)) {
+            Elsewhere::Unknown => Some(Changes::default()),
+            Elsewhere::Gone => None,
+            Elsewhere::Converted { ty, live, new } => {
+                let mut changes = compare(&ty, live.as_ref(), &new)?;
+                changes.exclude(write.reset);
+                Some(changes)
+            }
+        };
+        elsewhere.insert(version, changes);
+    }
+    managed.entries.retain_mut(|entry| {
+        let changes = elsewhere.get(&entry.api_version).map_or(Some(changes), Option::as_ref);
+        let Some(changes) = changes else { return false };
+        entry.fields.subtract(&changes.taken);
+        entry.fields.subtract(&changes.removed);
+        !entry.fields.is_empty()
+    });
+    Ok(())
+}
+
+/// Gives the writer what it changed.
+fn take(write: &Write<'_>, taken: FieldSet, managed: &mut Managed) {
+    if taken.is_empty() {
+        return;
+    }
+    let now = Some(write.now.to_owned());
+    if let Some(entry) = managed.entries.iter_mut().find(|entry| entry.identity() == write.identity()) {
+        entry.fields.unite(taken);
+        entry.time = now;
+        return;
+    }
+    managed.entries.push(Entry {
+        manager: write.manager().to_owned(),
+        operation: Operation::Update,
+        api_version: write.api_version.to_owned(),
+        time: now,
+        subresource: write.subresource.to_owned(),
+        fields: taken,
+    });
+}
+
+/// Gathers the oldest updaters when there are too many, as many as needed: the first one of a version makes
+/// room only when a second one joins it.
+fn gather(managed: &mut Managed) {
+    let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut managed.entries)
+        .into_iter()
+        .partition(|entry| entry.operation == Operation::Update);
+    managed.entries = rest;
+    let mut count = updaters.len();
+    if count > MAX_UPDATERS {
+        updaters.sort_by(|a, b| (a.time.as_deref(), a.identity()).cmp(&(b.time.as_deref(), b.identity())));
+    }
+    // one that is gathered already and is not among the oldest must still be found
+    let mut first: BTreeMap<String, usize> = BTreeMap::new();
+    let mut gathered: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, entry) in updaters.iter().enumerate() {
+        if entry.manager == GATHERED && entry.subresource.is_empty() {
+            gathered.insert(entry.api_version.clone(), at);
+        }
+    }
+    let mut kept: Vec<Option<Entry>> = updaters.into_iter().map(Some).collect();
+    for at in 0..kept.len() {
+        if count <= MAX_UPDATERS {
+            break;
+        }
+        let Some(entry) = &kept[at] else { continue };
+        let version = entry.api_version.clone();
+        let Some(oldest) = first.get(&version).copied() else {
+            first.insert(version, at);
+            continue;
+        };
+        let into = *gathered.entry(version).or_insert(oldest);
+        if into == at {
+            continue;
+        }
+        let Some(entry) = kept[at].take() else { continue };
+        count -= 1;
+        if let Some(bucket) = &mut kept[into] {
+            bucket.manager = GATHERED.to_owned();
+            bucket.subresource.clear();
+            bucket.fields.unite(entry.fields);
+            // the one that joins is the more recent one
+            bucket.time = entry.time;
+        }
+    }
+    managed.entries.extend(kept.into_iter().flatten());
+}
+
+/// Gives the entries of `new` the times of the live object when nothing else differs between the two, so that
+/// a write without effect stays without one.
+pub fn keep_times(live: &Value, new: &mut Value) {
+    let before = live.items(&["metadata", "managedFields"]);
+    let after = new.items(&["metadata", "managedFields"]);
+    let alike = !after.is_empty()
+        && before.len() == after.len()
+        && before.iter().zip(after).all(|(a, b)| same_but(a, b, "time", |_, _| true))
+        && same_but(live, new, "metadata", |a, b| same_but(a, b, "managedFields", |_, _| true));
+    if alike && let Some(entries) = new.at_mut(&["metadata", "managedFields"]) {
+        *entries = Value::List(before.to_vec());
+    }
+}
+
+/// Whether two maps are the same, the value of one key aside, for which `also` decides when both have it.
+fn same_but(a: &Value, b: &Value, key: &str, also: impl Fn(&Value, &Value) -> bool) -> bool {
+    let (Value::Map(a), Value::Map(b)) = (a, b) else { return same(a, b) };
+    let others = |map: &Map| map.len() - usize::from(map.contains(key));
+    let not_key = |entry: &(&str, &Value)| entry.0 != key;
+    others(a) == others(b)
+        && a.iter().filter(not_key).zip(b.iter().filter(not_key)).all(|(a, b)| a.0 == b.0 && same(a.1, b.1))
+        && match (a.get(key), b.get(key)) {
+            (Some(a), Some(b)) => also(a, b),
+            _ => true,
+        }
+}

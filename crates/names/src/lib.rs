@@ -1,0 +1,135 @@
+//! Every well-known name in one place.
+//!
+//! Nothing else in the code spells a domain: groups, signers, annotations, labels and media types are made
+//! here from the dialect that the server speaks.
+
+use std::borrow::Cow;
+
+/// How the names of the specification are spelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// Suffix of API groups: `k8s.io`.
+    pub api_domain: Cow<'static, str>,
+    /// Suffix of signers, labels and annotations: `kubernetes.io`.
+    pub well_known_domain: Cow<'static, str>,
+    /// In media types and schema extensions: `kubernetes`.
+    pub vendor: Cow<'static, str>,
+    /// What component names begin with: `kube`.
+    pub prefix: Cow<'static, str>,
+    /// What the node agent is called: `kubelet`.
+    pub agent: Cow<'static, str>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Names::kubernetes()
+    }
+}
+
+impl Names {
+    /// The names that every existing client expects.
+    pub const fn kubernetes() -> Self {
+        Names {
+            api_domain: Cow::Borrowed("k8s.io"),
+            well_known_domain: Cow::Borrowed("kubernetes.io"),
+            vendor: Cow::Borrowed("kubernetes"),
+            prefix: Cow::Borrowed("kube"),
+            agent: Cow::Borrowed("kubelet"),
+        }
+    }
+
+    /// The specification to the letter, under a domain and vendor of one's own.
+    pub fn neutral(api_domain: &str, vendor: &str) -> Self {
+        Names {
+            api_domain: Cow::Owned(api_domain.to_owned()),
+            well_known_domain: Cow::Owned(api_domain.to_owned()),
+            vendor: Cow::Owned(vendor.to_owned()),
+            prefix: Cow::Borrowed("cluster"),
+            agent: Cow::Borrowed("nodeagent"),
+        }
+    }
+
+    /// An API group below the domain: `node` gives `node.k8s.io`.
+    pub fn group(&self, stem: &str) -> String {
+        format!("{stem}.{}", self.api_domain)
+    }
+
+    /// A label, annotation or signer name: `kubernetes.io/<name>`.
+    pub fn well_known(&self, name: &str) -> String {
+        format!("{}/{name}", self.well_known_domain)
+    }
+
+    /// A label, annotation or type below a subdomain: `node.kubernetes.io/<name>`.
+    pub fn well_known_under(&self, subdomain: &str, name: &str) -> String {
+        format!("{subdomain}.{}/{name}", self.well_known_domain)
+    }
+
+    /// `application/vnd.kubernetes.protobuf`.
+    pub fn protobuf_media_type(&self) -> String {
+        format!("application/vnd.{}.protobuf", self.vendor)
+    }
+
+    /// `meta.k8s.io`, the group of tables and partial metadata.
+    pub fn meta_group(&self) -> String {
+        self.group("meta")
+    }
+
+    /// The system namespace: `kube-system`.
+    pub fn system_namespace(&self) -> String {
+        format!("{}-system", self.prefix)
+    }
+
+    /// The namespace that everybody may read: `kube-public`.
+    pub fn public_namespace(&self) -> String {
+        format!("{}-public", self.prefix)
+    }
+
+    /// Where nodes keep their leases: `kube-node-lease`.
+    pub fn node_lease_namespace(&self) -> String {
+        format!("{}-node-lease", self.prefix)
+    }
+
+    /// What schema extensions begin with: `x-kubernetes-`.
+    pub fn extension_prefix(&self) -> String {
+        format!("x-{}-", self.vendor)
+    }
+
+    /// The domain as type names spell it: `io.k8s`.
+    pub fn reversed_api_domain(&self) -> String {
+        let mut parts: Vec<_> = self.api_domain.split('.').collect();
+        parts.reverse();
+        parts.join(".")
+    }
+
+    /// The finalizer that namespaces carry in their spec.
+    pub fn namespace_finalizer(&self) -> &str {
+        &self.vendor
+    }
+}
+
+/// The namespace that exists from the start and needs no name.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_dialect_is_what_clients_know() {
+        let names = Names::default();
+        assert_eq!(names.group("node"), "node.k8s.io");
+        assert_eq!(names.well_known_under("node", "not-ready"), "node.kubernetes.io/not-ready");
+        assert_eq!(names.protobuf_media_type(), "application/vnd.kubernetes.protobuf");
+        assert_eq!(names.reversed_api_domain(), "io.k8s");
+        assert_eq!(names.system_namespace(), "kube-system");
+    }
+
+    #[test]
+    fn the_neutral_dialect_is_the_specification() {
+        let names = Names::neutral("acme.example", "acme");
+        assert_eq!(names.group("node"), "node.acme.example");
+        assert_eq!(names.well_known("cluster-apiserver-client"), "acme.example/cluster-apiserver-client");
+        assert_eq!(names.system_namespace(), "cluster-system");
+        assert_eq!(names.reversed_api_domain(), "example.acme");
+    }
+}

@@ -1,0 +1,240 @@
+//! The command line.
+//!
+//! What always holds: a wrong command line is told in one line with a hint, on stderr, with status 2; help
+//! and version go to stdout with status 0.
+
+use std::ffi::OsString;
+use std::io::{Write, stderr, stdout};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+/// The version line of `pintle version` and `--version`.
+pub fn version() -> String {
+    format!("pintle {} (Kubernetes API 1.26)", env!("CARGO_PKG_VERSION"))
+}
+
+/// A Kubernetes-compatible control plane in one small binary.
+#[derive(Debug, Parser)]
+#[command(name = "pintle", disable_version_flag = true, subcommand_required = true, after_help = CLI_EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const CLI_EXAMPLES: &str = "\
+Examples:
+  pintle up                  a control plane on https://127.0.0.1:6443, kept in your data directory
+  pintle up --ephemeral      the same, kept in memory and gone when stopped
+  pintle up --help           everything that can be set";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a control plane and run until stopped with Ctrl-C
+    Up(Up),
+    /// Print the version
+    Version,
+}
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  pintle up
+      Start on https://127.0.0.1:6443, with certificates and a kubeconfig made by the first start.
+      Then, in another terminal:
+          export KUBECONFIG=~/.local/share/pintle/admin.kubeconfig
+          kubectl get namespaces
+
+  pintle up --ephemeral --secure-port 0 --write-kubeconfig ./test.kubeconfig
+      For tests: nothing is kept, any free port is taken, and the kubeconfig says which.
+
+  pintle up --data-dir /var/lib/pintle --bind-address 0.0.0.0 --tls-san cluster.example.org
+      For other machines: listen on all addresses, with a certificate for that name.
+
+The log goes to stderr. PINTLE_LOG overrides -v and selects by part of the program:
+PINTLE_LOG=warn,apiserver=debug";
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = UP_EXAMPLES)]
+pub struct Up {
+    /// Where state, certificates and kubeconfig are kept [default: $XDG_DATA_HOME/pintle, or
+    /// ~/.local/share/pintle]
+    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
+    pub data_dir: Option<PathBuf>,
+
+    /// The address to listen on; the default is reached from this machine only, 0.0.0.0 from everywhere
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub bind_address: IpAddr,
+
+    /// The port to listen on; 0 takes any free one
+    #[arg(long, value_name = "PORT", default_value_t = 6443)]
+    pub secure_port: u16,
+
+    /// A further name or address by which clients reach the server (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub tls_san: Vec<String>,
+
+    /// Where to write the administrator's kubeconfig [default: admin.kubeconfig in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub write_kubeconfig: Option<PathBuf>,
+
+    /// Keep everything in memory: nothing is read from or written to disk but the kubeconfig. Without
+    /// --write-kubeconfig that one is a temporary file, removed at the end
+    #[arg(long)]
+    pub ephemeral: bool,
+
+    /// The components to run, with commas between
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver")]
+    pub components: Vec<Component>,
+
+    /// Log more: -v what happens, -vv why, -vvv everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// A part of the control plane that can be run on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Component {
+    Apiserver,
+}
+
+impl Component {
+    const ALL: &[(&str, Self)] = &[("apiserver", Self::Apiserver)];
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|(name, _)| *name == text);
+        known.map(|(_, component)| *component).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            format!("no such component; there is {}", names.join(", "))
+        })
+    }
+}
+
+/// Why nothing is run: help was asked for, or the command line is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    Help(String),
+    Wrong(String),
+}
+
+impl Stop {
+    /// Tells the user and gives the exit status.
+    pub fn tell(&self) -> ExitCode {
+        // a terminal that is gone cannot be told
+        match self {
+            Self::Help(text) => {
+                let _ = write!(stdout(), "{text}");
+                ExitCode::SUCCESS
+            }
+            Self::Wrong(text) => {
+                let _ = writeln!(stderr(), "pintle: {text}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
+
+impl Cli {
+    /// Reads the command line, program name first.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        let arguments: Vec<_> = arguments.into_iter().collect();
+        if arguments.get(1).is_some_and(|first| first == "--version" || first == "-V") {
+            return Err(Stop::Help(version() + "\n"));
+        }
+        Self::try_parse_from(&arguments).map_err(|error| match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Help(error.to_string()),
+            ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Stop::Wrong("nothing to do: try 'pintle up', or 'pintle --help' for more".to_owned())
+            }
+            _ => Stop::Wrong(problem_and_hint(&error.to_string(), &arguments)),
+        })
+    }
+}
+
+/// The part of the parser's message that says what is wrong, as one line, and where to read on.
+fn problem_and_hint(message: &str, arguments: &[OsString]) -> String {
+    let told = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told: Vec<_> = told.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let problem = told.join("; ");
+    let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
+    let within_up = arguments.get(1).is_some_and(|first| first == "up");
+    format!("{problem} (see 'pintle {}--help')", if within_up { "up " } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Cli, Stop> {
+        Cli::read(line.split(' ').map(OsString::from))
+    }
+
+    fn up(line: &str) -> Up {
+        match read(line).unwrap().command {
+            Command::Up(up) => up,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wrong(line: &str) -> String {
+        match read(line).unwrap_err() {
+            Stop::Wrong(text) => text,
+            help => panic!("{help:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_listen_on_this_machine() {
+        let up = up("pintle up");
+        assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
+        assert_eq!(up.components, [Component::Apiserver]);
+        assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
+    }
+
+    #[test]
+    fn flags_are_read() {
+        let up = up("pintle up --data-dir d --bind-address :: --secure-port 0 --write-kubeconfig k -vv \
+                     --components apiserver --tls-san a --tls-san b");
+        assert_eq!(up.data_dir, Some("d".into()));
+        assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
+        assert_eq!(up.write_kubeconfig, Some("k".into()));
+        assert_eq!((up.tls_san, up.verbose), (vec!["a".to_owned(), "b".to_owned()], 2));
+    }
+
+    #[test]
+    fn mistakes_are_one_line_with_a_hint() {
+        for (line, part) in [
+            ("pintle", "try 'pintle up'"),
+            ("pintle down", "unrecognized subcommand 'down'"),
+            ("pintle up --epemeral", "--ephemeral"),
+            ("pintle up --secure-port 70000", "70000"),
+            ("pintle up --bind-address here", "here"),
+            ("pintle up --secure-port", "a value is required"),
+            ("pintle up --components apiserver,kubelet", "there is apiserver"),
+            ("pintle up --ephemeral --data-dir x", "cannot be used with"),
+        ] {
+            let told = wrong(line);
+            assert!(told.contains(part) && told.lines().count() == 1, "{line}: {told}");
+            assert!(!told.starts_with("error"), "{told}");
+        }
+        assert!(wrong("pintle up --nonsense").ends_with("(see 'pintle up --help')"));
+    }
+
+    #[test]
+    fn help_teaches_and_is_no_mistake() {
+        let Err(Stop::Help(text)) = read("pintle up --help") else { panic!("no help") };
+        for part in ["kubectl get namespaces", "~/.local/share/pintle", "6443", "127.0.0.1"] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert_eq!(read("pintle --version").unwrap_err(), Stop::Help(version() + "\n"));
+        assert!(matches!(read("pintle version").unwrap().command, Command::Version));
+    }
+}

@@ -1,0 +1,122 @@
+//! Files that only their owner may read, written whole or not at all.
+//!
+//! What always holds: a file that exists has all of its content, also after a crash; its mode is 0600 and its
+//! directory, where made here, is 0700.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// Makes the directory and those above it.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Replaces the file at `path`.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.new", std::process::id()));
+    let temporary = path.with_file_name(hidden);
+    let written = create(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    sync_directory(directory_of(path))
+}
+
+/// Makes a file that was not there.
+pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        // left behind by one that crashed; its mode could be anything
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// Makes renames and new files in a directory last.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The whole file as text, or `None` where there is none.
+pub fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// A claim on a directory that ends with the process, however that ends.
+pub struct Claim {
+    _file: File,
+}
+
+/// Claims a data directory, so that no second server writes to it.
+pub fn claim(directory: &Path) -> anyhow::Result<Claim> {
+    let shown = directory.display();
+    let path: PathBuf = directory.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.map_err(|error| {
+        anyhow::anyhow!("cannot write to the data directory {shown}: {error}; choose another with --data-dir")
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(Claim { _file: file }),
+        Err(fs::TryLockError::WouldBlock) => anyhow::bail!(
+            "the data directory {shown} is in use by another pintle: stop that one, or choose another directory \
+             with --data-dir"
+        ),
+        Err(fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn files_are_replaced_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, file) = (folder.path().join("a/b"), folder.path().join("a/b/c"));
+        private_directory(&directory).unwrap();
+        for content in ["one", "two"] {
+            replace(&file, content.as_bytes()).unwrap();
+            assert_eq!(read(&file).unwrap().as_deref(), Some(content));
+        }
+        assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(read(&directory.join("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_directory_is_claimed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = claim(folder.path()).unwrap();
+        let refused = claim(folder.path()).err().unwrap().to_string();
+        assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
+        drop(held);
+        claim(folder.path()).unwrap();
+    }
+}

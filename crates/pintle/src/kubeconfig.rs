@@ -1,0 +1,118 @@
+//! The kubeconfig with which the administrator calls: certificates embedded, nothing to fetch.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::files;
+use crate::pki::{ADMIN, Pair};
+
+/// By this first line a file is known as ours, and only ours are overwritten.
+const FIRST_LINE: &str = "# Made by pintle, which writes it anew at every start.";
+
+/// The text of the kubeconfig.
+pub fn render(server: SocketAddr, authority_pem: &str, admin: &Pair) -> String {
+    let encode = |text: &str| STANDARD.encode(text);
+    format!(
+        "{FIRST_LINE}
+apiVersion: v1
+kind: Config
+clusters:
+- name: pintle
+  cluster:
+    server: {url}
+    certificate-authority-data: {authority}
+users:
+- name: {ADMIN}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: pintle
+  context:
+    cluster: pintle
+    user: {ADMIN}
+current-context: pintle
+",
+        url = url(server),
+        authority = encode(authority_pem),
+        certificate = encode(&admin.certificate),
+        key = encode(&admin.key),
+    )
+}
+
+/// Where a client on this machine reaches a server that listens on `address`.
+pub fn url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        specific => specific,
+    };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
+}
+
+/// Writes the kubeconfig, but not over somebody else's.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let shown = path.display();
+    if let Some(present) = files::read(path)? {
+        let ours = present.is_empty() || present.lines().next() == Some(FIRST_LINE);
+        anyhow::ensure!(
+            ours,
+            "{shown} is there already and was not made by pintle: name another file with --write-kubeconfig"
+        );
+    }
+    files::replace(path, text.as_bytes()).map_err(|error| {
+        anyhow::anyhow!("cannot write the kubeconfig {shown}: {error}; name another with --write-kubeconfig")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admin() -> Pair {
+        Pair { certificate: "CERT".to_owned(), key: "KEY".to_owned() }
+    }
+
+    #[test]
+    fn everything_is_embedded() {
+        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", &admin());
+        for line in [
+            "    server: https://127.0.0.1:6443",
+            "    certificate-authority-data: Q0E=",
+            "    client-certificate-data: Q0VSVA==",
+            "    client-key-data: S0VZ",
+            "- name: pintle-admin",
+            "current-context: pintle",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_on_all_addresses_is_reached_on_this_machine() {
+        for (address, expected) in [
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:2", "https://[::1]:2"),
+            ("10.1.2.3:4", "https://10.1.2.3:4"),
+            ("[fd00::1]:5", "https://[fd00::1]:5"),
+        ] {
+            assert_eq!(url(address.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn only_our_own_file_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", &admin());
+        write(&path, &text).unwrap();
+        write(&path, &text).unwrap();
+        std::fs::write(&path, "apiVersion: v1\n").unwrap();
+        let refused = write(&path, &text).unwrap_err().to_string();
+        assert!(refused.contains("--write-kubeconfig"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "apiVersion: v1\n");
+    }
+}

@@ -1,0 +1,256 @@
+//! Making certificates, and judging those that are there.
+//!
+//! What always holds: keys are ECDSA P-256, authorities last ten years and other certificates one, never
+//! longer than their authority. Everything is valid from an hour before it was made, for clocks that are off.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ambient::World;
+use anyhow::{Context, bail, ensure};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::shelf::Shelf;
+use super::{Hosts, Pair};
+
+const AUTHORITY_LIFE: Duration = Duration::days(3650);
+const LEAF_LIFE: Duration = Duration::days(365);
+const RENEW_BEFORE: Duration = Duration::days(30);
+const CLOCK_SKEW: Duration = Duration::hours(1);
+
+/// What a certificate is for.
+pub(super) enum Purpose<'a> {
+    Server { name: &'a str, hosts: &'a Hosts },
+    Client { name: &'a str, group: Option<&'a str> },
+}
+
+/// An authority that can issue.
+pub(super) struct Authority {
+    file: &'static str,
+    pair: Pair,
+    issuer: Issuer<'static, KeyPair>,
+    expires: OffsetDateTime,
+    world: World,
+}
+
+impl Authority {
+    /// The authority on the shelf, or a new one.
+    pub(super) fn obtain(
+        shelf: &mut Shelf,
+        file: &'static str,
+        name: &str,
+        world: &World,
+    ) -> anyhow::Result<Self> {
+        let key = Key::obtain(shelf, file)?;
+        let certificate = match shelf.get(&crt(file)) {
+            Some(present) => present,
+            None => {
+                let made = authority_params(name, world).self_signed(&key.pair)?.pem();
+                shelf.put(crt(file), &made);
+                made
+            }
+        };
+        let read = Found::read(shelf, file, &certificate, &key)?;
+        ensure!(
+            read.expires > now(world),
+            "{} expired on {}: remove the folder it is in to make a new cluster identity; every kubeconfig made \
+             before is then void",
+            shelf.path(&crt(file)),
+            read.expires.date(),
+        );
+        let pair = Pair { certificate, key: key.pem };
+        let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key.pair)
+            .with_context(|| unusable(&shelf.path(&crt(file)), "not the certificate of an authority"))?;
+        Ok(Self { file, pair, issuer, expires: read.expires, world: world.clone() })
+    }
+
+    /// The certificate of that name, issued anew where there is none or its time is up.
+    pub(super) fn leaf(&self, shelf: &mut Shelf, file: &str, purpose: &Purpose<'_>) -> anyhow::Result<Pair> {
+        let key = Key::obtain(shelf, file)?;
+        if let Some(certificate) = shelf.get(&crt(file)) {
+            let found = Found::read(shelf, file, &certificate, &key)?;
+            found.check_issuer(shelf, file, self)?;
+            if found.expires > now(&self.world) + RENEW_BEFORE && found.serves(purpose) {
+                return Ok(Pair { certificate, key: key.pem });
+            }
+            tracing::info!(file = shelf.path(&crt(file)), "issuing the certificate anew");
+        }
+        let mut params = leaf_params(purpose, &self.world)?;
+        params.not_after = params.not_after.min(self.expires);
+        let certificate = params.signed_by(&key.pair, &self.issuer)?.pem();
+        shelf.put(crt(file), &certificate);
+        Ok(Pair { certificate, key: key.pem })
+    }
+
+    pub(super) fn into_pair(self) -> Pair {
+        self.pair
+    }
+}
+
+/// The private and public key for signing tokens.
+pub(super) fn signing_key(shelf: &mut Shelf, file: &str) -> anyhow::Result<(String, String)> {
+    let name = format!("{file}.pub");
+    let present = shelf.get(&name);
+    let key = Key::obtain_beside(shelf, file, present.is_some().then_some(name.as_str()))?;
+    let public = match present {
+        Some(present) => present,
+        None => {
+            let public = key.pair.public_key_pem();
+            shelf.put(name, &public);
+            public
+        }
+    };
+    Ok((key.pem, public))
+}
+
+struct Key {
+    pem: String,
+    pair: KeyPair,
+}
+
+impl Key {
+    fn obtain(shelf: &mut Shelf, file: &str) -> anyhow::Result<Self> {
+        let certificate = crt(file);
+        let has_certificate = shelf.get(&certificate).is_some();
+        Self::obtain_beside(shelf, file, has_certificate.then_some(certificate.as_str()))
+    }
+
+    /// The key on the shelf, or a new one; a key whose other half is there cannot be made up.
+    fn obtain_beside(shelf: &mut Shelf, file: &str, other_half: Option<&str>) -> anyhow::Result<Self> {
+        let name = format!("{file}.key");
+        if let Some(pem) = shelf.get(&name) {
+            let pair = KeyPair::from_pem(&pem).map_err(anyhow::Error::from);
+            let pair = pair.with_context(|| unusable(&shelf.path(&name), "not a private key in PKCS #8"))?;
+            return Ok(Self { pem, pair });
+        }
+        if let Some(other_half) = other_half {
+            let (key, other_half) = (shelf.path(&name), shelf.path(other_half));
+            bail!("{key} is missing: restore it, or remove {other_half} as well to have both made anew");
+        }
+        let pair = KeyPair::generate()?;
+        let pem = pair.serialize_pem();
+        shelf.put(name, &pem);
+        Ok(Self { pem, pair })
+    }
+}
+
+/// What an existing certificate says.
+struct Found {
+    der: CertificateDer<'static>,
+    expires: OffsetDateTime,
+    hosts: BTreeSet<String>,
+}
+
+impl Found {
+    fn read(shelf: &Shelf, file: &str, pem: &str, key: &Key) -> anyhow::Result<Self> {
+        let path = shelf.path(&crt(file));
+        let der = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|error| anyhow::anyhow!("{error}"))
+            .with_context(|| unusable(&path, "not a certificate"))?;
+        let (_, parsed) =
+            X509Certificate::from_der(&der).with_context(|| unusable(&path, "not a certificate"))?;
+        let fits = parsed.public_key().raw == key.pair.subject_public_key_info();
+        ensure!(
+            fits,
+            "{path} does not belong to the key {}: restore the one that does, or remove both to have them made anew",
+            shelf.path(&format!("{file}.key")),
+        );
+        let (expires, hosts) = (parsed.validity().not_after.to_datetime(), hosts_of(&parsed));
+        Ok(Self { der, expires, hosts })
+    }
+
+    fn check_issuer(&self, shelf: &Shelf, file: &str, authority: &Authority) -> anyhow::Result<()> {
+        let issued = || -> anyhow::Result<()> {
+            let issuer = CertificateDer::from_pem_slice(authority.pair.certificate.as_bytes())?;
+            let (_, issuer) = X509Certificate::from_der(&issuer)?;
+            let (_, leaf) = X509Certificate::from_der(&self.der)?;
+            Ok(leaf.verify_signature(Some(issuer.public_key()))?)
+        };
+        issued().ok().with_context(|| {
+            let (leaf, issuer) = (shelf.path(&crt(file)), shelf.path(&crt(authority.file)));
+            format!("{leaf} was not issued by {issuer}: remove it to have it issued anew")
+        })
+    }
+
+    fn serves(&self, purpose: &Purpose<'_>) -> bool {
+        match purpose {
+            Purpose::Server { hosts, .. } => hosts.0.is_subset(&self.hosts),
+            Purpose::Client { .. } => true,
+        }
+    }
+}
+
+fn hosts_of(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
+    let host = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(octets) => {
+            let v4 = <[u8; 4]>::try_from(*octets).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from)).ok().map(|ip| ip.to_string())
+        }
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(host).collect()
+}
+
+fn authority_params(name: &str, world: &World) -> CertificateParams {
+    let mut params = base_params(name, AUTHORITY_LIFE, world);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn leaf_params(purpose: &Purpose<'_>, world: &World) -> anyhow::Result<CertificateParams> {
+    let (Purpose::Server { name, .. } | Purpose::Client { name, .. }) = purpose;
+    let mut params = base_params(name, LEAF_LIFE, world);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    match purpose {
+        Purpose::Server { hosts, .. } => {
+            let hosts: Vec<String> = hosts.0.iter().cloned().collect();
+            params.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        }
+        Purpose::Client { group, .. } => {
+            if let Some(group) = group {
+                params.distinguished_name.push(DnType::OrganizationName, *group);
+            }
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }
+    }
+    Ok(params)
+}
+
+fn base_params(name: &str, life: Duration, world: &World) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = now(world) - CLOCK_SKEW;
+    params.not_after = now(world) + life;
+    // two certificates for one key must still be told apart
+    params.serial_number = Some(SerialNumber::from(ambient::random_u64(world) >> 1));
+    params
+}
+
+fn now(world: &World) -> OffsetDateTime {
+    world.now().into()
+}
+
+fn crt(file: &str) -> String {
+    format!("{file}.crt")
+}
+
+fn unusable(path: &str, problem: &str) -> String {
+    format!(
+        "{path} is damaged ({problem}): restore it, or remove it with its other half to have both made anew"
+    )
+}

@@ -1,0 +1,90 @@
+//! Where the files are: on disk, or nowhere.
+//!
+//! What always holds: nothing is written before everything was made. A folder that is not there appears
+//! complete, by one rename; in one that is, a new key is in place before its certificate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::files;
+
+/// The files of the PKI by name, and those that wait to be written.
+pub(super) struct Shelf {
+    directory: Option<PathBuf>,
+    present: BTreeMap<String, String>,
+    pending: Vec<(String, String)>,
+}
+
+impl Shelf {
+    /// An empty one that keeps nothing.
+    pub(super) fn in_memory() -> Self {
+        Self { directory: None, present: BTreeMap::new(), pending: Vec::new() }
+    }
+
+    /// What is in `directory`, which need not be there.
+    pub(super) fn in_directory(directory: &Path) -> anyhow::Result<Self> {
+        let mut shelf = Self { directory: Some(directory.to_owned()), ..Self::in_memory() };
+        let listed = match fs::read_dir(directory) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(shelf),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", directory.display())),
+        };
+        for entry in listed {
+            let entry = entry.with_context(|| format!("cannot read {}", directory.display()))?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if let Some(".crt" | ".key" | ".pub") = name.rfind('.').and_then(|dot| name.get(dot..)) {
+                let text = files::read(&entry.path())?;
+                shelf.present.extend(text.map(|text| (name, text)));
+            }
+        }
+        Ok(shelf)
+    }
+
+    /// The content of a file.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        self.present.get(name).cloned()
+    }
+
+    /// Has a file written in the end.
+    pub(super) fn put(&mut self, name: String, content: &str) {
+        self.pending.push((name, content.to_owned()));
+    }
+
+    /// How to call a file in a message.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.directory.as_deref().unwrap_or(Path::new("")).join(name).display().to_string()
+    }
+
+    /// Writes what waits to be written.
+    pub(super) fn put_away(self) -> anyhow::Result<()> {
+        let Some(directory) = self.directory.as_deref().filter(|_| !self.pending.is_empty()) else {
+            return Ok(());
+        };
+        let written = match directory.exists() {
+            true => add_to(directory, &self.pending),
+            false => make(directory, &self.pending),
+        };
+        written.with_context(|| format!("cannot write certificates to {}", directory.display()))
+    }
+}
+
+fn add_to(directory: &Path, pending: &[(String, String)]) -> std::io::Result<()> {
+    pending.iter().try_for_each(|(name, content)| files::replace(&directory.join(name), content.as_bytes()))
+}
+
+fn make(directory: &Path, pending: &[(String, String)]) -> std::io::Result<()> {
+    let unfinished = directory.with_extension("new");
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished)?;
+    }
+    files::private_directory(&unfinished)?;
+    for (name, content) in pending {
+        files::create(&unfinished.join(name), content.as_bytes())?;
+    }
+    files::sync_directory(&unfinished)?;
+    fs::rename(&unfinished, directory)?;
+    files::sync_directory(directory.parent().unwrap_or(Path::new(".")))
+}

@@ -1,0 +1,286 @@
+//! `pintle up`: makes what is missing, starts the server, says where it is, and runs until told to stop.
+
+use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ambient::World;
+use anyhow::Context;
+use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
+use apiserver::{Config, Server, StartError, StoreChoice};
+use names::Names;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{self, Component, Up};
+use crate::pki::{Hosts, Pki};
+use crate::{files, kubeconfig};
+
+/// Runs a control plane until a signal stops it.
+pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
+    // from here on a signal stops cleanly, however early it comes
+    let mut signals = Signals::new()?;
+    let home = Home::prepare(&asked)?;
+    let hosts =
+        Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
+    let pki = match home.directory() {
+        Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, &world)?,
+        None => Pki::in_memory(&hosts, &world)?,
+    };
+    anyhow::ensure!(
+        asked.components.contains(&Component::Apiserver),
+        "no component to run: name some with --components"
+    );
+    let address = SocketAddr::new(asked.bind_address, asked.secure_port);
+    let server = start_server(address, home.directory(), &pki, &world).await?;
+    let written = home.kubeconfig(&asked, &world);
+    let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
+    if let Err(error) = kubeconfig::write(&written.path, &text) {
+        server.shutdown().await;
+        return Err(error);
+    }
+    // a terminal that is gone is no reason to stop
+    let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
+    let _ = stdout().flush();
+    run_until_stopped(server, &mut signals, &written).await
+}
+
+async fn run_until_stopped(
+    server: Server,
+    signals: &mut Signals,
+    written: &Kubeconfig,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        () = signals.next() => {}
+        () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
+    }
+    let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    tokio::select! {
+        () = server.shutdown() => Ok(()),
+        () = signals.next() => {
+            written.remove_if_temporary();
+            std::process::exit(130)
+        }
+    }
+}
+
+/// The two signals that mean stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Where state is kept: a directory that is ours alone while we run, or nowhere.
+enum Home {
+    Directory { path: PathBuf, _claim: files::Claim },
+    Memory,
+}
+
+impl Home {
+    fn prepare(asked: &Up) -> anyhow::Result<Self> {
+        if asked.ephemeral {
+            return Ok(Self::Memory);
+        }
+        let path = match &asked.data_dir {
+            Some(path) => path.clone(),
+            None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        files::private_directory(&path).map_err(|error| {
+            let shown = path.display();
+            anyhow::anyhow!("cannot make the data directory {shown}: {error}; choose another with --data-dir")
+        })?;
+        let claim = files::claim(&path)?;
+        Ok(Self::Directory { path, _claim: claim })
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory { path, .. } => Some(path),
+            Self::Memory => None,
+        }
+    }
+
+    fn kubeconfig(&self, asked: &Up, world: &World) -> Kubeconfig {
+        match (&asked.write_kubeconfig, self.directory()) {
+            (Some(path), _) => {
+                Kubeconfig { path: std::path::absolute(path).unwrap_or(path.clone()), temporary: false }
+            }
+            (None, Some(directory)) => {
+                Kubeconfig { path: directory.join("admin.kubeconfig"), temporary: false }
+            }
+            (None, None) => {
+                // not to be guessed by others who can write to the same folder
+                let name = format!("pintle-{:016x}.kubeconfig", ambient::random_u64(world));
+                Kubeconfig { path: std::env::temp_dir().join(name), temporary: true }
+            }
+        }
+    }
+}
+
+fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
+    let home = || variable("HOME").filter(|path| path.is_absolute()).map(|home| home.join(".local/share"));
+    let base =
+        data.or_else(home).context("there is no home directory to keep data in: name one with --data-dir")?;
+    Ok(base.join("pintle"))
+}
+
+/// The file with the administrator's credentials, removed in the end if it is a temporary one.
+struct Kubeconfig {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Kubeconfig {
+    fn remove_if_temporary(&self) {
+        if self.temporary {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for Kubeconfig {
+    fn drop(&mut self) {
+        self.remove_if_temporary();
+    }
+}
+
+fn greeting(server: &Server, written: &Kubeconfig, started_ms: u128) -> String {
+    let mut text = format!(
+        "{} is ready on {} ({started_ms} ms)\n\n    export KUBECONFIG={}\n    kubectl get namespaces\n\n",
+        cli::version(),
+        kubeconfig::url(server.local_addr()),
+        quoted(&written.path),
+    );
+    if written.temporary {
+        text.push_str("Everything is in memory; that kubeconfig is removed at the end.\n");
+    }
+    // writing to a string cannot fail
+    let _ = writeln!(text, "Stop with Ctrl-C.");
+    text
+}
+
+/// The path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = text.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+@%:,".contains(&c));
+    if plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// The machine's name, where the system tells it in one of the usual places.
+fn machine_name() -> Option<String> {
+    let told = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let told = told.iter().find_map(|path| std::fs::read_to_string(path).ok());
+    told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
+}
+
+/// Starts the API server on `address`, with its state in `directory` or in memory.
+async fn start_server(
+    address: SocketAddr,
+    directory: Option<&Path>,
+    pki: &Pki,
+    world: &World,
+) -> anyhow::Result<Server> {
+    let tls = TlsMaterial {
+        certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
+        private_key: pki.apiserver.key.clone().into_bytes(),
+        client_authorities: Some(pki.ca.certificate.clone().into_bytes()),
+    };
+    let config = Config {
+        store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
+        listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
+        world: world.clone(),
+        names: Names::kubernetes(),
+        event_ttl: Duration::from_secs(3600),
+    };
+    Server::start(config).await.map_err(explained)
+}
+
+fn explained(error: StartError) -> anyhow::Error {
+    let advice = match &error {
+        StartError::Serve(ServeError::AddressInUse(_)) => {
+            "stop what is using it, or choose another port with --secure-port"
+        }
+        StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
+        StartError::Serve(ServeError::Tls { .. }) => {
+            "restore the certificates in the data directory, or remove them"
+        }
+        StartError::Store(_) | StartError::Unreadable(_) => {
+            "restore the data directory from a copy, or choose another with --data-dir"
+        }
+        StartError::Namespace { .. } => "the log has more, with -v",
+    };
+    anyhow::anyhow!("{error}: {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_kept_where_the_user_keeps_data() {
+        let with = |xdg: Option<&str>, home: Option<&str>| {
+            default_directory(|name| match name {
+                "XDG_DATA_HOME" => xdg.map(PathBuf::from),
+                "HOME" => home.map(PathBuf::from),
+                other => panic!("{other} is not to be read"),
+            })
+        };
+        assert_eq!(with(Some("/x"), Some("/h")).unwrap(), Path::new("/x/pintle"));
+        assert_eq!(with(Some(""), Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
+        assert_eq!(with(None, Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
+        assert!(with(None, None).unwrap_err().to_string().contains("--data-dir"));
+    }
+
+    #[test]
+    fn paths_survive_the_shell() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
+        assert_eq!(quoted(Path::new("/a'b")), r"'/a'\''b'");
+    }
+
+    #[tokio::test]
+    async fn a_server_starts_says_where_and_stops() {
+        let world = crate::world::real().unwrap();
+        let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
+        let pki = Pki::in_memory(&hosts, &world).unwrap();
+        let server = start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world).await.unwrap();
+        assert_ne!(server.local_addr().port(), 0);
+        let taken = start_server(server.local_addr(), None, &pki, &world).await.err().unwrap().to_string();
+        assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
+        let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
+        let told = greeting(&server, &written, 7);
+        assert!(
+            told.contains(&kubeconfig::url(server.local_addr())) && told.contains("KUBECONFIG=/tmp/k"),
+            "{told}"
+        );
+        server.shutdown().await;
+    }
+
+    #[test]
+    fn a_temporary_kubeconfig_goes_with_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        for (temporary, left) in [(true, false), (false, true)] {
+            let path = folder.path().join("config");
+            std::fs::write(&path, "").unwrap();
+            drop(Kubeconfig { path: path.clone(), temporary });
+            assert_eq!(path.exists(), left);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The real world: the one place where the clock is read and randomness is drawn.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use ambient::{Ambient, World};
+use anyhow::Context;
+use rustls::crypto::SecureRandom;
+
+struct Real {
+    start: Instant,
+    random: &'static dyn SecureRandom,
+}
+
+/// The world as it is. Fails where the operating system has no randomness to give.
+pub fn real() -> anyhow::Result<World> {
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut [0; 16]).ok().context("the operating system gives no random numbers")?;
+    Ok(Arc::new(Real { start: Instant::now(), random }))
+}
+
+impl Ambient for Real {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn fill(&self, buf: &mut [u8]) {
+        let filled = self.random.fill(buf).is_ok();
+        // it worked when the world was made; going on with predictable names and keys is worse than ending
+        assert!(filled, "the operating system stopped giving random numbers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_goes_forward_and_randomness_differs() {
+        let world = real().unwrap();
+        let before = world.elapsed();
+        assert!(world.elapsed() >= before);
+        assert_ne!(ambient::random_u64(&world), ambient::random_u64(&world));
+        assert!(ambient::unix_seconds(&world) > 1_700_000_000);
+    }
+}

@@ -1,0 +1,161 @@
+//! The resources that are served, and what all verbs share.
+
+use crate::error::ApiError;
+use crate::hooks::{Context, Hooks, Requester};
+use crate::resource::Resource;
+use crate::storage::{Storage, Unreadable};
+use ambient::World;
+use arc_swap::ArcSwap;
+use names::Names;
+use schema::Value;
+use schema::table::{Kind, Ref};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything that the verbs work on.
+pub struct Api {
+    pub names: Names,
+    pub storage: Storage,
+    pub world: World,
+    resources: ArcSwap<Resources>,
+    admission: Vec<Box<dyn Admission>>,
+}
+
+/// The resources of a moment.
+#[derive(Default)]
+pub struct Resources {
+    /// By group and version (`v1`, `apps/v1`), then by plural name.
+    by_version: HashMap<String, HashMap<String, Arc<Resource>>>,
+    /// In the order of registration.
+    pub all: Vec<Arc<Resource>>,
+    /// Grows with every change, so that what is derived from it can be kept until then.
+    pub generation: u64,
+}
+
+impl Resources {
+    pub fn get(&self, group_version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_version.get(group_version)?.get(plural)
+    }
+
+    pub fn has_version(&self, group_version: &str) -> bool {
+        self.by_version.contains_key(group_version)
+    }
+
+    pub fn of_version<'a>(&'a self, group_version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.all.iter().filter(move |one| one.api_version == group_version)
+    }
+}
+
+/// A check that writes pass before they are stored.
+pub trait Admission: Send + Sync {
+    /// May change the object, or refuse it. `old` is absent for creations; `object` is absent for deletions.
+    fn admit(
+        &self,
+        write: &Admitted<'_>,
+        object: Option<&mut Value>,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError>;
+}
+
+/// What admission may know about a write.
+pub struct Admitted<'a> {
+    pub resource: &'a Resource,
+    pub operation: Operation,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub subresource: &'a str,
+    pub user: &'a Requester,
+    pub dry_run: bool,
+    pub api: &'a Api,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+impl Api {
+    pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
+        Api { names, storage, world, resources: ArcSwap::default(), admission }
+    }
+
+    pub fn resources(&self) -> Arc<Resources> {
+        self.resources.load_full()
+    }
+
+    /// Serves a kind from now on. A kind that is not stored itself must come after the one it is stored as.
+    pub fn register(&self, kind: Ref<Kind>, hooks: Hooks) -> Result<Arc<Resource>, Unreadable> {
+        let stored = match &kind.stored_as {
+            None => kind.clone(),
+            Some((group, version)) => {
+                let known = self.resources.load();
+                let same = |one: &&Arc<Resource>| {
+                    one.kind.group == *group && one.kind.version == *version && one.kind.name == kind.name
+                };
+                match known.all.iter().find(same) {
+                    Some(stored) => stored.collection.kind.clone(),
+                    None => kind.clone(),
+                }
+            }
+        };
+        let collection = self.storage.collection(&stored)?;
+        let group = kind.group.full(&self.names.api_domain);
+        let resource = Arc::new(Resource::new(kind, group, hooks, collection));
+        self.resources.rcu(|old| {
+            let mut by_version = old.by_version.clone();
+            let plural = resource.kind.plural.to_string();
+            by_version.entry(resource.api_version.clone()).or_default().insert(plural, resource.clone());
+            let same = |one: &Arc<Resource>| {
+                one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
+            };
+            let mut all: Vec<_> = old.all.iter().filter(|one| !same(one)).cloned().collect();
+            all.push(resource.clone());
+            Resources { by_version, all, generation: old.generation + 1 }
+        });
+        Ok(resource)
+    }
+
+    /// Stops serving a kind; its objects stay in the store.
+    pub fn unregister(&self, resource: &Resource) {
+        self.resources.rcu(|old| {
+            let same = |one: &Arc<Resource>| {
+                one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
+            };
+            let mut by_version = old.by_version.clone();
+            if let Some(version) = by_version.get_mut(&resource.api_version) {
+                version.remove(&*resource.kind.plural);
+                if version.is_empty() {
+                    by_version.remove(&resource.api_version);
+                }
+            }
+            let all = old.all.iter().filter(|one| !same(one)).cloned().collect();
+            Resources { by_version, all, generation: old.generation + 1 }
+        });
+        self.storage.forget(&resource.collection);
+    }
+
+    /// An object of another resource, by plural name, for rules that span resources.
+    pub fn lookup(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let resources = self.resources.load();
+        let resource = resources.all.iter().find(|one| one.kind.plural == plural)?;
+        let object = resource.collection.cache.get(namespace, name)?;
+        object.value(&resource.collection.kind).ok()
+    }
+
+    /// Runs `work` with what hooks may know.
+    pub fn with_context<T>(&self, user: &Requester, work: impl FnOnce(&Context<'_>) -> T) -> T {
+        let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
+        work(&Context { names: &self.names, now: ambient::unix_seconds(&self.world), user, lookup: &lookup })
+    }
+
+    pub(crate) fn admit(
+        &self,
+        write: &Admitted<'_>,
+        mut object: Option<&mut Value>,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        self.admission.iter().try_for_each(|plugin| plugin.admit(write, object.as_deref_mut(), old))
+    }
+}

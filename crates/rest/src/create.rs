@@ -1,0 +1,85 @@
+//! Create: a new object.
+
+use crate::api::{Api, Operation};
+use crate::error::ApiError;
+use crate::input::Input;
+use crate::metadata;
+use crate::write::{Writing, Written, store_error};
+use schema::Value;
+use store::{Expect, StoreError};
+
+impl Api {
+    pub async fn create(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
+        let object =
+            input.object(writing.resource, writing.options.field_validation, &mut writing.warnings)?;
+        self.create_object(writing, object).await
+    }
+
+    /// Creates from a decoded body.
+    pub(crate) async fn create_object(
+        &self,
+        writing: &mut Writing<'_>,
+        mut object: Value,
+    ) -> Result<Written, ApiError> {
+        let resource = writing.resource.clone();
+        writing.place(&mut object)?;
+        writing.default(&mut object);
+        writing.dedup_owners(&mut object);
+        if writing.has_status() && !resource.hooks.keeps_status_on_create {
+            writing.clear_status(&mut object);
+        }
+        self.track(writing, None, &mut object);
+        let name = object.text(&["metadata", "name"]).to_owned();
+        self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None)?;
+        self.with_context(writing.user, |context| match resource.hooks.admit {
+            Some(admit) => admit(&mut object, None, context),
+            None => Ok(()),
+        })?;
+        let problems = self.with_context(writing.user, |context| {
+            if let Some(prepare) = resource.hooks.prepare_create {
+                prepare(&mut object, context);
+            }
+            if resource.kind.counts_generation {
+                object.set(&["metadata", "generation"], 1);
+            } else {
+                object.unset(&["metadata", "generation"]);
+            }
+            metadata::stamp_new(&mut object, &self.world);
+            let mut problems = writing.declared_problems(&mut object);
+            if let Some(validate) = resource.hooks.validate_create {
+                problems.extend(validate(&object, context));
+            }
+            problems
+        });
+        let name = object.text(&["metadata", "name"]).to_owned();
+        writing.judge(&object, problems)?;
+        if !object.text(&["metadata", "resourceVersion"]).is_empty() {
+            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
+        }
+        if let Some(warn) = resource.hooks.warn {
+            writing.warnings.extend(warn(&object, None));
+        }
+        let generated = !object.text(&["metadata", "generateName"]).is_empty();
+        let taken = |_| {
+            let subject = resource.subject(&name);
+            if generated {
+                ApiError::generate_name_conflict(subject)
+            } else {
+                ApiError::already_exists(subject)
+            }
+        };
+        if resource.collection.cache.get(writing.namespace, &name).is_some() {
+            return Err(taken(()));
+        }
+        if writing.options.dry_run {
+            object.unset(&["metadata", "resourceVersion"]);
+            return Ok(Written { created: true, json: writing.encode(&object) });
+        }
+        object.set(&["metadata", "resourceVersion"], "");
+        match self.commit(writing, object, Expect::Absent).await {
+            Ok(stored) => Ok(Written { created: true, json: resource.json(&stored) }),
+            Err(StoreError::Conflict { .. }) => Err(taken(())),
+            Err(why) => Err(store_error(why)),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Delete: at once, after a grace period, or when the last finalizer is gone.
+
+use crate::api::{Admitted, Api, Operation};
+use crate::error::ApiError;
+use crate::hooks::Requester;
+use crate::metadata::{FOREGROUND, ORPHAN};
+use crate::object::{Draft, Object};
+use crate::options::{DeleteOptions, Propagation};
+use crate::resource::Resource;
+use crate::write::{ATTEMPTS, store_error};
+use bytes::Bytes;
+use schema::{Value, encode, time};
+use std::sync::Arc;
+use store::{Expect, Revision, StoreError};
+
+/// What a delete gave.
+pub enum Deleted {
+    /// The object is gone; the answer is a `Status` about it.
+    Gone { uid: String },
+    /// The answer is the object, gone or on its way.
+    Object { json: Bytes, gone: bool },
+}
+
+/// How far a deletion goes at once.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// It is already under way and stays as it is.
+    Pending,
+    /// Remove it now.
+    Remove,
+    /// Keep it, marked as the next state says.
+    Mark(Value),
+}
+
+impl Api {
+    pub async fn delete(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+        user: &Requester,
+    ) -> Result<Deleted, ApiError> {
+        for _ in 0..ATTEMPTS {
+            let current = resource.collection.cache.get(namespace, name);
+            let current = current.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
+            if let Some(deleted) = self.delete_once(resource, &current, options, user).await? {
+                return Ok(deleted);
+            }
+        }
+        Err(ApiError::modified(resource.subject(name)))
+    }
+
+    /// One attempt; nothing when somebody else was faster.
+    async fn delete_once(
+        &self,
+        resource: &Arc<Resource>,
+        current: &Arc<Object>,
+        options: &DeleteOptions,
+        user: &Requester,
+    ) -> Result<Option<Deleted>, ApiError> {
+        let object = self.tree(resource, current)?;
+        check_preconditions(resource, current, &object, options)?;
+        let write = Admitted {
+            resource,
+            operation: Operation::Delete,
+            namespace: &current.namespace,
+            name: &current.name,
+            subresource: "",
+            user,
+            dry_run: options.dry_run,
+            api: self,
+        };
+        self.admit(&write, None, Some(&object))?;
+        let step = self.with_context(user, |context| {
+            if let Some(may) = resource.hooks.may_delete {
+                may(&object, context)?;
+            }
+            let mut step = next_step(resource, object.clone(), options, context.now);
+            if let (Step::Mark(next), Some(begin)) = (&mut step, resource.hooks.begin_delete) {
+                begin(next, context);
+            }
+            Ok::<_, ApiError>(step)
+        })?;
+        match step {
+            Step::Pending => Ok(Some(Deleted::Object { json: resource.json(current), gone: false })),
+            Step::Remove => self.remove(resource, current, object, options).await,
+            Step::Mark(next) => self.mark(resource, current, next, options).await,
+        }
+    }
+
+    async fn remove(
+        &self,
+        resource: &Resource,
+        current: &Object,
+        object: Value,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>, ApiError> {
+        if !options.dry_run {
+            match self.storage.delete(&resource.collection, current).await {
+                Ok(_) => {}
+                Err(StoreError::Conflict { .. }) => return Ok(None),
+                Err(why) => return Err(store_error(why)),
+            }
+        }
+        if resource.hooks.delete_returns_object {
+            let json = encode::json(&object, &resource.kind.root).into();
+            return Ok(Some(Deleted::Object { json, gone: true }));
+        }
+        Ok(Some(Deleted::Gone { uid: object.text(&["metadata", "uid"]).to_owned() }))
+    }
+
+    async fn mark(
+        &self,
+        resource: &Resource,
+        current: &Object,
+        next: Value,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>, ApiError> {
+        if options.dry_run {
+            return Ok(Some(Deleted::Object {
+                json: encode::json(&next, &resource.kind.root).into(),
+                gone: false,
+            }));
+        }
+        let stored = match resource.hooks.convert {
+            Some(convert) => (convert.to_stored)(next),
+            None => next,
+        };
+        let draft = Draft::new(&stored, &resource.collection);
+        let expect = Expect::Revision(Revision(current.revision));
+        match self.storage.put(&resource.collection, draft, expect, None).await {
+            Ok(object) => Ok(Some(Deleted::Object { json: resource.json(&object), gone: false })),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(why) => Err(store_error(why)),
+        }
+    }
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    current: &Object,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let subject = resource.kind_subject(&current.name);
+    let uid = object.text(&["metadata", "uid"]);
+    if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
+        return Err(ApiError::conflict(
+            subject,
+            &format!(
+                "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been \
+                 deleted and then recreated"
+            ),
+        ));
+    }
+    let revision = current.revision;
+    if let Some(asked) = options.resource_version.as_deref().filter(|asked| asked.parse() != Ok(revision)) {
+        return Err(ApiError::conflict(
+            subject,
+            &format!(
+                "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({revision}). \
+                 The object might have been modified"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// What a delete does to an object: a pure function of the object, the request and the time.
+fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, now: i64) -> Step {
+    let asked = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let deleting = !object.text(&["metadata", "deletionTimestamp"]).is_empty();
+    let mut graceful = None;
+    if let Some(grace) = resource.hooks.grace {
+        if deleting {
+            let Some(given) = object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int)
+            else {
+                return Step::Remove;
+            };
+            match asked {
+                // a second request may only shorten the time
+                Some(seconds) if seconds < given => {
+                    let end = time::to_unix(object.text(&["metadata", "deletionTimestamp"])).unwrap_or(now);
+                    object.set(&["metadata", "deletionTimestamp"], time::format_time(end - given + seconds));
+                    object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
+                    graceful = Some(seconds);
+                }
+                _ if given > 0 => return Step::Pending,
+                _ => {}
+            }
+        } else {
+            let seconds = grace(&object, asked);
+            if seconds > 0 {
+                object.set(&["metadata", "deletionTimestamp"], time::format_time(now + seconds));
+                object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
+                bump_generation(&mut object);
+                graceful = Some(seconds);
+            }
+        }
+    }
+    let changed = adjust_finalizers(&mut object, options);
+    let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
+    let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));
+    if graceful.is_some_and(|seconds| seconds > 0) {
+        return Step::Mark(object);
+    }
+    if !held {
+        return Step::Remove;
+    }
+    if deleting && !changed && graceful.is_none() {
+        return Step::Pending;
+    }
+    if !deleting {
+        object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
+        bump_generation(&mut object);
+    }
+    object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
+    Step::Mark(object)
+}
+
+fn bump_generation(object: &mut Value) {
+    let generation = object.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+    if generation > 0 {
+        object.set(&["metadata", "generation"], generation + 1);
+    }
+}
+
+/// Stores what is to happen to dependents as the finalizers that the collector looks for.
+fn adjust_finalizers(object: &mut Value, options: &DeleteOptions) -> bool {
+    let before: Vec<Value> = object.items(&["metadata", "finalizers"]).to_vec();
+    let had = |name: &str| before.iter().any(|one| one.as_str() == Some(name));
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
+        (None, None) => (had(ORPHAN), had(FOREGROUND)),
+    };
+    let mut after: Vec<Value> =
+        before.iter().filter(|one| !matches!(one.as_str(), Some(ORPHAN | FOREGROUND))).cloned().collect();
+    for (wanted, name) in [(orphan, ORPHAN), (foreground, FOREGROUND)] {
+        if wanted {
+            after.push(name.into());
+        }
+    }
+    let mut sorted = (before.clone(), after.clone());
+    sorted.0.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    sorted.1.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    if sorted.0 == sorted.1 {
+        return false;
+    }
+    if after.is_empty() {
+        object.unset(&["metadata", "finalizers"]);
+    } else {
+        object.set(&["metadata", "finalizers"], after);
+    }
+    true
+}

@@ -1,0 +1,268 @@
+//! What can go wrong with a request, as the API tells it: reason, code, message, details.
+//!
+//! One constructor per kind of error, in one place. Only the API server turns them into a `Status` object.
+
+use schema::problem::Problem;
+
+/// An error that is the client's to see.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub code: u16,
+    /// `NotFound`, `Conflict`, ...; empty where the API gives none.
+    pub reason: &'static str,
+    pub message: String,
+    pub details: Option<Box<Details>>,
+    /// Where a list that expired may be continued, inconsistently.
+    pub continue_token: String,
+}
+
+/// What the error is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    pub name: String,
+    pub group: String,
+    pub kind: String,
+    pub uid: String,
+    pub causes: Vec<Cause>,
+    pub retry_after_seconds: u32,
+}
+
+/// One of several reasons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    pub reason: String,
+    pub message: String,
+    pub field: String,
+}
+
+/// Which object or resource an error speaks of.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub group: &'a str,
+    /// Plural resource name, or the kind where the API says the kind.
+    pub kind: &'a str,
+    pub name: &'a str,
+}
+
+impl Subject<'_> {
+    /// `pods "x"` or `leases.coordination.k8s.io "x"`.
+    fn described(&self) -> String {
+        format!("{} {:?}", self.qualified(), self.name)
+    }
+
+    fn qualified(&self) -> String {
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    fn details(&self) -> Box<Details> {
+        Box::new(Details {
+            name: self.name.to_owned(),
+            group: self.group.to_owned(),
+            kind: self.kind.to_owned(),
+            ..Details::default()
+        })
+    }
+}
+
+fn error(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
+    ApiError { code, reason, message: message.into(), details: None, continue_token: String::new() }
+}
+
+impl ApiError {
+    fn about(mut self, subject: Subject<'_>) -> Self {
+        self.details = Some(subject.details());
+        self
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        error(400, "BadRequest", message)
+    }
+
+    pub fn unauthorized() -> Self {
+        error(401, "Unauthorized", "Unauthorized")
+    }
+
+    pub fn forbidden(message: impl Into<String>, subject: Subject<'_>) -> Self {
+        error(403, "Forbidden", message).about(subject)
+    }
+
+    /// Forbidden because of what the object is: `pods "x" is forbidden: <why>`.
+    pub fn object_forbidden(subject: Subject<'_>, why: &str) -> Self {
+        error(403, "Forbidden", format!("{} is forbidden: {why}", subject.described())).about(subject)
+    }
+
+    pub fn not_found(subject: Subject<'_>) -> Self {
+        error(404, "NotFound", format!("{} not found", subject.described())).about(subject)
+    }
+
+    /// No such path.
+    pub fn no_such_path() -> Self {
+        let mut it = error(404, "NotFound", "the server could not find the requested resource");
+        it.details = Some(Box::default());
+        it
+    }
+
+    pub fn method_not_allowed() -> Self {
+        let mut it =
+            error(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        it.details = Some(Box::default());
+        it
+    }
+
+    pub fn method_not_supported(subject: Subject<'_>, action: &str) -> Self {
+        let message = format!("{action} is not supported on resources of kind {:?}", subject.qualified());
+        error(405, "MethodNotAllowed", message).about(Subject { name: "", ..subject })
+    }
+
+    pub fn not_acceptable(accepted: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
+        error(406, "NotAcceptable", message)
+    }
+
+    pub fn already_exists(subject: Subject<'_>) -> Self {
+        error(409, "AlreadyExists", format!("{} already exists", subject.described())).about(subject)
+    }
+
+    pub fn conflict(subject: Subject<'_>, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {}: {why}", subject.described());
+        error(409, "Conflict", message).about(subject)
+    }
+
+    /// Somebody else was faster.
+    pub fn modified(subject: Subject<'_>) -> Self {
+        const WHY: &str =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(subject, WHY)
+    }
+
+    /// A generated name was taken each time.
+    pub fn generate_name_conflict(subject: Subject<'_>) -> Self {
+        let message = format!(
+            "{} already exists, the server was not able to generate a unique name for the object",
+            subject.described()
+        );
+        let mut it = error(409, "AlreadyExists", message).about(subject);
+        if let Some(details) = &mut it.details {
+            details.retry_after_seconds = 1;
+        }
+        it
+    }
+
+    pub fn gone(message: impl Into<String>) -> Self {
+        error(410, "Expired", message)
+    }
+
+    pub fn too_large(message: impl Into<String>) -> Self {
+        error(413, "RequestEntityTooLarge", message)
+    }
+
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        error(415, "UnsupportedMediaType", message)
+    }
+
+    /// All problems of an object at once. `subject.kind` is the kind here.
+    pub fn invalid(subject: Subject<'_>, problems: Vec<Problem>) -> Self {
+        let mut texts: Vec<String> = Vec::with_capacity(problems.len());
+        for problem in &problems {
+            let text = format!("{}: {}", problem.field, problem.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let joined = match &texts[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut it =
+            error(422, "Invalid", format!("{} is invalid: {joined}", subject.described())).about(subject);
+        if let Some(details) = &mut it.details {
+            details.causes = problems
+                .into_iter()
+                .map(|p| Cause { reason: p.reason.name().to_owned(), message: p.message, field: p.field })
+                .collect();
+        }
+        it
+    }
+
+    /// The patch fits neither the object nor the rules of its format.
+    pub fn unprocessable(message: impl Into<String>) -> Self {
+        error(422, "Invalid", message)
+    }
+
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        let mut it = error(429, "TooManyRequests", message);
+        it.details = Some(Box::new(Details { retry_after_seconds, ..Details::default() }));
+        it
+    }
+
+    /// The server failed in a way that has no reason of its own.
+    pub fn internal(message: impl Into<String>) -> Self {
+        error(500, "", message)
+    }
+
+    pub fn internal_error(message: impl Into<String>) -> Self {
+        let message = message.into();
+        let mut it = error(500, "InternalError", format!("Internal error occurred: {message}"));
+        let cause = Cause { reason: String::new(), message, field: String::new() };
+        it.details = Some(Box::new(Details { causes: vec![cause], ..Details::default() }));
+        it
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        error(503, "ServiceUnavailable", message)
+    }
+
+    pub fn timeout(message: impl Into<String>) -> Self {
+        let mut it = error(504, "Timeout", message);
+        it.details = Some(Box::default());
+        it
+    }
+
+    /// The client asked for a version that this server has not seen.
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut it = error(504, "Timeout", format!("Timeout: {message}"));
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        };
+        it.details =
+            Some(Box::new(Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() }));
+        it
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::Path;
+
+    #[test]
+    fn messages_read_as_clients_know_them() {
+        let pod = Subject { group: "", kind: "pods", name: "a" };
+        assert_eq!(ApiError::not_found(pod).message, "pods \"a\" not found");
+        let lease = Subject { group: "coordination.k8s.io", kind: "leases", name: "a" };
+        assert_eq!(
+            ApiError::already_exists(lease).message,
+            "leases.coordination.k8s.io \"a\" already exists"
+        );
+    }
+
+    #[test]
+    fn all_problems_are_named_and_repeats_once() {
+        let spec = Path::ROOT.field("spec");
+        let problem = Problem::required(&spec, "");
+        let subject = Subject { group: "", kind: "Pod", name: "a" };
+        let one = ApiError::invalid(subject, vec![problem.clone(), problem.clone()]);
+        assert_eq!(one.message, "Pod \"a\" is invalid: spec: Required value");
+        assert_eq!(one.details.map(|d| d.causes.len()), Some(2));
+        let two = ApiError::invalid(subject, vec![problem, Problem::required(&spec.field("x"), "")]);
+        assert_eq!(two.message, "Pod \"a\" is invalid: [spec: Required value, spec.x: Required value]");
+    }
+}

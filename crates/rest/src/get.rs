@@ -1,0 +1,28 @@
+//! Get: one object.
+
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::list::parse_revision;
+use crate::object::Object;
+use crate::resource::Resource;
+use std::sync::Arc;
+
+impl Api {
+    /// The object, at least as new as `resource_version` asks.
+    pub async fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Arc<Object>, ApiError> {
+        if !matches!(resource_version, "" | "0") {
+            self.wait_for(parse_revision(resource_version)?).await?;
+        }
+        resource
+            .collection
+            .cache
+            .get(namespace, name)
+            .ok_or_else(|| ApiError::not_found(resource.subject(name)))
+    }
+}

@@ -1,0 +1,36 @@
+//! The generic verbs over any table, one file per verb.
+//!
+//! Always true: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; what a kind
+//! adds is in its [`hooks::Hooks`].
+
+pub mod api;
+mod create;
+mod delete;
+mod deletecollection;
+pub mod error;
+mod get;
+pub mod hooks;
+pub mod input;
+mod list;
+mod metadata;
+pub mod object;
+pub mod options;
+mod patch;
+pub mod resource;
+pub mod selector;
+pub mod storage;
+mod update;
+mod watch;
+mod write;
+
+pub use api::{Admission, Admitted, Api, Operation};
+pub use delete::Deleted;
+pub use error::{ApiError, Cause, Details, Subject};
+pub use hooks::{Hooks, Requester};
+pub use list::Page;
+pub use object::Object;
+pub use patch::PatchKind;
+pub use resource::{Collection, Resource};
+pub use storage::Storage;
+pub use watch::{Change, Seen, Watch};
+pub use write::{Writing, Written};

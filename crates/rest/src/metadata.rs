@@ -1,0 +1,304 @@
+//! The rules of object metadata, the same for every kind: what the server sets, and what it refuses.
+
+use crate::hooks::Hooks;
+use ambient::World;
+use schema::problem::Problem;
+use schema::{Map, Path, Value, format, time};
+
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const GENERATED_SUFFIX: usize = 5;
+const LONGEST_GENERATED: usize = 63;
+
+/// A random (version 4) uid.
+pub fn new_uid(world: &World) -> String {
+    let mut bytes = [0u8; 16];
+    world.fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// A name made from its beginning: five characters that make no words.
+pub fn generated_name(base: &str, world: &World) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut end = base.len().min(LONGEST_GENERATED - GENERATED_SUFFIX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut random = [0u8; GENERATED_SUFFIX];
+    world.fill(&mut random);
+    let suffix = random.iter().map(|byte| ALPHABET[*byte as usize % ALPHABET.len()] as char);
+    base[..end].chars().chain(suffix).collect()
+}
+
+/// Sets what the server decides about a new object.
+pub fn stamp_new(object: &mut Value, world: &World) {
+    let metadata = object.as_map_mut().map(|map| map.entry("metadata").make_map());
+    let Some(metadata) = metadata else { return };
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid", new_uid(world));
+    metadata.insert("creationTimestamp", time::format_time(ambient::unix_seconds(world)));
+    let name_missing = metadata.get("name").and_then(Value::as_str).unwrap_or("").is_empty();
+    let base = metadata.get("generateName").and_then(Value::as_str).unwrap_or("");
+    if name_missing && !base.is_empty() {
+        let name = generated_name(base, world);
+        metadata.insert("name", name);
+    }
+}
+
+/// Keeps what the server decided about an object, whatever an update says.
+pub fn keep_server_fields(next: &mut Value, old: &Value) {
+    let Some(map) = next.as_map_mut() else { return };
+    let metadata = map.entry("metadata").make_map();
+    for field in ["selfLink", "generation"] {
+        keep(metadata, old, field);
+    }
+    // left out by the client, these stay; anything else is for validation to refuse
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let absent = metadata.get(field).is_none_or(schema::decode::is_zero);
+        if absent || field.starts_with("deletion") {
+            keep(metadata, old, field);
+        }
+    }
+}
+
+fn keep(metadata: &mut Map, old: &Value, field: &'static str) {
+    match old.at(&["metadata", field]) {
+        Some(value) => {
+            metadata.insert(field, value.clone());
+        }
+        None => {
+            metadata.remove(field);
+        }
+    }
+}
+
+/// Drops repeated owner references; gives the uids that came more than once.
+pub fn dedup_owners(object: &mut Value) -> Vec<String> {
+    let Some(Value::List(owners)) = object.at_mut(&["metadata", "ownerReferences"]) else {
+        return Vec::new();
+    };
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut repeated = Vec::new();
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            repeated.push(owner.text(&["uid"]).to_owned());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    repeated.sort();
+    repeated.dedup();
+    repeated
+}
+
+/// Everything wrong with the metadata of an object.
+pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let root = Path::ROOT.field("metadata");
+    let text = |field| object.text(&["metadata", field]);
+    let rule = hooks.name_rule.unwrap_or(subdomain_rule);
+    let base = text("generateName");
+    if !base.is_empty() {
+        let path = root.field("generateName");
+        problems.extend(rule(base, true).iter().map(|why| Problem::invalid_text(&path, base, why)));
+    }
+    let name = text("name");
+    let path = root.field("name");
+    if name.is_empty() {
+        problems.push(Problem::required(&path, "name or generateName is required"));
+    } else {
+        problems.extend(rule(name, false).iter().map(|why| Problem::invalid_text(&path, name, why)));
+    }
+    let namespace = text("namespace");
+    let path = root.field("namespace");
+    if namespaced {
+        if namespace.is_empty() {
+            problems.push(Problem::required(&path, ""));
+        } else {
+            problems.extend(
+                format::dns1123_label(namespace)
+                    .iter()
+                    .map(|why| Problem::invalid_text(&path, namespace, why)),
+            );
+        }
+    } else if !namespace.is_empty() {
+        problems.push(Problem::forbidden(&path, "not allowed on this type"));
+    }
+    if object.at(&["metadata", "generation"]).and_then(Value::as_int).is_some_and(|number| number < 0) {
+        let value = object.at(&["metadata", "generation"]).cloned().unwrap_or_default();
+        problems.push(Problem::invalid(
+            &root.field("generation"),
+            &value,
+            "must be greater than or equal to 0",
+        ));
+    }
+    check_labels(object.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
+    check_annotations(object, &root.field("annotations"), &mut problems);
+    check_owners(object, &root.field("ownerReferences"), &mut problems);
+    check_finalizers(object, &root.field("finalizers"), &mut problems);
+    problems
+}
+
+fn subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
+    // what follows a prefix makes its end good
+    format::dns1123_subdomain(if prefix { name.strip_suffix('-').map_or(name, |_| "a") } else { name })
+}
+
+/// Problems of a map of labels.
+pub fn check_labels(labels: Option<&Value>, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    let Some(Value::Map(labels)) = labels else { return };
+    for (key, value) in labels.iter() {
+        problems.extend(format::qualified_name(key).iter().map(|why| Problem::invalid_text(path, key, why)));
+        let value = value.as_str().unwrap_or("");
+        problems.extend(format::label_value(value).iter().map(|why| Problem::invalid_text(path, value, why)));
+    }
+}
+
+fn check_annotations(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    let Some(Value::Map(annotations)) = object.at(&["metadata", "annotations"]) else { return };
+    let mut size = 0;
+    for (key, value) in annotations.iter() {
+        let lower = key.to_lowercase();
+        problems
+            .extend(format::qualified_name(&lower).iter().map(|why| Problem::invalid_text(path, key, why)));
+        size += key.len() + value.as_str().unwrap_or("").len();
+    }
+    if size > ANNOTATIONS_LIMIT {
+        problems.push(Problem::too_long(path, ANNOTATIONS_LIMIT));
+    }
+}
+
+fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    let mut controller: Option<&str> = None;
+    for (at, owner) in object.items(&["metadata", "ownerReferences"]).iter().enumerate() {
+        let path = path.index(at);
+        let version = owner.text(&["apiVersion"]);
+        if version.is_empty() {
+            problems.push(Problem::invalid_text(&path.field("apiVersion"), "", "version must not be empty"));
+        }
+        for (field, why) in [
+            ("kind", "kind must not be empty"),
+            ("name", "name must not be empty"),
+            ("uid", "uid must not be empty"),
+        ] {
+            if owner.text(&[field]).is_empty() {
+                problems.push(Problem::invalid_text(&path.field(field), "", why));
+            }
+        }
+        if version == "v1" && owner.text(&["kind"]) == "Event" {
+            problems.push(Problem::invalid(
+                &path,
+                owner,
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
+        if owner.at(&["controller"]) == Some(&Value::Bool(true)) {
+            if let Some(first) = controller {
+                let name = owner.text(&["name"]);
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                );
+                let list = object.at(&["metadata", "ownerReferences"]).cloned().unwrap_or_default();
+                problems.push(Problem::invalid(
+                    &Path::ROOT.field("metadata").field("ownerReferences"),
+                    &list,
+                    &why,
+                ));
+            } else {
+                controller = Some(owner.text(&["name"]));
+            }
+        }
+    }
+}
+
+fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    let finalizers = object.items(&["metadata", "finalizers"]);
+    for (at, finalizer) in finalizers.iter().enumerate() {
+        let text = finalizer.as_str().unwrap_or("");
+        let path = path.index(at);
+        problems
+            .extend(format::qualified_name(text).iter().map(|why| Problem::invalid_text(&path, text, why)));
+    }
+    let has = |name: &str| finalizers.iter().any(|one| one.as_str() == Some(name));
+    if has(ORPHAN) && has(FOREGROUND) {
+        let list = Value::List(finalizers.to_vec());
+        let why = format!("finalizer {FOREGROUND} and {ORPHAN} cannot be both set");
+        problems.push(Problem::invalid(path, &list, &why));
+    }
+}
+
+/// The finalizer by which the collector is asked to let dependents live.
+pub const ORPHAN: &str = "orphan";
+/// The finalizer by which the collector is asked to delete dependents first.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// Everything wrong with a change of metadata.
+pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let root = Path::ROOT.field("metadata");
+    if !old.text(&["metadata", "deletionTimestamp"]).is_empty() {
+        let had = old.items(&["metadata", "finalizers"]);
+        let new: Vec<Value> = next
+            .items(&["metadata", "finalizers"])
+            .iter()
+            .filter(|one| !had.contains(one))
+            .cloned()
+            .collect();
+        if !new.is_empty() {
+            let listed =
+                String::from_utf8_lossy(&schema::encode::untyped(&Value::List(new))).replace('"', "\"");
+            let shown = listed.trim_start_matches('[').trim_end_matches(']').replace(',', ", ");
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{shown}}}"
+            );
+            problems.push(Problem::forbidden(&root.field("finalizers"), &why));
+        }
+    }
+    let generation =
+        |object: &Value| object.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+    if generation(next) < generation(old) {
+        let value = Value::Int(generation(next));
+        problems.push(Problem::invalid(&root.field("generation"), &value, "must not be decremented"));
+    }
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let (was, is) = (old.at(&["metadata", field]), next.at(&["metadata", field]));
+        if was.unwrap_or(&Value::Null) != is.unwrap_or(&Value::Null) {
+            problems.push(Problem::invalid(
+                &root.field(field),
+                is.unwrap_or(&Value::Null),
+                "field is immutable",
+            ));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ambient::Simulated;
+
+    #[test]
+    fn uids_are_random_version_four() {
+        let world: World = Simulated::new(0, 1);
+        let (a, b) = (new_uid(&world), new_uid(&world));
+        assert_ne!(a, b);
+        assert_eq!((a.len(), &a[14..15]), (36, "4"));
+        assert!("89ab".contains(&a[19..20]));
+    }
+
+    #[test]
+    fn generated_names_fit() {
+        let world: World = Simulated::new(0, 1);
+        let name = generated_name(&"x".repeat(100), &world);
+        assert_eq!(name.len(), 63);
+        assert!(generated_name("pod-", &world).starts_with("pod-"));
+    }
+}

@@ -1,0 +1,335 @@
+//! The query parameters of a request, and the rules they must keep.
+
+use crate::error::{ApiError, Subject};
+use names::Names;
+use schema::problem::Problem;
+use schema::{Path, Value};
+
+/// Decoded `key=value` pairs in the order of the URL.
+#[derive(Debug, Clone, Default)]
+pub struct Query(pub Vec<(String, String)>);
+
+impl Query {
+    /// Splits and decodes the part of a URL after the question mark.
+    pub fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|part| !part.is_empty()).map(|part| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            (unescape(key), unescape(value))
+        });
+        Query(pairs.collect())
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| &**v)
+    }
+
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| &**v)
+    }
+
+    fn text(&self, key: &str) -> String {
+        self.get(key).unwrap_or("").to_owned()
+    }
+
+    /// Absent, empty and words for no are false; everything else is true.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
+        match self.get(key) {
+            None | Some("") => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                let why = if text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit())
+                    && text.len() > 1
+                {
+                    "value out of range"
+                } else {
+                    "invalid syntax"
+                };
+                ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+            }),
+        }
+    }
+}
+
+/// A segment of a path, where a plus sign is a plus sign.
+pub fn unescape_path(segment: &str) -> String {
+    if segment.contains('%') { unescape(&segment.replace('+', "%2B")) } else { segment.to_owned() }
+}
+
+/// Percent-decoding; what is not UTF-8 afterwards is replaced.
+fn unescape(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |at: usize| bytes.get(at).and_then(|b| (*b as char).to_digit(16));
+        match bytes[at] {
+            b'+' => out.push(b' '),
+            b'%' => match (hex(at + 1), hex(at + 2)) {
+                (Some(high), Some(low)) => {
+                    out.push((high * 16 + low) as u8);
+                    at += 2;
+                }
+                _ => out.push(b'%'),
+            },
+            byte => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8(out).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())
+}
+
+/// Parameters of list, watch and deletecollection.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    pub label_selector: String,
+    pub field_selector: String,
+    pub watch: bool,
+    pub allow_bookmarks: bool,
+    pub resource_version: String,
+    pub match_rule: Match,
+    pub limit: i64,
+    pub continue_token: String,
+    pub timeout_seconds: Option<i64>,
+}
+
+/// `resourceVersionMatch`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Match {
+    #[default]
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+impl ListOptions {
+    pub fn parse(query: &Query, names: &Names) -> Result<Self, ApiError> {
+        let resource_version = query.text("resourceVersion");
+        let rule = query.text("resourceVersionMatch");
+        let options = ListOptions {
+            label_selector: query.text("labelSelector"),
+            field_selector: query.text("fieldSelector"),
+            watch: query.flag("watch"),
+            allow_bookmarks: query.flag("allowWatchBookmarks"),
+            limit: query.number("limit")?.unwrap_or(0).max(0),
+            continue_token: query.text("continue"),
+            timeout_seconds: query.number("timeoutSeconds")?,
+            match_rule: match &*rule {
+                "Exact" => Match::Exact,
+                "NotOlderThan" => Match::NotOlderThan,
+                _ => Match::Unset,
+            },
+            resource_version,
+        };
+        let problems = options.problems(&rule);
+        if problems.is_empty() { Ok(options) } else { Err(invalid("ListOptions", problems, names)) }
+    }
+
+    fn problems(&self, rule: &str) -> Vec<Problem> {
+        let path = Path::ROOT.field("resourceVersionMatch");
+        let forbidden = |why: &str| Problem::forbidden(&path, why);
+        let mut problems = Vec::new();
+        if rule.is_empty() {
+            return problems;
+        }
+        if self.watch {
+            problems.push(forbidden("resourceVersionMatch is forbidden for watch"));
+        }
+        if self.resource_version.is_empty() {
+            problems.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if !self.continue_token.is_empty() {
+            problems.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if self.match_rule == Match::Unset {
+            let message =
+                format!("Unsupported value: {rule:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            let reason = schema::problem::Reason::NotSupported;
+            problems.push(Problem { reason, field: "resourceVersionMatch".to_owned(), message });
+        }
+        if self.match_rule == Match::Exact && self.resource_version == "0" {
+            problems.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+        problems
+    }
+}
+
+/// How unknown and repeated fields are treated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Parameters of create, update and patch.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub field_manager: String,
+    pub field_validation: FieldValidation,
+    pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// `kind` is the options' own kind, `CreateOptions` and so on, for messages.
+    pub fn parse(query: &Query, kind: &str, names: &Names) -> Result<Self, ApiError> {
+        let mut problems = Vec::new();
+        let dry_run = dry_run(&query.all("dryRun").map(str::to_owned).collect::<Vec<_>>(), &mut problems);
+        let field_manager = query.text("fieldManager");
+        check_manager(&field_manager, &mut problems);
+        let field_validation = match query.get("fieldValidation").unwrap_or("") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let path = Path::ROOT.field("fieldValidation");
+                problems.push(Problem::not_supported(
+                    &path,
+                    &other.into(),
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
+                FieldValidation::Warn
+            }
+        };
+        let force = query.get("force").map(|_| query.flag("force"));
+        if problems.is_empty() {
+            Ok(WriteOptions { dry_run, field_manager, field_validation, force })
+        } else {
+            Err(invalid(kind, problems, names))
+        }
+    }
+}
+
+/// Parameters of delete, from the body and the query.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    pub dry_run: bool,
+    pub grace_period_seconds: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub orphan_dependents: Option<bool>,
+    pub propagation: Option<Propagation>,
+}
+
+/// What happens to the dependents of a deleted object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+impl DeleteOptions {
+    /// From the decoded body (`Null` when there is none) and the query; a body wins over the query.
+    pub fn parse(query: &Query, body: &Value, names: &Names) -> Result<Self, ApiError> {
+        let mut problems = Vec::new();
+        let in_body = !body.is_null();
+        let runs: Vec<String> = if in_body {
+            body.items(&["dryRun"]).iter().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+        } else {
+            query.all("dryRun").map(str::to_owned).collect()
+        };
+        let mut options = DeleteOptions { dry_run: dry_run(&runs, &mut problems), ..Self::default() };
+        let policy;
+        if in_body {
+            options.grace_period_seconds = body.at(&["gracePeriodSeconds"]).and_then(Value::as_int);
+            options.orphan_dependents = body.at(&["orphanDependents"]).and_then(Value::as_bool);
+            policy = body.at(&["propagationPolicy"]).and_then(Value::as_str).map(str::to_owned);
+            let precondition =
+                |field| body.at(&["preconditions", field]).and_then(Value::as_str).map(str::to_owned);
+            options.uid = precondition("uid");
+            options.resource_version = precondition("resourceVersion");
+        } else {
+            options.grace_period_seconds = query.number("gracePeriodSeconds")?;
+            options.orphan_dependents = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
+            policy = query.get("propagationPolicy").filter(|text| !text.is_empty()).map(str::to_owned);
+        }
+        let path = Path::ROOT.field("propagationPolicy");
+        options.propagation = match policy.as_deref() {
+            None => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                let supported = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+                let message = format!("Unsupported value: {other:?}: supported values: {supported}");
+                let reason = schema::problem::Reason::NotSupported;
+                problems.push(Problem { reason, field: "propagationPolicy".to_owned(), message });
+                None
+            }
+        };
+        if let (Some(text), Some(_)) = (&policy, options.orphan_dependents) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            problems.push(Problem::invalid_text(&path, text, why));
+        }
+        if problems.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", problems, names)) }
+    }
+}
+
+/// Every value must be `All`; no value at all is a real run.
+fn dry_run(values: &[String], problems: &mut Vec<Problem>) -> bool {
+    if values.iter().any(|value| value != "All") {
+        let listed: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
+        let message =
+            format!("Unsupported value: []string{{{}}}: supported values: \"All\"", listed.join(", "));
+        let reason = schema::problem::Reason::NotSupported;
+        problems.push(Problem { reason, field: "dryRun".to_owned(), message });
+    }
+    !values.is_empty()
+}
+
+fn check_manager(manager: &str, problems: &mut Vec<Problem>) {
+    const LIMIT: usize = 128;
+    let path = Path::ROOT.field("fieldManager");
+    if manager.len() > LIMIT {
+        problems.push(Problem::too_long(&path, LIMIT));
+    }
+    for (at, c) in manager.char_indices() {
+        if c.is_control() || (c.is_whitespace() && c != ' ') {
+            let why = format!("invalid character U+{:04X} (at position {at})", c as u32);
+            problems.push(Problem::invalid_text(&path, manager, &why));
+        }
+    }
+}
+
+fn invalid(kind: &str, problems: Vec<Problem>, names: &Names) -> ApiError {
+    ApiError::invalid(Subject { group: &names.meta_group(), kind, name: "" }, problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::parse("a=b%20c&d=e+f&g&a=second&bad=%zz");
+        assert_eq!(query.get("a"), Some("b c"));
+        assert_eq!(query.get("d"), Some("e f"));
+        assert_eq!(query.get("g"), Some(""));
+        assert_eq!(query.get("bad"), Some("%zz"));
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["b c", "second"]);
+    }
+
+    #[test]
+    fn match_rules_are_all_reported() {
+        let parse = |text: &str| {
+            ListOptions::parse(&Query::parse(text), &Names::default()).map(|_| ()).map_err(|e| e.message)
+        };
+        assert!(parse("resourceVersionMatch=Exact&resourceVersion=5").is_ok());
+        assert_eq!(
+            parse("resourceVersionMatch=Bogus").unwrap_err(),
+            "ListOptions.meta.k8s.io \"\" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is \
+             forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: \"Bogus\": \
+             supported values: \"Exact\", \"NotOlderThan\", \"\"]"
+        );
+        assert!(parse("limit=x").unwrap_err().contains("strconv.ParseInt"));
+    }
+}

@@ -1,0 +1,236 @@
+//! Joins the store with the caches: what is recovered fills them, what is committed is published to them.
+
+use crate::object::{Draft, Object};
+use crate::resource::Collection;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use cache::{Cache, Change, Published};
+use parking_lot::Mutex;
+use schema::table::{Kind, Ref};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use store::{Expect, Recovered, Revision, Store, StoreError, Write};
+
+/// Everything that is stored.
+pub struct Storage {
+    pub store: Arc<dyn Store>,
+    pub published: Arc<Published>,
+    collections: Arc<Collections>,
+    /// What was recovered for resources that nobody has registered yet, in revision order per key.
+    unclaimed: Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>,
+    options: cache::Options,
+    world: ambient::World,
+}
+
+/// Why the caches could not be filled.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} in the store cannot be read: {why}")]
+pub struct Unreadable {
+    pub key: String,
+    pub why: String,
+}
+
+type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
+
+impl Storage {
+    /// Takes an opened store and what it recovered.
+    pub fn new(
+        store: Arc<dyn Store>,
+        recovered: Vec<Recovered>,
+        options: cache::Options,
+        world: ambient::World,
+    ) -> Result<Self, StoreError> {
+        let published = Arc::new(Published::new(store.revision().0));
+        let mut unclaimed: BTreeMap<Arc<str>, Vec<Recovered>> = BTreeMap::new();
+        for record in recovered {
+            unclaimed.entry(record.key.clone()).or_default().push(record);
+        }
+        let collections = Arc::new(Collections::default());
+        let (target, raised) = (collections.clone(), published.clone());
+        store.start(Box::new(move |changes| publish(changes, &target, &raised)))?;
+        Ok(Storage { store, published, collections, unclaimed: Mutex::new(unclaimed), options, world })
+    }
+
+    /// The collection of a stored kind, made and filled when it is first asked for.
+    pub fn collection(&self, kind: &Ref<Kind>) -> Result<Arc<Collection>, Unreadable> {
+        let prefix = format!("/registry/{}/", kind.store_key);
+        let mut unclaimed = self.unclaimed.lock();
+        if let Some(known) = self.collections.load().get(&prefix) {
+            return Ok(known.clone());
+        }
+        let collection = Arc::new(Collection {
+            kind: kind.clone(),
+            cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
+            indexed: kind.selectable.iter().position(|one| one.indexed),
+            prefix: prefix.clone(),
+        });
+        let mut records = Vec::new();
+        let from: Arc<str> = prefix.as_str().into();
+        let mine = unclaimed.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
+        let keys: Vec<_> = mine.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            records.extend(unclaimed.remove(&key).unwrap_or_default());
+        }
+        fill(&collection, records, self.store.oldest())?;
+        let mut next = HashMap::clone(&self.collections.load());
+        next.insert(prefix, collection.clone());
+        self.collections.store(Arc::new(next));
+        Ok(collection)
+    }
+
+    /// Forgets a collection; its objects stay in the store.
+    pub fn forget(&self, collection: &Collection) {
+        let _claims = self.unclaimed.lock();
+        let mut next = HashMap::clone(&self.collections.load());
+        next.remove(&collection.prefix);
+        self.collections.store(Arc::new(next));
+        collection.cache.close();
+    }
+
+    /// Writes an object and gives it back as it was published.
+    pub async fn put(
+        &self,
+        collection: &Collection,
+        draft: Draft,
+        expect: Expect,
+        expires_at: Option<i64>,
+    ) -> Result<Arc<Object>, StoreError> {
+        let key = collection.key(&draft.namespace, &draft.name);
+        let draft = Arc::new(draft);
+        let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
+        if let Some(at) = expires_at {
+            write = write.expiring(at);
+        }
+        let revision = self.store.write(write).await?;
+        Ok(match draft.published.get() {
+            Some(object) => object.clone(),
+            None => draft.commit(revision.0),
+        })
+    }
+
+    pub async fn delete(&self, collection: &Collection, object: &Object) -> Result<Revision, StoreError> {
+        let key = collection.key(&object.namespace, &object.name);
+        self.store.write(Write::delete(key, Expect::Revision(Revision(object.revision)))).await
+    }
+
+    /// Drops what has outlived its time in the caches.
+    pub fn trim(&self) {
+        for collection in self.collections.load().values() {
+            collection.cache.trim();
+        }
+    }
+
+    /// Ends all watches.
+    pub fn close_watches(&self) {
+        for collection in self.collections.load().values() {
+            collection.cache.close();
+        }
+    }
+
+    pub fn collections(&self) -> Vec<Arc<Collection>> {
+        self.collections.load().values().cloned().collect()
+    }
+}
+
+/// Called on the committer's thread with each durable batch.
+fn publish(changes: &[store::Change], collections: &Collections, published: &Published) {
+    let known = collections.load();
+    let mut batches: Vec<(&Arc<Collection>, Vec<Change<Object>>)> = Vec::new();
+    for change in changes {
+        let Some(collection) = collection_of(&known, &change.key) else { continue };
+        let at = match batches.iter().position(|(one, _)| Arc::ptr_eq(one, collection)) {
+            Some(at) => at,
+            None => {
+                batches.push((collection, Vec::new()));
+                batches.len() - 1
+            }
+        };
+        let batch = &mut batches[at].1;
+        if let Some(change) = translate(collection, change, batch) {
+            batch.push(change);
+        }
+    }
+    for (collection, batch) in batches {
+        collection.cache.apply(batch);
+    }
+    if let Some(last) = changes.last() {
+        published.raise(last.revision.0);
+    }
+}
+
+fn translate(
+    collection: &Collection,
+    change: &store::Change,
+    earlier: &[Change<Object>],
+) -> Option<Change<Object>> {
+    let draft = change.note.as_ref().and_then(|note| note.downcast_ref::<Draft>());
+    match (&change.value, draft) {
+        (Some(_), Some(draft)) => Some(Change::Put(draft.commit(change.revision.0))),
+        (Some(value), None) => match read(collection, value, change.revision.0) {
+            Ok(object) => Some(Change::Put(object)),
+            Err(why) => {
+                tracing::error!(key = %change.key, %why, "a committed object cannot be read");
+                None
+            }
+        },
+        (None, _) => {
+            let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
+            // the object may have been written earlier in this very batch
+            let in_batch = earlier.iter().rev().find_map(|one| match one {
+                Change::Put(object) if *object.name == *name && *object.namespace == *namespace => {
+                    Some(object.clone())
+                }
+                _ => None,
+            });
+            let last = in_batch.or_else(|| collection.cache.get(namespace, name))?;
+            Some(Change::Delete(last.restamped(change.revision.0)))
+        }
+    }
+}
+
+/// The collection that a key belongs to: its prefix has one to three segments after the root.
+fn collection_of<'a>(known: &'a HashMap<String, Arc<Collection>>, key: &str) -> Option<&'a Arc<Collection>> {
+    let slashes = key.match_indices('/').map(|(at, _)| at + 1);
+    slashes.skip(2).take(3).find_map(|end| known.get(&key[..end]))
+}
+
+fn split(path: &str, namespaced: bool) -> (&str, &str) {
+    if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
+}
+
+fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) -> Result<(), Unreadable> {
+    records.sort_by_key(|record| record.revision);
+    let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
+    let object = |record: &Recovered, value: &Bytes| {
+        read(collection, value, record.revision.0)
+            .map_err(|why| Unreadable { key: record.key.to_string(), why })
+    };
+    let mut loaded = Vec::with_capacity(state.len());
+    for record in &state {
+        if let Some(value) = &record.value {
+            loaded.push(object(record, value)?);
+        }
+    }
+    collection.cache.load(loaded, oldest.0);
+    for record in &history {
+        let change = match &record.value {
+            Some(value) => Change::Put(object(record, value)?),
+            None => {
+                let (namespace, name) =
+                    split(&record.key[collection.prefix.len()..], collection.kind.namespaced);
+                match collection.cache.get(namespace, name) {
+                    Some(last) => Change::Delete(last.restamped(record.revision.0)),
+                    None => continue,
+                }
+            }
+        };
+        collection.cache.apply(vec![change]);
+    }
+    Ok(())
+}
+
+/// Stored bytes, which have a gap for the revision, as an object.
+fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Object>, String> {
+    let decoded = schema::decode::json(value, &collection.kind.root).map_err(|why| why.to_string())?;
+    Ok(Draft::new(&decoded.value, collection).commit(revision))
+}

@@ -1,0 +1,234 @@
+//! Update: the next state of an object, whole or of a part of it.
+
+use crate::api::{Api, Operation};
+use crate::error::{ApiError, Subject};
+use crate::hooks::replace;
+use crate::input::Input;
+use crate::metadata;
+use crate::object::Object;
+use crate::write::{ATTEMPTS, Writing, Written, store_error};
+use merge::managed;
+use schema::problem::{Problem, Reason};
+use schema::{Value, rules};
+use std::sync::Arc;
+use store::{Expect, Revision, StoreError};
+
+/// How the next state is found from the current one. Called again when somebody else was faster.
+pub(crate) type Next<'n> = dyn Fn(&Value, &mut Vec<String>) -> Result<Value, ApiError> + Send + Sync + 'n;
+
+impl Api {
+    /// PUT: the body is the next state.
+    pub async fn update(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
+        let resource = writing.resource.clone();
+        let body = input.object(&resource, writing.options.field_validation, &mut writing.warnings)?;
+        check_name(&body, writing)?;
+        let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
+        if !exists && resource.kind.put_creates && writing.subresource.is_empty() {
+            let mut body = body;
+            let uid = body.text(&["metadata", "uid"]);
+            if !uid.is_empty() {
+                return Err(uid_conflict(resource.subject(writing.name), uid, ""));
+            }
+            body.unset(&["metadata", "resourceVersion"]);
+            return self.create_object(writing, body).await;
+        }
+        self.replace(writing, &move |old, _| {
+            let (asked, uid) = (body.text(&["metadata", "uid"]), old.text(&["metadata", "uid"]));
+            if !asked.is_empty() && asked != uid {
+                return Err(uid_conflict(resource.subject(old.text(&["metadata", "name"])), asked, uid));
+            }
+            Ok(body.clone())
+        })
+        .await
+    }
+
+    /// Replaces an object by what `next` makes of it.
+    pub(crate) async fn replace(
+        &self,
+        writing: &mut Writing<'_>,
+        next: &Next<'_>,
+    ) -> Result<Written, ApiError> {
+        let resource = writing.resource.clone();
+        let warned = writing.warnings.len();
+        for _ in 0..ATTEMPTS {
+            writing.warnings.truncate(warned);
+            let current = resource.collection.cache.get(writing.namespace, writing.name);
+            let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
+            let old = self.tree(&resource, &current)?;
+            let wanted = next(&old, &mut writing.warnings)?;
+            let conditional = self.check_version(writing, &wanted, &current)?;
+            let object = self.settle(writing, wanted, &old)?;
+            if writing.options.dry_run {
+                return Ok(Written { created: false, json: writing.encode(&object) });
+            }
+            if object == old {
+                return Ok(Written { created: false, json: resource.json(&current) });
+            }
+            let lost = if self.vanishes(writing, &object, &old) {
+                let json = writing.encode(&object);
+                match self.storage.delete(&resource.collection, &current).await {
+                    Ok(_) => return Ok(Written { created: false, json }),
+                    Err(why) => why,
+                }
+            } else {
+                let expect = Expect::Revision(Revision(current.revision));
+                match self.commit(writing, object, expect).await {
+                    Ok(stored) => return Ok(Written { created: false, json: resource.json(&stored) }),
+                    Err(why) => why,
+                }
+            };
+            match lost {
+                StoreError::Conflict { .. } if conditional => {
+                    return Err(ApiError::modified(resource.subject(writing.name)));
+                }
+                StoreError::Conflict { .. } => {}
+                other => return Err(store_error(other)),
+            }
+        }
+        Err(ApiError::modified(resource.subject(writing.name)))
+    }
+
+    /// Whether the client named a version, which then must be the current one.
+    fn check_version(
+        &self,
+        writing: &Writing<'_>,
+        wanted: &Value,
+        current: &Arc<Object>,
+    ) -> Result<bool, ApiError> {
+        let asked = wanted.text(&["metadata", "resourceVersion"]);
+        let resource = writing.resource;
+        if asked.is_empty() || asked == "0" {
+            if resource.kind.unconditional_update {
+                return Ok(false);
+            }
+            let problem = Problem {
+                reason: Reason::Invalid,
+                field: "metadata.resourceVersion".to_owned(),
+                message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+            };
+            return Err(ApiError::invalid(resource.subject(writing.name), vec![problem]));
+        }
+        if asked.parse() != Ok(current.revision) {
+            return Err(ApiError::modified(resource.subject(writing.name)));
+        }
+        Ok(true)
+    }
+
+    /// From what the client wants to what will be stored: resets, defaults, ownership, admission, validation.
+    fn settle(&self, writing: &mut Writing<'_>, wanted: Value, old: &Value) -> Result<Value, ApiError> {
+        let resource = writing.resource.clone();
+        let mut object = wanted;
+        writing.place(&mut object)?;
+        writing.default(&mut object);
+        writing.dedup_owners(&mut object);
+        let part = match writing.subresource {
+            "" => None,
+            name => Some(
+                resource
+                    .hooks
+                    .subresources
+                    .iter()
+                    .find(|one| one.name == name)
+                    .ok_or_else(ApiError::method_not_allowed)?,
+            ),
+        };
+        match part {
+            Some(part) => {
+                let mut next = old.clone();
+                self.with_context(writing.user, |context| (part.apply)(&mut next, &object, context));
+                let fields = object.at(&["metadata", "managedFields"]).cloned();
+                object = next;
+                match fields {
+                    Some(fields) => object.set(&["metadata", "managedFields"], fields),
+                    None => {
+                        object.unset(&["metadata", "managedFields"]);
+                    }
+                }
+            }
+            None if writing.has_status() => replace(&mut object, old, "status"),
+            None => {}
+        }
+        metadata::keep_server_fields(&mut object, old);
+        self.track(writing, Some(old), &mut object);
+        self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
+        let problems = self.with_context(writing.user, |context| {
+            if part.is_none() {
+                if let Some(admit) = resource.hooks.admit {
+                    admit(&mut object, Some(old), context)?;
+                }
+                if let Some(prepare) = resource.hooks.prepare_update {
+                    prepare(&mut object, old, context);
+                }
+                if resource.kind.counts_generation && content_differs(&object, old) {
+                    let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
+                    object.set(&["metadata", "generation"], generation + 1);
+                }
+            }
+            // what the client leaves out of the metadata is the same version of the same object
+            object.set(&["metadata", "resourceVersion"], old.text(&["metadata", "resourceVersion"]));
+            let mut problems = writing.declared_problems(&mut object);
+            problems.extend(metadata::check_update(&object, old));
+            problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
+            match part {
+                Some(part) => problems
+                    .extend(part.validate.map(|check| check(&object, old, context)).unwrap_or_default()),
+                None => problems.extend(
+                    resource
+                        .hooks
+                        .validate_update
+                        .map(|check| check(&object, old, context))
+                        .unwrap_or_default(),
+                ),
+            }
+            Ok::<_, ApiError>(problems)
+        })?;
+        writing.judge(&object, problems)?;
+        // a write that changes nothing but the times of its own record changes nothing
+        managed::keep_times(old, &mut object);
+        if let (Some(warn), None) = (resource.hooks.warn, part) {
+            writing.warnings.extend(warn(&object, Some(old)));
+        }
+        Ok(object)
+    }
+
+    /// Whether this update is what a deleted object was waiting for.
+    fn vanishes(&self, writing: &Writing<'_>, next: &Value, old: &Value) -> bool {
+        let waiting = old.at(&["metadata", "deletionGracePeriodSeconds"]) == Some(&Value::Int(0))
+            && !old.text(&["metadata", "deletionTimestamp"]).is_empty();
+        let held = writing.resource.hooks.holds.is_some_and(|holds| holds(next));
+        waiting && !held && next.items(&["metadata", "finalizers"]).is_empty()
+    }
+}
+
+fn check_name(body: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
+    let (name, url) = (body.text(&["metadata", "name"]), writing.name);
+    if name.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({url} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if name != url {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({url})"
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_patched_name(object: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
+    check_name(object, writing)
+}
+
+fn uid_conflict(subject: Subject<'_>, asked: &str, uid: &str) -> ApiError {
+    ApiError::conflict(
+        subject,
+        &format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}"),
+    )
+}
+
+/// Whether anything but metadata and status changed.
+fn content_differs(next: &Value, old: &Value) -> bool {
+    let (Value::Map(next), Value::Map(old)) = (next, old) else { return true };
+    let content = |key: &str| !matches!(key, "metadata" | "status" | "kind" | "apiVersion");
+    !next.iter().filter(|(key, _)| content(key)).eq(old.iter().filter(|(key, _)| content(key)))
+}

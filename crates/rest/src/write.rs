@@ -1,0 +1,205 @@
+//! What creating, updating and patching share: who writes what where, and the way from a value to the store.
+
+use crate::api::{Admitted, Api, Operation};
+use crate::error::ApiError;
+use crate::hooks::Requester;
+use crate::metadata;
+use crate::object::{Draft, Object};
+use crate::options::WriteOptions;
+use crate::resource::Resource;
+use bytes::Bytes;
+use merge::managed;
+use schema::problem::Problem;
+use schema::{Value, decode, defaults, encode, rules};
+use std::sync::Arc;
+use store::{Expect, StoreError};
+
+/// A write on its way.
+pub struct Writing<'a> {
+    pub resource: &'a Arc<Resource>,
+    pub namespace: &'a str,
+    /// As the URL has it; empty when creating in a collection.
+    pub name: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    pub options: &'a WriteOptions,
+    pub user: &'a Requester,
+    /// Who owns the fields that are written.
+    pub manager: &'a str,
+    /// What the client should know although the write succeeds.
+    pub warnings: Vec<String>,
+}
+
+/// What a write gave.
+pub struct Written {
+    pub created: bool,
+    /// The object in the version of the request.
+    pub json: Bytes,
+}
+
+/// How often a write that names no version is tried again when others get in between.
+pub(crate) const ATTEMPTS: usize = 20;
+
+impl Writing<'_> {
+    pub(crate) fn admitted<'b>(&'b self, api: &'b Api, operation: Operation, name: &'b str) -> Admitted<'b> {
+        Admitted {
+            resource: self.resource,
+            operation,
+            namespace: self.namespace,
+            name,
+            subresource: self.subresource,
+            user: self.user,
+            dry_run: self.options.dry_run,
+            api,
+        }
+    }
+
+    /// The body must belong where it is sent.
+    pub(crate) fn place(&self, object: &mut Value) -> Result<(), ApiError> {
+        if !self.resource.kind.namespaced {
+            return Ok(());
+        }
+        let given = object.text(&["metadata", "namespace"]);
+        if given.is_empty() {
+            object.set(&["metadata", "namespace"], self.namespace);
+        } else if given != self.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Declared defaults, then those that depend on other fields.
+    pub(crate) fn default(&self, object: &mut Value) {
+        defaults::apply(&self.resource.kind.root, object);
+        if let Some(default) = self.resource.hooks.default {
+            default(object);
+        }
+    }
+
+    pub(crate) fn dedup_owners(&mut self, object: &mut Value) {
+        let repeated = metadata::dedup_owners(object);
+        if !repeated.is_empty() {
+            self.warnings.push(format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+                 reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                repeated.join(", ")
+            ));
+        }
+    }
+
+    pub(crate) fn has_status(&self) -> bool {
+        self.resource.subresource("status").is_some()
+    }
+
+    /// Puts the empty status, as a new object has it.
+    pub(crate) fn clear_status(&self, object: &mut Value) {
+        if let Some((_, field)) = self.resource.kind.root.field("status") {
+            match decode::zero_when_absent(field) {
+                Some(empty) => object.set(&["status"], empty),
+                None => {
+                    object.unset(&["status"]);
+                }
+            }
+        }
+    }
+
+    /// All problems of an object, as one error.
+    pub(crate) fn judge(&self, object: &Value, problems: Vec<Problem>) -> Result<(), ApiError> {
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let name = object.text(&["metadata", "name"]);
+        Err(ApiError::invalid(self.resource.kind_subject(name), problems))
+    }
+
+    /// What the tables and the metadata's rules say about an object.
+    pub(crate) fn declared_problems(&self, object: &mut Value) -> Vec<Problem> {
+        let mut problems = metadata::check(object, self.resource.kind.namespaced, &self.resource.hooks);
+        problems.extend(rules::check(&self.resource.kind.root, object));
+        problems
+    }
+
+    /// The bytes of a state that is not stored.
+    pub(crate) fn encode(&self, object: &Value) -> Bytes {
+        encode::json(object, &self.resource.kind.root).into()
+    }
+}
+
+impl Api {
+    /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
+    /// its old state before, so it is nobody's change.
+    pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
+        let now = schema::time::format_time(ambient::unix_seconds(&self.world));
+        let write = managed::Write {
+            ty: &writing.resource.kind.root,
+            manager: writing.manager,
+            api_version: &writing.resource.api_version,
+            subresource: writing.subresource,
+            now: &now,
+            reset: &managed::FieldSet::default(),
+            convert: None,
+        };
+        managed::track(&write, old, object);
+    }
+
+    /// Stores a state and gives it back as it was published.
+    pub(crate) async fn commit(
+        &self,
+        writing: &Writing<'_>,
+        object: Value,
+        expect: Expect,
+    ) -> Result<Arc<Object>, StoreError> {
+        let resource = writing.resource;
+        let stored = match resource.hooks.convert {
+            Some(convert) => {
+                let mut stored = (convert.to_stored)(object);
+                let kind = &resource.collection.kind;
+                let group = kind.group.full(&self.names.api_domain);
+                let version = if group.is_empty() {
+                    kind.version.to_string()
+                } else {
+                    format!("{group}/{}", kind.version)
+                };
+                stored.set(&["kind"], &*kind.name);
+                stored.set(&["apiVersion"], version);
+                stored
+            }
+            None => object,
+        };
+        let draft = Draft::new(&stored, &resource.collection);
+        let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
+            (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
+            _ => None,
+        };
+        self.storage.put(&resource.collection, draft, expect, expires).await
+    }
+
+    /// The tree of an object in the version of the request.
+    pub(crate) fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
+        let stored = object.value(&resource.collection.kind).map_err(|why| {
+            ApiError::internal_error(format!("the stored object {:?} cannot be read: {why}", object.name))
+        })?;
+        Ok(match resource.hooks.convert {
+            None => stored,
+            Some(convert) => {
+                let mut value = (convert.from_stored)(stored);
+                value.set(&["kind"], &*resource.kind.name);
+                value.set(&["apiVersion"], &*resource.api_version);
+                value
+            }
+        })
+    }
+}
+
+/// What the client hears when the store cannot do it.
+pub fn store_error(why: StoreError) -> ApiError {
+    match why {
+        StoreError::TooLarge { .. } => ApiError::too_large(format!("Request entity too large: {why}")),
+        other => {
+            tracing::warn!(error = %other, "a write was not stored");
+            ApiError::unavailable(format!("the store cannot take the write now: {other}"))
+        }
+    }
+}

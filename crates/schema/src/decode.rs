@@ -1,0 +1,455 @@
+//! From text or a tree to a value in the normal form of its table, in one pass.
+//!
+//! The normal form is what the API's own types would hold: fields that are absent or empty and need not be
+//! written are not there, fields that are always written are there with their zero value, quantities and
+//! times are canonical. Unknown and repeated fields are collected with their paths; a wrong type ends the
+//! decoding.
+
+use crate::path::Path;
+use crate::source::{Json, Source, SyntaxError, Token, Tree};
+use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
+use crate::value::{Map, Value};
+use crate::{quantity, time};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
+
+/// A decoded value and what was odd about its text.
+#[derive(Debug, PartialEq)]
+pub struct Decoded {
+    pub value: Value,
+    pub oddities: Vec<Oddity>,
+}
+
+/// Something that `fieldValidation` decides about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Oddity {
+    Unknown(String),
+    Duplicate(String),
+}
+
+impl std::fmt::Display for Oddity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Oddity::Unknown(path) => write!(f, "unknown field {path:?}"),
+            Oddity::Duplicate(path) => write!(f, "duplicate field {path:?}"),
+        }
+    }
+}
+
+/// Why something could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("{0}")]
+    Syntax(#[from] SyntaxError),
+    #[error("{0}")]
+    Type(String),
+}
+
+/// JSON text against a type.
+pub fn json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
+    decode(Json::new(bytes)?, ty)
+}
+
+/// A tree against a type.
+pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode(Tree::new(value), ty)
+}
+
+/// JSON text without a table; repeated keys are reported, the last one stays.
+pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder { source: Json::new(bytes)?, oddities: Vec::new() };
+    let token = decoder.source.value()?;
+    let value = decoder.any(token, &Path::ROOT)?;
+    decoder.source.end()?;
+    Ok(Decoded { value, oddities: decoder.oddities })
+}
+
+fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder { source, oddities: Vec::new() };
+    let value = match decoder.source.value()? {
+        Token::Map => decoder.structure(ty, &Path::ROOT)?,
+        other => {
+            let found = found(&other);
+            return Err(DecodeError::Type(format!(
+                "json: cannot unmarshal {found} into Go value of type {}",
+                go_struct(ty)
+            )));
+        }
+    };
+    decoder.source.end()?;
+    Ok(Decoded { value, oddities: decoder.oddities })
+}
+
+struct Decoder<S> {
+    source: S,
+    oddities: Vec<Oddity>,
+}
+
+/// Where a value is going to stand, for messages.
+struct Place<'p> {
+    owner: &'p Type,
+    path: &'p Path<'p>,
+}
+
+impl<'a, S: Source<'a>> Decoder<S> {
+    fn structure(&mut self, ty: &Type, path: &Path<'_>) -> Result<Value, DecodeError> {
+        let mut seen = Seen::new(ty.fields.len());
+        let mut entries = Vec::with_capacity(ty.fields.len().min(16));
+        while let Some(key) = self.source.key()? {
+            let Some((at, field)) = ty.field(&key) else {
+                self.undeclared(ty, key, path, &mut entries)?;
+                continue;
+            };
+            let path = path.field(&field.name);
+            let again = seen.set(at);
+            if again {
+                self.oddities.push(Oddity::Duplicate(path.to_string()));
+                entries.retain(|(name, _)| *name != field.name);
+            }
+            let token = self.source.value()?;
+            if let Some(value) = self.field(field, token, &Place { owner: ty, path: &path })? {
+                entries.push((field.name.clone(), value));
+            } else {
+                seen.clear(at);
+            }
+        }
+        for (at, field) in ty.fields.iter().enumerate() {
+            if !seen.get(at)
+                && let Some(value) = zero_when_absent(field)
+            {
+                entries.push((field.name.clone(), value));
+            }
+        }
+        Ok(Value::Map(Map::from_unsorted(entries).0))
+    }
+
+    fn undeclared(
+        &mut self,
+        ty: &Type,
+        key: Cow<'a, str>,
+        path: &Path<'_>,
+        entries: &mut Vec<(Text, Value)>,
+    ) -> Result<(), DecodeError> {
+        let path = path.field(&key);
+        let token = self.source.value()?;
+        match ty.unknown {
+            Unknown::Keep => {
+                let value = self.any(token, &path)?;
+                entries.push((Cow::Owned(key.into_owned()), value));
+            }
+            Unknown::Report => {
+                self.oddities.push(Oddity::Unknown(path.to_string()));
+                self.skip(token)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A field's value, or nothing when the normal form leaves it out.
+    fn field(
+        &mut self,
+        field: &Field,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Option<Value>, DecodeError> {
+        if token == Token::Null {
+            return Ok(if field.is(Flags::NULLABLE) { Some(Value::Null) } else { None });
+        }
+        let value = self.shaped(&field.shape, token, place)?;
+        let omitted = !field.is(Flags::ALWAYS)
+            && !field.is(Flags::NILABLE)
+            && is_zero(&value)
+            && !always_there(&field.shape);
+        Ok(if omitted { None } else { Some(value) })
+    }
+
+    fn shaped(&mut self, shape: &Shape, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
+        match (shape, token) {
+            (Shape::Scalar(scalar), token) => self.scalar(*scalar, token, place),
+            (_, Token::Null) => Ok(zero(shape)),
+            (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
+            (Shape::List(list), Token::List) => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = place.path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.shaped(&list.item, token, &Place { owner: place.owner, path: &path })?);
+                }
+                Ok(Value::List(items))
+            }
+            (Shape::Map(map), Token::Map) => {
+                let mut entries = Vec::new();
+                while let Some(key) = self.source.key()? {
+                    let path = place.path.field(&key);
+                    let token = self.source.value()?;
+                    let value = self.shaped(&map.value, token, &Place { owner: place.owner, path: &path })?;
+                    entries.push((Cow::Owned(key.into_owned()), value));
+                }
+                Ok(self.sorted(entries, place.path))
+            }
+            (shape, token) => Err(mismatch(shape, &token, place)),
+        }
+    }
+
+    fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
+        let (map, repeated) = Map::from_unsorted(entries);
+        self.oddities.extend(repeated.iter().map(|key| Oddity::Duplicate(path.field(key).to_string())));
+        Value::Map(map)
+    }
+
+    fn scalar(&mut self, scalar: Scalar, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let shape = Shape::Scalar(scalar);
+        let wrong = |token: &Token<'_>| Err(mismatch(&shape, token, place));
+        match (scalar, token) {
+            (Scalar::Any, token) => self.any(token, place.path),
+            (Scalar::Object, Token::Map) => self.any(Token::Map, place.path),
+            (_, Token::Null) => Ok(zero(&shape)),
+            (Scalar::String, Token::String(text)) => Ok(text.into()),
+            (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
+            (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
+            (Scalar::Int64, Token::Int(number)) => Ok(number.into()),
+            (Scalar::Float, Token::Int(number)) => Ok(whole_or_float(number as f64)),
+            (Scalar::Float, Token::Decimal(text)) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(whole_or_float(number)),
+                _ => wrong(&Token::Decimal(text)),
+            },
+            (Scalar::IntOrString, Token::String(text)) => Ok(text.into()),
+            (Scalar::IntOrString, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
+            (Scalar::Bytes, Token::String(text)) => bytes(&text),
+            (Scalar::Quantity, Token::String(text)) => canonical(quantity::canonical(&text)),
+            (Scalar::Quantity, Token::Int(number)) => canonical(quantity::canonical(&number.to_string())),
+            (Scalar::Quantity, Token::Decimal(text)) => canonical(quantity::canonical(&text)),
+            (Scalar::Time, Token::String(text)) => canonical(time::parse_time(&text)),
+            (Scalar::MicroTime, Token::String(text)) => canonical(time::parse_micro_time(&text)),
+            (Scalar::Duration, Token::String(text)) => canonical(time::canonical_duration(&text)),
+            (_, token) => wrong(&token),
+        }
+    }
+
+    /// Any JSON value, kept as it is.
+    fn any(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        Ok(match token {
+            Token::Null => Value::Null,
+            Token::Bool(truth) => truth.into(),
+            Token::Int(number) => number.into(),
+            Token::Decimal(text) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() => Value::Float(number),
+                _ => {
+                    return Err(DecodeError::Type(format!(
+                        "json: cannot unmarshal number {text} into Go value of type float64"
+                    )));
+                }
+            },
+            Token::String(text) => text.into(),
+            Token::List => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.any(token, &path)?);
+                }
+                Value::List(items)
+            }
+            Token::Map => {
+                let mut entries = Vec::new();
+                while let Some(key) = self.source.key()? {
+                    let token = self.source.value()?;
+                    let value = self.any(token, &path.field(&key))?;
+                    entries.push((Cow::Owned(key.into_owned()), value));
+                }
+                self.sorted(entries, path)
+            }
+        })
+    }
+
+    fn skip(&mut self, token: Token<'a>) -> Result<(), DecodeError> {
+        match token {
+            Token::List => {
+                while self.source.item()? {
+                    let token = self.source.value()?;
+                    self.skip(token)?;
+                }
+            }
+            Token::Map => {
+                while self.source.key()?.is_some() {
+                    let token = self.source.value()?;
+                    self.skip(token)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, DecodeError> {
+    text.map(Value::String).map_err(|why| DecodeError::Type(why.to_string()))
+}
+
+fn bytes(text: &str) -> Result<Value, DecodeError> {
+    // line breaks inside are allowed, and not kept
+    let compact: Cow<'_, str> =
+        if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], "").into() } else { text.into() };
+    match STANDARD.decode(&*compact) {
+        Ok(_) => Ok(compact.into()),
+        Err(why) => {
+            let at = match why {
+                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                _ => compact.len() / 4 * 4,
+            };
+            Err(DecodeError::Type(format!("illegal base64 data at input byte {at}")))
+        }
+    }
+}
+
+/// Floats that are whole are written without a point, so they are kept as integers.
+fn whole_or_float(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 9e15 {
+        Value::Int(number as i64)
+    } else {
+        Value::Float(number)
+    }
+}
+
+fn found(token: &Token<'_>) -> String {
+    match token {
+        Token::Map => "object".into(),
+        Token::List => "array".into(),
+        Token::Null => "null".into(),
+        Token::Bool(_) => "bool".into(),
+        Token::String(_) => "string".into(),
+        Token::Int(_) => "number".into(),
+        Token::Decimal(text) => format!("number {text}"),
+    }
+}
+
+fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError {
+    let found = match (shape, token) {
+        (Shape::Scalar(Scalar::Int32), Token::Int(number)) => format!("number {number}"),
+        _ => found(token),
+    };
+    let (owner, path) = (&place.owner.name, place.path.fields_only());
+    DecodeError::Type(format!(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {}",
+        go_type(shape)
+    ))
+}
+
+/// The name that clients know a shape by in error messages.
+fn go_type(shape: &Shape) -> String {
+    match shape {
+        Shape::Struct(ty) => go_struct(ty),
+        Shape::List(list) => format!("[]{}", go_type(&list.item)),
+        Shape::Map(map) => format!("map[string]{}", go_type(&map.value)),
+        Shape::Scalar(scalar) => match scalar {
+            Scalar::String => "string",
+            Scalar::Bool => "bool",
+            Scalar::Int32 => "int32",
+            Scalar::Int64 => "int64",
+            Scalar::Float => "float64",
+            Scalar::Bytes => "[]uint8",
+            Scalar::Time | Scalar::MicroTime => "string",
+            Scalar::Duration => "string",
+            Scalar::Quantity => "resource.Quantity",
+            Scalar::IntOrString => "intstr.IntOrString",
+            Scalar::Any => "interface {}",
+            Scalar::Object => "map[string]interface {}",
+        }
+        .to_owned(),
+    }
+}
+
+fn go_struct(ty: &Type) -> String {
+    let version = ty.package.rsplit('.').next().unwrap_or_default();
+    format!("{version}.{}", ty.name)
+}
+
+/// Structure-like values are written even when they are empty, unless they can be nil.
+fn always_there(shape: &Shape) -> bool {
+    match shape {
+        Shape::Struct(_) => true,
+        Shape::Scalar(scalar) => matches!(
+            scalar,
+            Scalar::Time
+                | Scalar::MicroTime
+                | Scalar::Quantity
+                | Scalar::IntOrString
+                | Scalar::Object
+                | Scalar::Duration
+        ),
+        Shape::List(_) | Shape::Map(_) => false,
+    }
+}
+
+/// What an absent field is written as, if it is.
+pub fn zero_when_absent(field: &Field) -> Option<Value> {
+    if field.is(Flags::NILABLE) {
+        return field.is(Flags::ALWAYS).then_some(Value::Null);
+    }
+    (field.is(Flags::ALWAYS) || always_there(&field.shape)).then(|| zero(&field.shape))
+}
+
+/// The empty value of a shape.
+pub fn zero(shape: &Shape) -> Value {
+    match shape {
+        Shape::Struct(ty) => {
+            let entries =
+                ty.fields.iter().filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));
+            Value::Map(entries.collect())
+        }
+        Shape::List(_) | Shape::Map(_) => Value::Null,
+        Shape::Scalar(scalar) => match scalar {
+            Scalar::String | Scalar::Bytes => "".into(),
+            Scalar::Bool => false.into(),
+            Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString => 0.into(),
+            Scalar::Quantity => "0".into(),
+            Scalar::Duration => "0s".into(),
+            Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object => Value::Null,
+        },
+    }
+}
+
+/// Whether a value is the one that cannot be told from absence.
+pub fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(truth) => !truth,
+        Value::Int(number) => *number == 0,
+        Value::Float(number) => *number == 0.0,
+        Value::String(text) => text.is_empty(),
+        Value::List(items) => items.is_empty(),
+        Value::Map(map) => map.is_empty(),
+    }
+}
+
+/// Which fields of a structure have come.
+struct Seen {
+    few: [u64; 2],
+    many: Vec<u64>,
+}
+
+impl Seen {
+    fn new(count: usize) -> Self {
+        Seen { few: [0; 2], many: if count > 128 { vec![0; count.div_ceil(64)] } else { Vec::new() } }
+    }
+
+    fn words(&mut self) -> &mut [u64] {
+        if self.many.is_empty() { &mut self.few } else { &mut self.many }
+    }
+
+    fn get(&mut self, at: usize) -> bool {
+        self.words()[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    /// Gives whether it was set before.
+    fn set(&mut self, at: usize) -> bool {
+        let before = self.get(at);
+        self.words()[at / 64] |= 1 << (at % 64);
+        before
+    }
+
+    fn clear(&mut self, at: usize) {
+        self.words()[at / 64] &= !(1 << (at % 64));
+    }
+}

@@ -1,0 +1,41 @@
+//! Fills in declared defaults.
+
+use crate::decode;
+use crate::path::Path;
+use crate::table::{Flags, Literal, Type};
+use crate::value::{Map, Value};
+use crate::walk::{Visitor, walk};
+
+/// Gives every absent field with a declared default that default.
+pub fn apply(ty: &Type, value: &mut Value) {
+    walk(ty, value, &mut Defaults);
+}
+
+struct Defaults;
+
+impl Visitor for Defaults {
+    fn structure(&mut self, ty: &Type, map: &mut Map, _: &Path<'_>) {
+        for field in ty.fields.iter() {
+            let Some(literal) = &field.default else { continue };
+            let absent = match map.get(&field.name) {
+                None => true,
+                Some(value) => !field.is(Flags::NILABLE) && decode::is_zero(value),
+            };
+            if absent {
+                map.insert(field.name.clone(), value(literal));
+            }
+        }
+    }
+}
+
+/// The value that a literal stands for.
+pub fn value(literal: &Literal) -> Value {
+    match literal {
+        Literal::Bool(truth) => (*truth).into(),
+        Literal::Int(number) => (*number).into(),
+        Literal::Text(text) => (&**text).into(),
+        Literal::Json(text) => {
+            decode::json_untyped(text.as_bytes()).map(|decoded| decoded.value).unwrap_or_default()
+        }
+    }
+}

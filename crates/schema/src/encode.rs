@@ -1,0 +1,205 @@
+//! From a value to JSON text, in the order of its table.
+//!
+//! The text is what is stored, cached and sent: the one encoding of an object. Where the table has a stamped
+//! field (the revision, known only at the commit) an empty string is written and its place given back, so
+//! that the commit can fill it in without encoding again.
+
+use crate::table::{Flags, Shape, Type};
+use crate::value::{Map, Value};
+use std::fmt::Write;
+
+/// An encoded object with a gap for its revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    pub json: Vec<u8>,
+    /// Where between two quotes the revision belongs; `None` when the type has no such field.
+    pub stamp_at: Option<usize>,
+}
+
+/// A whole object.
+pub fn object(value: &Value, ty: &Type) -> Encoded {
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None };
+    writer.structure(value, ty);
+    Encoded { json: writer.out, stamp_at: writer.stamp_at }
+}
+
+/// Text of a value that is stamped already.
+pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
+    writer.structure(value, ty);
+    writer.out
+}
+
+/// Text of a value without a table: keys in their own order.
+pub fn untyped(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    any(value, &mut out);
+    out
+}
+
+struct Writer {
+    out: Vec<u8>,
+    stamp_at: Option<usize>,
+}
+
+impl Writer {
+    fn structure(&mut self, value: &Value, ty: &Type) {
+        let Value::Map(map) = value else { return any(value, &mut self.out) };
+        let mut order = Vec::with_capacity(map.len());
+        // both sides are sorted by name: one joint walk finds each entry's place in the table
+        let mut declared = ty.by_name.iter().peekable();
+        for (at, (name, value)) in map.iter().enumerate() {
+            while declared.next_if(|d| *ty.fields[**d as usize].name < *name).is_some() {}
+            let place = match declared.peek() {
+                Some(d) if *ty.fields[**d as usize].name == *name => **d as usize,
+                _ => ty.fields.len() + at,
+            };
+            order.push((place, name, value));
+        }
+        order.sort_unstable_by_key(|(place, ..)| *place);
+        self.out.push(b'{');
+        for (nth, (place, name, value)) in order.into_iter().enumerate() {
+            if nth > 0 {
+                self.out.push(b',');
+            }
+            string(name, &mut self.out);
+            self.out.push(b':');
+            match ty.fields.get(place) {
+                Some(field) if field.is(Flags::STAMPED) && self.stamp_at.is_none() => {
+                    self.out.extend_from_slice(b"\"\"");
+                    self.stamp_at = Some(self.out.len() - 1);
+                }
+                Some(field) => self.shaped(value, &field.shape),
+                None => any(value, &mut self.out),
+            }
+        }
+        self.out.push(b'}');
+    }
+
+    fn shaped(&mut self, value: &Value, shape: &Shape) {
+        match (shape, value) {
+            (Shape::Struct(ty), Value::Map(_)) => self.structure(value, ty),
+            (Shape::List(list), Value::List(items)) => {
+                self.out.push(b'[');
+                for (nth, item) in items.iter().enumerate() {
+                    if nth > 0 {
+                        self.out.push(b',');
+                    }
+                    self.shaped(item, &list.item);
+                }
+                self.out.push(b']');
+            }
+            (Shape::Map(entries), Value::Map(map)) => self.entries(map, &entries.value),
+            _ => any(value, &mut self.out),
+        }
+    }
+
+    fn entries(&mut self, map: &Map, shape: &Shape) {
+        self.out.push(b'{');
+        for (nth, (key, value)) in map.iter().enumerate() {
+            if nth > 0 {
+                self.out.push(b',');
+            }
+            string(key, &mut self.out);
+            self.out.push(b':');
+            self.shaped(value, shape);
+        }
+        self.out.push(b'}');
+    }
+}
+
+fn any(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
+        Value::Int(number) => integer(*number, out),
+        Value::Float(number) => out.extend_from_slice(float_text(*number).as_bytes()),
+        Value::String(text) => string(text, out),
+        Value::List(items) => {
+            out.push(b'[');
+            for (nth, item) in items.iter().enumerate() {
+                if nth > 0 {
+                    out.push(b',');
+                }
+                any(item, out);
+            }
+            out.push(b']');
+        }
+        Value::Map(map) => {
+            out.push(b'{');
+            for (nth, (key, value)) in map.iter().enumerate() {
+                if nth > 0 {
+                    out.push(b',');
+                }
+                string(key, out);
+                out.push(b':');
+                any(value, out);
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Digits of a number.
+pub fn integer(number: i64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// The shortest text that reads back as the same number.
+pub fn float_text(number: f64) -> String {
+    let magnitude = number.abs();
+    if number != 0.0 && !(1e-6..1e21).contains(&magnitude) {
+        // exponents have a sign and at least two digits
+        let text = format!("{number:e}");
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+        return format!("{mantissa}e{sign}{digits:0>2}");
+    }
+    let mut text = String::new();
+    let _ = write!(text, "{number}");
+    text
+}
+
+/// A JSON string.
+pub fn string(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[from..at]);
+        from = at + 1;
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            low => {
+                out.extend_from_slice(b"\\u00");
+                out.push(HEX[(low >> 4) as usize]);
+                out.push(HEX[(low & 15) as usize]);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[from..]);
+    out.push(b'"');
+}

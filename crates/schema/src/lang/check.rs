@@ -1,0 +1,477 @@
+//! From declarations to a model in which every name is resolved and every list type is final.
+//!
+//! All files are looked at together, and every problem is reported, not just the first. The model of a set of
+//! files with problems is incomplete and must not be used.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::Problem;
+use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
+use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
+use crate::table::{
+    Column, Flags, Group, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
+};
+
+/// All types and kinds, ordered by package and name.
+pub(super) struct Model {
+    pub types: Vec<TypeModel>,
+    pub kinds: Vec<KindModel>,
+}
+
+pub(super) struct TypeModel {
+    pub name: String,
+    pub package: String,
+    pub doc: String,
+    pub atomic: bool,
+    pub open: bool,
+    pub fields: Vec<FieldModel>,
+}
+
+#[derive(Clone)]
+pub(super) struct FieldModel {
+    pub name: String,
+    pub number: u16,
+    pub within: u16,
+    pub shape: ShapeModel,
+    pub flags: Flags,
+    pub default: Option<Literal>,
+    pub rules: Vec<Rule>,
+    pub patch: Patch,
+    pub doc: String,
+}
+
+#[derive(Clone)]
+pub(super) enum ShapeModel {
+    Scalar(Scalar),
+    /// Position in [`Model::types`].
+    Struct(usize),
+    List(Box<ShapeModel>, ListKind),
+    Map(Box<ShapeModel>, bool),
+}
+
+pub(super) struct KindModel {
+    pub name: String,
+    /// Position in [`Model::types`].
+    pub root: usize,
+    pub group: Group,
+    pub version: String,
+    pub plural: String,
+    pub singular: String,
+    pub namespaced: bool,
+    pub short_names: Vec<Text>,
+    pub categories: Vec<Text>,
+    pub verbs: Vec<Text>,
+    pub subresources: Vec<Subresource>,
+    pub selectable: Vec<Selectable>,
+    pub columns: Vec<Column>,
+    pub stored_as: Option<(Group, Text)>,
+    pub store_key: String,
+    pub put_creates: bool,
+    pub unconditional_update: bool,
+    pub counts_generation: bool,
+    pub expires: bool,
+    pub doc: String,
+}
+
+pub(super) fn check(files: &[File], problems: &mut Vec<Problem>) -> Model {
+    let mut checker = Checker { files, order: Vec::new(), index: HashMap::new(), problems };
+    checker.collect();
+    let fields = checker.resolve_fields();
+    let types = checker.assemble(fields);
+    checker.check_references(&types);
+    let kinds = checker.kinds(&types);
+    Model { types, kinds }
+}
+
+/// A declared type: the file it stands in, and the declaration.
+#[derive(Clone, Copy)]
+struct Declared<'a> {
+    file: &'a File,
+    decl: &'a TypeDecl,
+}
+
+/// What the members of one type come to: its own fields, and where other types' are taken over.
+enum Part {
+    Field(FieldModel),
+    Inline { line: u32, number: u16, from: usize },
+}
+
+struct Checker<'a, 'p> {
+    files: &'a [File],
+    order: Vec<Declared<'a>>,
+    index: HashMap<(&'a str, &'a str), usize>,
+    problems: &'p mut Vec<Problem>,
+}
+
+impl<'a> Checker<'a, '_> {
+    fn report(&mut self, file: &File, line: u32, message: String) {
+        self.problems.push(Problem { file: file.name.clone(), line, message });
+    }
+
+    /// Orders all types and makes them findable.
+    fn collect(&mut self) {
+        let files = self.files;
+        let declared =
+            files.iter().flat_map(|file| file.types.iter().map(move |decl| Declared { file, decl }));
+        let mut named: BTreeMap<(&str, &str), Declared<'a>> = BTreeMap::new();
+        for it in declared {
+            let key = (it.file.package.as_str(), it.decl.name.as_str());
+            if named.insert(key, it).is_some() {
+                self.report(it.file, it.decl.line, format!("`{}` is declared twice", it.decl.name));
+            }
+        }
+        let packages: HashSet<&str> = files.iter().map(|it| it.package.as_str()).collect();
+        for file in files {
+            for import in file.imports.iter().filter(|it| !packages.contains(it.package.as_str())) {
+                self.report(file, import.line, format!("there is no package `{}`", import.package));
+            }
+        }
+        for (at, (key, it)) in named.into_iter().enumerate() {
+            self.index.insert(key, at);
+            self.order.push(it);
+        }
+    }
+
+    fn find(&mut self, file: &'a File, line: u32, name: &TypeName) -> Option<usize> {
+        let package = match &name.alias {
+            None => file.package.as_str(),
+            Some(alias) => match file.imports.iter().find(|it| it.alias == *alias) {
+                Some(import) => import.package.as_str(),
+                None => {
+                    self.report(file, line, format!("`{alias}` is not imported"));
+                    return None;
+                }
+            },
+        };
+        let found = self.index.get(&(package, name.name.as_str())).copied();
+        if found.is_none() {
+            self.report(file, line, format!("there is no type `{}` in `{package}`", name.name));
+        }
+        found
+    }
+
+    /// The members of every type with their names resolved, inlined types not yet taken over.
+    fn resolve_fields(&mut self) -> Vec<Vec<Part>> {
+        let order = self.order.clone();
+        order.iter().map(|it| self.parts(*it)).collect()
+    }
+
+    fn parts(&mut self, it: Declared<'a>) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if it.decl.kind.is_some() {
+            parts.push(Part::Field(type_meta("kind", "name of this object's schema")));
+            parts.push(Part::Field(type_meta("apiVersion", "group and version of this object's schema")));
+        }
+        for member in &it.decl.members {
+            match member {
+                Member::Field(field) => parts.extend(self.field(it.file, field).map(Part::Field)),
+                Member::Inline { line, number, ty } => {
+                    let from = self.find(it.file, *line, ty);
+                    parts.extend(from.map(|from| Part::Inline { line: *line, number: *number, from }));
+                }
+            }
+        }
+        parts
+    }
+
+    fn field(&mut self, file: &'a File, field: &FieldDecl) -> Option<FieldModel> {
+        let mut shape = self.shape(file, field.line, &field.ty)?;
+        if let Err(message) = finish_shape(&mut shape, field) {
+            self.report(file, field.line, message);
+        }
+        let default = match field.default.as_deref().map(|it| literal(it, &shape)) {
+            Some(Err(message)) => {
+                self.report(file, field.line, message);
+                None
+            }
+            Some(Ok(literal)) => Some(literal),
+            None => None,
+        };
+        if default.is_none() && field.flags.has(Flags::PUBLISHED) && field.default.is_none() {
+            self.report(file, field.line, "`published` without a default".into());
+        }
+        for rule in &field.rules {
+            if !rule_fits(rule, &shape) {
+                self.report(file, field.line, format!("a rule does not suit the type: {rule:?}"));
+            }
+        }
+        Some(FieldModel {
+            name: field.name.clone(),
+            number: field.number,
+            within: field.within,
+            shape,
+            flags: field.flags,
+            default,
+            rules: field.rules.clone(),
+            patch: field.patch.clone(),
+            doc: field.doc.clone(),
+        })
+    }
+
+    fn shape(&mut self, file: &'a File, line: u32, ty: &TypeExpr) -> Option<ShapeModel> {
+        Some(match ty {
+            TypeExpr::Scalar(scalar) => ShapeModel::Scalar(*scalar),
+            TypeExpr::Named(name) => ShapeModel::Struct(self.find(file, line, name)?),
+            TypeExpr::List(item) => {
+                ShapeModel::List(Box::new(self.shape(file, line, item)?), ListKind::Atomic)
+            }
+            TypeExpr::Map(value) => ShapeModel::Map(Box::new(self.shape(file, line, value)?), false),
+        })
+    }
+
+    /// Takes over the fields of inlined types and checks names and numbers of the outcome.
+    fn assemble(&mut self, parts: Vec<Vec<Part>>) -> Vec<TypeModel> {
+        let order = self.order.clone();
+        let mut types = Vec::with_capacity(parts.len());
+        for (at, it) in order.iter().enumerate() {
+            let mut fields = Vec::new();
+            self.flatten(*it, at, &parts, &mut vec![at], &mut fields);
+            self.check_fields(*it, &parts[at], &fields);
+            types.push(TypeModel {
+                name: it.decl.name.clone(),
+                package: it.file.package.clone(),
+                doc: it.decl.doc.clone(),
+                atomic: it.decl.atomic,
+                open: it.decl.open,
+                fields,
+            });
+        }
+        types
+    }
+
+    /// Appends the fields of the type at `at`; `above` are the types it is being inlined into.
+    fn flatten(
+        &mut self,
+        it: Declared<'a>,
+        at: usize,
+        parts: &[Vec<Part>],
+        above: &mut Vec<usize>,
+        into: &mut Vec<FieldModel>,
+    ) {
+        for part in &parts[at] {
+            let (line, number, from) = match part {
+                Part::Field(field) => {
+                    into.push(field.clone());
+                    continue;
+                }
+                Part::Inline { line, number, from } => (*line, *number, *from),
+            };
+            if above.contains(&from) {
+                self.report(it.file, line, format!("`{}` contains itself", self.order[from].decl.name));
+                continue;
+            }
+            let start = into.len();
+            above.push(from);
+            self.flatten(self.order[from], from, parts, above, into);
+            above.pop();
+            for field in into[start..].iter_mut().filter(|_| number != 0) {
+                if field.within != 0 {
+                    self.report(it.file, line, format!("`{}` would be nested twice", field.name));
+                }
+                field.within = number;
+            }
+        }
+    }
+
+    fn check_fields(&mut self, it: Declared<'a>, parts: &[Part], fields: &[FieldModel]) {
+        let inlined = parts.iter().filter_map(|part| match part {
+            Part::Inline { number, .. } if *number != 0 => Some(*number),
+            _ => None,
+        });
+        let mut messages: HashSet<u16> = fields.iter().map(|it| it.within).collect();
+        messages.extend(inlined);
+        messages.remove(&0);
+        let mut names = HashSet::new();
+        let mut numbers = HashSet::new();
+        for field in fields {
+            let line = self.line_of(it, &field.name);
+            if !names.insert(field.name.as_str()) {
+                self.report(it.file, line, format!("`{}.{}` is declared twice", it.decl.name, field.name));
+            }
+            let taken = field.within == 0 && messages.contains(&field.number);
+            if field.number != 0 && (taken || !numbers.insert((field.within, field.number))) {
+                let number = field.number;
+                self.report(it.file, line, format!("`{}` has number {number} twice", it.decl.name));
+            }
+        }
+    }
+
+    /// The line to blame for a field, which may have been taken over from another type.
+    fn line_of(&self, it: Declared<'a>, name: &str) -> u32 {
+        let own = it.decl.members.iter().rev().find_map(|member| match member {
+            Member::Field(field) if field.name == name => Some(field.line),
+            _ => None,
+        });
+        own.unwrap_or(it.decl.line)
+    }
+
+    /// Checks what needs the finished types: list keys, merge keys, sets.
+    fn check_references(&mut self, types: &[TypeModel]) {
+        let order = self.order.clone();
+        for (it, model) in order.iter().zip(types) {
+            for field in &model.fields {
+                if let Err(message) = check_keys(field, types) {
+                    self.report(it.file, self.line_of(*it, &field.name), message);
+                }
+            }
+        }
+    }
+
+    fn kinds(&mut self, types: &[TypeModel]) -> Vec<KindModel> {
+        let order = self.order.clone();
+        let declared: Vec<(usize, Declared<'a>, &KindDecl)> = order
+            .iter()
+            .enumerate()
+            .filter_map(|(at, it)| it.decl.kind.as_ref().map(|kind| (at, *it, kind)))
+            .collect();
+        let roots: HashMap<(Group, String, String), usize> = declared
+            .iter()
+            .map(|(at, it, kind)| ((kind.group.clone(), kind.version.clone(), it.decl.name.clone()), *at))
+            .collect();
+        let mut served = BTreeSet::new();
+        let mut kinds = Vec::new();
+        for (root, it, kind) in &declared {
+            let resource = (kind.group.full("*"), kind.version.clone(), kind.plural.clone());
+            if !kind.plural.is_empty() && !served.insert(resource) {
+                self.report(it.file, it.decl.line, format!("`{}` is served twice", kind.plural));
+            }
+            self.check_kind(*it, kind, &types[*root]);
+            let reads = self.stored_root(*it, kind, &roots).unwrap_or(*root);
+            self.check_paths(*it, kind, types, *root, reads);
+            let subresources = self.subresources(*it, kind, &roots);
+            kinds.push(kind_model(*root, it.decl, kind, subresources));
+        }
+        kinds
+    }
+
+    fn check_kind(&mut self, it: Declared<'a>, kind: &KindDecl, root: &TypeModel) {
+        let name = &it.decl.name;
+        let resource = !kind.plural.is_empty();
+        let mut wrong = Vec::new();
+        if resource && kind.namespaced.is_none() {
+            wrong.push(format!("`{name}` is neither `namespaced` nor `cluster`"));
+        }
+        if resource && kind.verbs.is_empty() {
+            wrong.push(format!("`{name}` has no verbs"));
+        }
+        if resource && !root.fields.iter().any(|it| it.name == "metadata") {
+            wrong.push(format!("`{name}` has no metadata"));
+        }
+        let given = kind.namespaced.is_some() || !kind.verbs.is_empty() || !kind.subresources.is_empty();
+        if !resource && (given || !kind.columns.is_empty() || !kind.selectable.is_empty()) {
+            wrong.push(format!("`{name}` has no plural but is described as a resource"));
+        }
+        for message in wrong {
+            self.report(it.file, it.decl.line, message);
+        }
+    }
+
+    fn stored_root(
+        &mut self,
+        it: Declared<'a>,
+        kind: &KindDecl,
+        roots: &HashMap<(Group, String, String), usize>,
+    ) -> Option<usize> {
+        let (group, version) = kind.stored_as.as_ref()?;
+        let found = roots.get(&(group.clone(), version.to_string(), it.decl.name.clone())).copied();
+        let stored_again = found
+            .is_some_and(|at| self.order[at].decl.kind.as_ref().is_some_and(|kind| kind.stored_as.is_some()));
+        if found.is_none() || stored_again {
+            self.report(it.file, it.decl.line, format!("`{}` is not stored as declared", it.decl.name));
+        }
+        found
+    }
+
+    fn check_paths(
+        &mut self,
+        it: Declared<'a>,
+        kind: &KindDecl,
+        types: &[TypeModel],
+        root: usize,
+        reads: usize,
+    ) {
+        let mut labels = HashSet::new();
+        for (line, select) in &kind.selectable {
+            if !labels.insert(&select.label) {
+                self.report(it.file, *line, format!("`{}` can be selected twice", select.label));
+            }
+            if let Err(message) = resolve_path(types, reads, &select.path) {
+                self.report(it.file, *line, message);
+            }
+        }
+        for (line, column) in kind.columns.iter().filter(|(_, column)| !column.path.is_empty()) {
+            if let Err(message) = resolve_path(types, root, &column.path) {
+                self.report(it.file, *line, message);
+            }
+        }
+    }
+
+    fn subresources(
+        &mut self,
+        it: Declared<'a>,
+        kind: &KindDecl,
+        roots: &HashMap<(Group, String, String), usize>,
+    ) -> Vec<Subresource> {
+        let mut names = HashSet::new();
+        let mut made = Vec::new();
+        for sub in &kind.subresources {
+            if !names.insert(&sub.name) {
+                self.report(it.file, sub.line, format!("subresource `{}` is declared twice", sub.name));
+            }
+            let represented = sub.kind.clone().unwrap_or_else(|| it.decl.name.clone());
+            let (group, version) = match &sub.group_version {
+                Some((group, version)) => (group.clone(), version.to_string()),
+                None => (kind.group.clone(), kind.version.clone()),
+            };
+            if !roots.contains_key(&(group, version, represented.clone())) {
+                self.report(it.file, sub.line, format!("there is no kind `{represented}` there"));
+            }
+            made.push(Subresource {
+                name: text(&sub.name),
+                kind: represented.into(),
+                group_version: sub.group_version.clone(),
+                verbs: sub.verbs.clone().into(),
+            });
+        }
+        made
+    }
+}
+
+fn type_meta(name: &str, doc: &str) -> FieldModel {
+    FieldModel {
+        name: name.into(),
+        number: 0,
+        within: 0,
+        shape: ShapeModel::Scalar(Scalar::String),
+        flags: Flags::NONE,
+        default: None,
+        rules: Vec::new(),
+        patch: Patch::Replace,
+        doc: doc.into(),
+    }
+}
+
+fn kind_model(root: usize, decl: &TypeDecl, kind: &KindDecl, subresources: Vec<Subresource>) -> KindModel {
+    KindModel {
+        name: decl.name.clone(),
+        root,
+        group: kind.group.clone(),
+        version: kind.version.clone(),
+        plural: kind.plural.clone(),
+        singular: kind.singular.clone(),
+        namespaced: kind.namespaced.unwrap_or(false),
+        short_names: kind.short_names.clone(),
+        categories: kind.categories.clone(),
+        verbs: kind.verbs.clone(),
+        subresources,
+        selectable: kind.selectable.iter().map(|(_, it)| it.clone()).collect(),
+        columns: kind.columns.iter().map(|(_, it)| it.clone()).collect(),
+        stored_as: kind.stored_as.clone(),
+        store_key: kind.store_key.clone(),
+        put_creates: kind.put_creates,
+        unconditional_update: kind.unconditional_update,
+        counts_generation: kind.counts_generation,
+        expires: kind.expires,
+        doc: decl.doc.clone(),
+    }
+}

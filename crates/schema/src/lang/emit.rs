@@ -1,0 +1,282 @@
+//! From a checked model to Rust source.
+//!
+//! The source holds nothing but `static` items and constant functions, so tables cost nothing at start. Types
+//! refer to one another by name, which Rust allows in any direction; lists and maps become items of their
+//! own, shared by every field that has the same one.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
+use crate::table::{Column, Group, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text};
+
+/// Builders that keep the source short: everything borrowed, in the order of the declarations.
+const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
+use std::borrow::Cow::Borrowed as B;
+use schema::table::{
+    Column, Field, Flags, Format, Group, Kind, ListKind, ListShape, Literal, MapShape, Patch, Ref, Rule,
+    Scalar, Selectable, Shape, Subresource, Type, Unknown,
+};
+type S = &'static str;
+#[allow(clippy::too_many_arguments)]
+const fn field(name: S, number: u16, within: u16, shape: Shape, flags: u16, default: Option<Literal>, rules: &'static [Rule], patch: Patch, doc: S) -> Field {
+    Field { name: B(name), number, within, shape, flags: Flags(flags), default, rules: B(rules), patch, doc: B(doc) }
+}
+const fn group(stem: S, in_domain: bool) -> Group { Group { stem: B(stem), in_domain } }
+const fn scalar(it: Scalar) -> Shape { Shape::Scalar(it) }
+const fn structure(it: &'static Type) -> Shape { Shape::Struct(Ref::Static(it)) }
+const fn list(it: &'static ListShape) -> Shape { Shape::List(Ref::Static(it)) }
+const fn map(it: &'static MapShape) -> Shape { Shape::Map(Ref::Static(it)) }
+"#;
+
+pub(super) fn emit(model: &Model) -> String {
+    let mut emitter = Emitter { idents: idents(model), model, shared: HashMap::new(), items: String::new() };
+    let mut out = String::from(PRELUDE);
+    for (at, it) in model.types.iter().enumerate() {
+        emitter.type_item(at, it);
+    }
+    for it in &model.kinds {
+        emitter.kind_item(it);
+    }
+    out.push_str(&emitter.items);
+    let types: Vec<String> = emitter.idents.iter().map(|it| format!("&{it}")).collect();
+    let _ = writeln!(out, "/// All types, sorted by package and name.");
+    let _ = writeln!(out, "pub static TYPES: &[&Type] = &[{}];", types.join(","));
+    let lists = [
+        ("KINDS", false, "Kinds that are served as resources."),
+        ("TRAVELLING", true, "Kinds that are bodies and answers but no resources."),
+    ];
+    for (name, travelling, doc) in lists {
+        let kinds = model.kinds.iter().filter(|it| it.plural.is_empty() == travelling);
+        let kinds: Vec<String> = kinds.map(|it| format!("&K_{}", emitter.idents[it.root])).collect();
+        let _ = writeln!(out, "/// {doc}\npub static {name}: &[&Kind] = &[{}];", kinds.join(","));
+    }
+    out
+}
+
+/// A name for each type's item: `api.core.v1` and `PodSpec` make `CORE_V1_POD_SPEC`.
+fn idents(model: &Model) -> Vec<String> {
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    let name = |it: &TypeModel| {
+        let plain = ["api", "apis", "pkg", "apimachinery"];
+        let package: Vec<&str> = it.package.split('.').filter(|part| !plain.contains(part)).collect();
+        screaming(&format!("{}_{}", package.join("_"), it.name))
+    };
+    let mut distinct = |base: String| {
+        let count = taken.entry(base.clone()).or_default();
+        *count += 1;
+        if *count == 1 { base } else { format!("{base}__{count}") }
+    };
+    model.types.iter().map(|it| distinct(name(it))).collect()
+}
+
+/// `TCPSocketAction` becomes `TCP_SOCKET_ACTION`: a capital begins a word after a small letter, or at the end of
+/// an abbreviation, unless only a plural's `s` follows (`PodIPs` becomes `POD_IPS`).
+fn screaming(name: &str) -> String {
+    let chars: Vec<char> = name.chars().collect();
+    let mut out = String::with_capacity(name.len() + 8);
+    for (at, c) in chars.iter().enumerate() {
+        let before = at.checked_sub(1).map(|at| chars[at]);
+        let after = chars.get(at + 1);
+        let begins = c.is_ascii_uppercase()
+            && before.is_some_and(|before| {
+                before.is_ascii_lowercase()
+                    || (before.is_ascii_uppercase()
+                        && after.is_some_and(|after| after.is_ascii_lowercase() && *after != 's'))
+            });
+        if begins {
+            out.push('_');
+        }
+        out.push(if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    }
+    out
+}
+
+struct Emitter<'a> {
+    model: &'a Model,
+    idents: Vec<String>,
+    /// Source of a list or map → the name of its item.
+    shared: HashMap<String, String>,
+    items: String,
+}
+
+impl Emitter<'_> {
+    fn type_item(&mut self, at: usize, it: &TypeModel) {
+        let fields: Vec<String> = it.fields.iter().map(|field| self.field(field)).collect();
+        let mut by_name: Vec<usize> = (0..it.fields.len()).collect();
+        by_name.sort_by(|a, b| it.fields[*a].name.cmp(&it.fields[*b].name));
+        let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
+        let ident = &self.idents[at];
+        let unknown = if it.open { "Keep" } else { "Report" };
+        let _ = writeln!(
+            self.items,
+            "static {ident}_FIELDS: [Field; {}] = [\n{}];\n\
+             pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
+             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), unknown: Unknown::{unknown}, atomic: {} }};",
+            fields.len(),
+            fields.concat(),
+            it.name,
+            it.package,
+            it.doc,
+            by_name.join(","),
+            it.atomic,
+        );
+    }
+
+    fn field(&mut self, it: &FieldModel) -> String {
+        let rules: Vec<String> = it.rules.iter().map(rule).collect();
+        format!(
+            "field({:?},{},{},{},{},{},&[{}],{},{:?}),\n",
+            it.name,
+            it.number,
+            it.within,
+            self.shape(&it.shape),
+            it.flags.0,
+            default(it.default.as_ref()),
+            rules.join(","),
+            patch(&it.patch),
+            it.doc,
+        )
+    }
+
+    fn shape(&mut self, it: &ShapeModel) -> String {
+        match it {
+            ShapeModel::Scalar(scalar) => format!("scalar(Scalar::{scalar:?})"),
+            ShapeModel::Struct(at) => format!("structure(&{})", self.idents[*at]),
+            ShapeModel::List(item, kind) => {
+                let item = self.shape(item);
+                let kind = match kind {
+                    ListKind::Atomic => "ListKind::Atomic".to_string(),
+                    ListKind::Set => "ListKind::Set".to_string(),
+                    ListKind::Map { keys } => format!("ListKind::Map {{ keys: {} }}", texts(keys)),
+                };
+                let item =
+                    self.share("L", "ListShape", format!("ListShape {{ item: {item}, kind: {kind} }}"));
+                format!("list(&{item})")
+            }
+            ShapeModel::Map(value, atomic) => {
+                let value = self.shape(value);
+                let item =
+                    self.share("M", "MapShape", format!("MapShape {{ value: {value}, atomic: {atomic} }}"));
+                format!("map(&{item})")
+            }
+        }
+    }
+
+    fn share(&mut self, prefix: &str, ty: &str, source: String) -> String {
+        if let Some(name) = self.shared.get(&source) {
+            return name.clone();
+        }
+        let name = format!("{prefix}{}", self.shared.len());
+        let _ = writeln!(self.items, "static {name}: {ty} = {source};");
+        self.shared.insert(source, name.clone());
+        name
+    }
+
+    fn kind_item(&mut self, it: &KindModel) {
+        let root = &self.idents[it.root];
+        debug_assert_eq!(self.model.types[it.root].name, it.name);
+        let _ = writeln!(
+            self.items,
+            "pub static K_{root}: Kind = Kind {{ name: B({:?}), plural: B({:?}), singular: B({:?}), group: {}, \
+             version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
+             verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, store_key: B({:?}), \
+             put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, kind_first: true, \
+             doc: B({:?}) }};",
+            it.name,
+            it.plural,
+            it.singular,
+            group(&it.group),
+            it.version,
+            it.namespaced,
+            texts(&it.short_names),
+            texts(&it.categories),
+            texts(&it.verbs),
+            many(&it.subresources, subresource),
+            many(&it.selectable, selectable),
+            many(&it.columns, column),
+            group_version(it.stored_as.as_ref()),
+            it.store_key,
+            it.put_creates,
+            it.unconditional_update,
+            it.counts_generation,
+            it.expires,
+            it.doc,
+        );
+    }
+}
+
+fn many<T>(items: &[T], each: impl Fn(&T) -> String) -> String {
+    let items: Vec<String> = items.iter().map(each).collect();
+    format!("B(&[{}])", items.join(","))
+}
+
+fn texts(items: &[Text]) -> String {
+    many(items, |it| format!("B({it:?})"))
+}
+
+fn group(it: &Group) -> String {
+    format!("group({:?},{})", it.stem, it.in_domain)
+}
+
+fn group_version(it: Option<&(Group, Text)>) -> String {
+    it.map_or("None".into(), |(it, version)| format!("Some(({},B({version:?})))", group_literal(it)))
+}
+
+/// Inside a borrowed sequence a call of a constant function would not outlive the statement.
+fn group_literal(it: &Group) -> String {
+    format!("Group {{ stem: B({:?}), in_domain: {} }}", it.stem, it.in_domain)
+}
+
+fn subresource(it: &Subresource) -> String {
+    format!(
+        "Subresource {{ name: B({:?}), kind: B({:?}), group_version: {}, verbs: {} }}",
+        it.name,
+        it.kind,
+        group_version(it.group_version.as_ref()),
+        texts(&it.verbs)
+    )
+}
+
+fn selectable(it: &Selectable) -> String {
+    format!(
+        "Selectable {{ label: B({:?}), path: B({:?}), absent: B({:?}), indexed: {} }}",
+        it.label, it.path, it.absent, it.indexed
+    )
+}
+
+fn column(it: &Column) -> String {
+    format!(
+        "Column {{ name: B({:?}), kind: B({:?}), format: B({:?}), priority: {}, path: B({:?}), doc: B({:?}) }}",
+        it.name, it.kind, it.format, it.priority, it.path, it.doc
+    )
+}
+
+fn default(it: Option<&Literal>) -> String {
+    match it {
+        None => "None".into(),
+        Some(Literal::Bool(it)) => format!("Some(Literal::Bool({it}))"),
+        Some(Literal::Int(it)) => format!("Some(Literal::Int({it}))"),
+        Some(Literal::Text(it)) => format!("Some(Literal::Text(B({it:?})))"),
+        Some(Literal::Json(it)) => format!("Some(Literal::Json(B({it:?})))"),
+    }
+}
+
+fn rule(it: &Rule) -> String {
+    match it {
+        Rule::Enum(values) => format!("Rule::Enum({})", texts(values)),
+        Rule::Values(values) => format!("Rule::Values({})", texts(values)),
+        Rule::Format(format) => format!("Rule::Format(Format::{format:?})"),
+        other => format!("Rule::{other:?}"),
+    }
+}
+
+fn patch(it: &Patch) -> String {
+    match it {
+        Patch::Replace => "Patch::Replace".into(),
+        Patch::RetainKeys => "Patch::RetainKeys".into(),
+        Patch::Merge { key, retain_keys } => {
+            format!("Patch::Merge {{ key: B({key:?}), retain_keys: {retain_keys} }}")
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Where in an object something stands: `spec.containers[0].env[NAME]`.
+//!
+//! A path lives on the stack of the walk, one link per step, and becomes text only when a problem is
+//! reported: walking costs no allocation.
+
+use std::fmt;
+
+/// One step below another path; the root has no parent.
+#[derive(Clone, Copy)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
+
+    pub fn field(&'a self, name: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub fn index(&'a self, at: usize) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Index(at) }
+    }
+
+    /// The entry of a map, written in brackets.
+    pub fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+
+    /// The field names alone, `spec.containers.name`.
+    pub fn fields_only(&self) -> String {
+        let mut out = self.parent.map(Path::fields_only).unwrap_or_default();
+        if let Step::Field(name) = self.step {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(name);
+        }
+        out
+    }
+
+    pub fn is_root(&self) -> bool {
+        matches!(self.step, Step::Root)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(parent) = self.parent else { return Ok(()) };
+        parent.fmt(f)?;
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Field(name) if parent.is_root() => f.write_str(name),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Index(at) => write!(f, "[{at}]"),
+            Step::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_clients_write_it() {
+        let spec = Path::ROOT.field("spec");
+        let list = spec.field("containers");
+        let item = list.index(2);
+        let limits = item.field("limits");
+        assert_eq!(limits.key("cpu").to_string(), "spec.containers[2].limits[cpu]");
+        assert_eq!(Path::ROOT.to_string(), "");
+    }
+}

@@ -1,0 +1,120 @@
+//! A problem with one field, as validation reports it: reason, path and text.
+//!
+//! Validation collects all problems of an object; the API server makes the causes of a `Status` of them.
+
+use crate::path::Path;
+use crate::value::Value;
+
+/// Why a field is wrong. The names are the API's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    InternalError,
+    TypeInvalid,
+}
+
+impl Reason {
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::NotFound => "FieldValueNotFound",
+            Reason::Required => "FieldValueRequired",
+            Reason::Duplicate => "FieldValueDuplicate",
+            Reason::Invalid => "FieldValueInvalid",
+            Reason::NotSupported => "FieldValueNotSupported",
+            Reason::Forbidden => "FieldValueForbidden",
+            Reason::TooLong => "FieldValueTooLong",
+            Reason::TooMany => "FieldValueTooMany",
+            Reason::InternalError => "InternalError",
+            Reason::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+}
+
+/// One problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: Reason,
+    pub field: String,
+    /// `Invalid value: "x": must be ...`
+    pub message: String,
+}
+
+impl Problem {
+    fn new(reason: Reason, path: &Path<'_>, message: String) -> Self {
+        Problem { reason, field: path.to_string(), message }
+    }
+
+    pub fn required(path: &Path<'_>, detail: &str) -> Self {
+        Self::new(Reason::Required, path, with_detail("Required value".to_owned(), detail))
+    }
+
+    pub fn invalid(path: &Path<'_>, value: &Value, detail: &str) -> Self {
+        Self::new(Reason::Invalid, path, with_detail(format!("Invalid value: {}", shown(value)), detail))
+    }
+
+    /// A value that is shown as quoted text.
+    pub fn invalid_text(path: &Path<'_>, text: &str, detail: &str) -> Self {
+        Self::new(Reason::Invalid, path, with_detail(format!("Invalid value: {}", quoted(text)), detail))
+    }
+
+    pub fn not_supported(path: &Path<'_>, value: &Value, supported: &[&str]) -> Self {
+        let mut sorted: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
+        sorted.sort();
+        let detail = if sorted.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", sorted.join(", "))
+        };
+        Self::new(
+            Reason::NotSupported,
+            path,
+            with_detail(format!("Unsupported value: {}", shown(value)), &detail),
+        )
+    }
+
+    pub fn duplicate(path: &Path<'_>, value: &Value) -> Self {
+        Self::new(Reason::Duplicate, path, format!("Duplicate value: {}", shown(value)))
+    }
+
+    pub fn forbidden(path: &Path<'_>, detail: &str) -> Self {
+        Self::new(Reason::Forbidden, path, with_detail("Forbidden".to_owned(), detail))
+    }
+
+    pub fn too_long(path: &Path<'_>, limit: usize) -> Self {
+        Self::new(Reason::TooLong, path, format!("Too long: must have at most {limit} bytes"))
+    }
+
+    pub fn too_many(path: &Path<'_>, found: usize, limit: usize) -> Self {
+        Self::new(Reason::TooMany, path, format!("Too many: {found}: must have at most {limit} items"))
+    }
+
+    pub fn not_found(path: &Path<'_>, value: &Value) -> Self {
+        Self::new(Reason::NotFound, path, format!("Not found: {}", shown(value)))
+    }
+}
+
+fn with_detail(start: String, detail: &str) -> String {
+    if detail.is_empty() { start } else { format!("{start}: {detail}") }
+}
+
+/// A value as messages show it.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        other => String::from_utf8_lossy(&crate::encode::untyped(other)).into_owned(),
+    }
+}
+
+/// Text in double quotes with escapes.
+pub fn quoted(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    crate::encode::string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}

@@ -1,0 +1,371 @@
+//! Where values come from: JSON text or a tree, behind one pull interface.
+//!
+//! The decoder asks for a value, then for its keys or items. Both sources bound nesting, so that no input can
+//! exhaust the stack.
+
+use crate::value::Value;
+use std::borrow::Cow;
+use std::vec::IntoIter;
+
+/// How deep values may nest.
+pub const MAX_DEPTH: usize = 512;
+
+/// The beginning of a value, or a whole scalar.
+#[derive(Debug, PartialEq)]
+pub enum Token<'a> {
+    Map,
+    List,
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// A number that is not a 64-bit integer, as it was written.
+    Decimal(Cow<'a, str>),
+    String(Cow<'a, str>),
+}
+
+/// The text is not JSON.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SyntaxError(pub String);
+
+/// A pull parser. After `Token::Map` come keys, each followed by a value, until `key` gives `None`; after
+/// `Token::List` come values as long as `item` gives true.
+pub trait Source<'a> {
+    fn value(&mut self) -> Result<Token<'a>, SyntaxError>;
+    fn key(&mut self) -> Result<Option<Cow<'a, str>>, SyntaxError>;
+    fn item(&mut self) -> Result<bool, SyntaxError>;
+    /// Nothing may follow the value.
+    fn end(&mut self) -> Result<(), SyntaxError>;
+}
+
+/// JSON text.
+pub struct Json<'a> {
+    text: &'a str,
+    at: usize,
+    /// One entry per open map or list: whether it has had no entry yet.
+    open: Vec<bool>,
+}
+
+impl<'a> Json<'a> {
+    /// Refuses text that is not UTF-8.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, SyntaxError> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Json { text, at: 0, open: Vec::new() }),
+            Err(bad) => Err(SyntaxError(format!("invalid UTF-8 at byte {}", bad.valid_up_to()))),
+        }
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
+
+    fn unexpected<T>(&self, wanted: &str) -> Result<T, SyntaxError> {
+        Err(SyntaxError(match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+            None => "unexpected end of JSON input".to_owned(),
+            Some(c) => format!("invalid character {c:?} {wanted}"),
+        }))
+    }
+
+    fn enter(&mut self) -> Result<(), SyntaxError> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(SyntaxError("exceeded max depth".to_owned()));
+        }
+        self.at += 1;
+        self.open.push(true);
+        Ok(())
+    }
+
+    fn word(&mut self, word: &str, token: Token<'a>) -> Result<Token<'a>, SyntaxError> {
+        if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            self.at += word.len();
+            Ok(token)
+        } else {
+            self.unexpected("looking for beginning of value")
+        }
+    }
+
+    fn number(&mut self) -> Result<Token<'a>, SyntaxError> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let digits = |at: &mut usize| {
+            let from = *at;
+            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
+                *at += 1;
+            }
+            *at > from
+        };
+        let mut at = self.at;
+        if bytes[at] == b'-' {
+            at += 1;
+        }
+        let whole = at;
+        if !digits(&mut at) {
+            self.at = at;
+            return self.unexpected("in numeric literal");
+        }
+        if bytes[whole] == b'0' && at > whole + 1 {
+            self.at = whole + 1;
+            return self.unexpected("after top-level value");
+        }
+        let mut integer = true;
+        if bytes.get(at) == Some(&b'.') {
+            integer = false;
+            at += 1;
+            if !digits(&mut at) {
+                self.at = at;
+                return self.unexpected("after decimal point in numeric literal");
+            }
+        }
+        if let Some(b'e' | b'E') = bytes.get(at) {
+            integer = false;
+            at += 1;
+            if let Some(b'+' | b'-') = bytes.get(at) {
+                at += 1;
+            }
+            if !digits(&mut at) {
+                self.at = at;
+                return self.unexpected("in exponent of numeric literal");
+            }
+        }
+        self.at = at;
+        let text = &self.text[start..at];
+        if integer && let Ok(number) = text.parse() {
+            return Ok(Token::Int(number));
+        }
+        Ok(Token::Decimal(Cow::Borrowed(text)))
+    }
+
+    fn string(&mut self) -> Result<Cow<'a, str>, SyntaxError> {
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(Cow::Borrowed(&self.text[start..at]));
+                }
+                Some(b'\\') => return self.escaped(start, at),
+                Some(0..0x20) | None => {
+                    self.at = at;
+                    return self.unexpected("in string literal");
+                }
+                Some(_) => at += 1,
+            }
+        }
+    }
+
+    /// A string with escapes; `at` is the first backslash.
+    fn escaped(&mut self, start: usize, mut at: usize) -> Result<Cow<'a, str>, SyntaxError> {
+        let bytes = self.text.as_bytes();
+        let mut out = String::with_capacity(at - start + 16);
+        let mut from = start;
+        loop {
+            match bytes.get(at) {
+                Some(b'"') => {
+                    out.push_str(&self.text[from..at]);
+                    self.at = at + 1;
+                    return Ok(Cow::Owned(out));
+                }
+                Some(b'\\') => {
+                    out.push_str(&self.text[from..at]);
+                    self.at = at + 1;
+                    out.push(self.escape()?);
+                    at = self.at;
+                    from = at;
+                }
+                Some(0..0x20) | None => {
+                    self.at = at;
+                    return self.unexpected("in string literal");
+                }
+                Some(_) => at += 1,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, SyntaxError> {
+        let plain = match self.text.as_bytes().get(self.at) {
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.at += 1;
+                return self.unicode();
+            }
+            _ => return self.unexpected("in string escape code"),
+        };
+        self.at += 1;
+        Ok(plain)
+    }
+
+    /// `\uXXXX`, or a pair of them. A lone surrogate becomes the replacement character, as clients expect.
+    fn unicode(&mut self) -> Result<char, SyntaxError> {
+        let high = self.hex4()?;
+        if let Some(c) = char::from_u32(high) {
+            return Ok(c);
+        }
+        if (0xd800..0xdc00).contains(&high) && self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+            let back = self.at;
+            self.at += 2;
+            let low = self.hex4()?;
+            if (0xdc00..0xe000).contains(&low) {
+                let c = char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+                return Ok(c.unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            self.at = back;
+        }
+        Ok(char::REPLACEMENT_CHARACTER)
+    }
+
+    fn hex4(&mut self) -> Result<u32, SyntaxError> {
+        let code =
+            self.text.get(self.at..self.at + 4).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        match code.and_then(|hex| u32::from_str_radix(hex, 16).ok()) {
+            Some(code) => {
+                self.at += 4;
+                Ok(code)
+            }
+            None => self.unexpected("in \\u hexadecimal character escape"),
+        }
+    }
+
+    /// Steps over the comma before an entry; gives false at the closing bracket.
+    fn entry(&mut self, close: u8, wanted: &str) -> Result<bool, SyntaxError> {
+        let next = self.peek();
+        let Some(first) = self.open.last_mut() else { return self.unexpected(wanted) };
+        if next == Some(close) {
+            self.open.pop();
+            self.at += 1;
+            return Ok(false);
+        }
+        if std::mem::replace(first, false) {
+            return Ok(true);
+        }
+        if next != Some(b',') {
+            return self.unexpected(wanted);
+        }
+        self.at += 1;
+        Ok(true)
+    }
+}
+
+impl<'a> Source<'a> for Json<'a> {
+    fn value(&mut self) -> Result<Token<'a>, SyntaxError> {
+        match self.peek() {
+            Some(b'{') => self.enter().map(|()| Token::Map),
+            Some(b'[') => self.enter().map(|()| Token::List),
+            Some(b'"') => self.string().map(Token::String),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word("true", Token::Bool(true)),
+            Some(b'f') => self.word("false", Token::Bool(false)),
+            Some(b'n') => self.word("null", Token::Null),
+            _ => self.unexpected("looking for beginning of value"),
+        }
+    }
+
+    fn key(&mut self) -> Result<Option<Cow<'a, str>>, SyntaxError> {
+        if !self.entry(b'}', "after object key:value pair")? {
+            return Ok(None);
+        }
+        if self.peek() != Some(b'"') {
+            return self.unexpected("looking for beginning of object key string");
+        }
+        let key = self.string()?;
+        if self.peek() != Some(b':') {
+            return self.unexpected("after object key");
+        }
+        self.at += 1;
+        Ok(Some(key))
+    }
+
+    fn item(&mut self) -> Result<bool, SyntaxError> {
+        self.entry(b']', "after array element")
+    }
+
+    fn end(&mut self) -> Result<(), SyntaxError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => self.unexpected("after top-level value"),
+        }
+    }
+}
+
+/// A tree that is taken apart.
+pub struct Tree {
+    next: Option<Value>,
+    open: Vec<Frame>,
+}
+
+enum Frame {
+    Map(IntoIter<(Cow<'static, str>, Value)>),
+    List(IntoIter<Value>),
+}
+
+impl Tree {
+    pub fn new(value: Value) -> Self {
+        Tree { next: Some(value), open: Vec::new() }
+    }
+
+    fn enter(&mut self, frame: Frame) -> Result<(), SyntaxError> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(SyntaxError("exceeded max depth".to_owned()));
+        }
+        self.open.push(frame);
+        Ok(())
+    }
+}
+
+impl<'a> Source<'a> for Tree {
+    fn value(&mut self) -> Result<Token<'a>, SyntaxError> {
+        Ok(match self.next.take().unwrap_or_default() {
+            Value::Null => Token::Null,
+            Value::Bool(truth) => Token::Bool(truth),
+            Value::Int(number) => Token::Int(number),
+            Value::Float(number) => Token::Decimal(Cow::Owned(crate::encode::float_text(number))),
+            Value::String(text) => Token::String(Cow::Owned(text)),
+            Value::List(items) => {
+                self.enter(Frame::List(items.into_iter()))?;
+                Token::List
+            }
+            Value::Map(map) => {
+                self.enter(Frame::Map(map.into_iter()))?;
+                Token::Map
+            }
+        })
+    }
+
+    fn key(&mut self) -> Result<Option<Cow<'a, str>>, SyntaxError> {
+        let entry = if let Some(Frame::Map(entries)) = self.open.last_mut() { entries.next() } else { None };
+        match entry {
+            Some((key, value)) => {
+                self.next = Some(value);
+                Ok(Some(key))
+            }
+            None => {
+                self.open.pop();
+                Ok(None)
+            }
+        }
+    }
+
+    fn item(&mut self) -> Result<bool, SyntaxError> {
+        self.next = if let Some(Frame::List(items)) = self.open.last_mut() { items.next() } else { None };
+        if self.next.is_none() {
+            self.open.pop();
+        }
+        Ok(self.next.is_some())
+    }
+
+    fn end(&mut self) -> Result<(), SyntaxError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! What a table is: the description of an API type that every feature of Pintle is a function of.
+//!
+//! Built-in tables are written in the schema language, compiled at build time and live in read-only memory;
+//! tables of custom resources are made while the server runs. Both are the same Rust types: text is a
+//! [`Cow`], and references between types are a [`Ref`], either to a `static` or counted.
+//!
+//! Nothing in here knows a particular kind.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A name or a sentence that is either compiled in or made at run time.
+pub type Text = Cow<'static, str>;
+/// A sequence that is either compiled in or made at run time.
+pub type Many<T> = Cow<'static, [T]>;
+
+/// A reference to a part of a table, compiled in or counted.
+#[derive(Debug)]
+pub enum Ref<T: 'static> {
+    Static(&'static T),
+    Shared(Arc<T>),
+}
+
+impl<T> Clone for Ref<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Ref::Static(it) => Ref::Static(it),
+            Ref::Shared(it) => Ref::Shared(it.clone()),
+        }
+    }
+}
+
+impl<T> Deref for Ref<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        match self {
+            Ref::Static(it) => it,
+            Ref::Shared(it) => it,
+        }
+    }
+}
+
+impl<T> From<T> for Ref<T> {
+    fn from(it: T) -> Self {
+        Ref::Shared(Arc::new(it))
+    }
+}
+
+/// A structure: named fields in the order in which they are written out.
+#[derive(Debug, Clone)]
+pub struct Type {
+    /// Short name, `PodSpec`.
+    pub name: Text,
+    /// Where it is declared, `api.core.v1`; the full OpenAPI name is `<reversed domain>.<package>.<name>`.
+    pub package: Text,
+    pub doc: Text,
+    pub fields: Many<Field>,
+    /// Positions in `fields`, sorted by field name, for lookup.
+    pub by_name: Many<u16>,
+    /// What happens to fields that are not declared.
+    pub unknown: Unknown,
+    /// The whole structure is owned and replaced as one when merging.
+    pub atomic: bool,
+}
+
+impl Type {
+    /// The position and declaration of the field with this JSON name.
+    pub fn field(&self, name: &str) -> Option<(usize, &Field)> {
+        let found = self.by_name.binary_search_by(|at| (*self.fields[*at as usize].name).cmp(name)).ok()?;
+        let at = self.by_name[found] as usize;
+        Some((at, &self.fields[at]))
+    }
+
+    /// Makes a type at run time; the lookup order is worked out here.
+    pub fn new(name: impl Into<Text>, package: impl Into<Text>, fields: Vec<Field>) -> Self {
+        let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
+        by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
+        Type {
+            name: name.into(),
+            package: package.into(),
+            doc: "".into(),
+            fields: fields.into(),
+            by_name: by_name.into(),
+            unknown: Unknown::Report,
+            atomic: false,
+        }
+    }
+}
+
+/// What happens to fields that a type does not declare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// Dropped, and reported according to `fieldValidation`.
+    Report,
+    /// Kept as they are.
+    Keep,
+}
+
+/// One field of a structure.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// JSON name.
+    pub name: Text,
+    /// Protobuf number; 0 where the field has none.
+    pub number: u16,
+    /// Number of the nested protobuf message that holds this field when its type is embedded in JSON
+    /// but not in protobuf (a volume's source); 0 otherwise.
+    pub within: u16,
+    pub shape: Shape,
+    pub flags: Flags,
+    /// Value taken when the field is absent (or zero where absent and zero cannot be told apart).
+    pub default: Option<Literal>,
+    /// Constraints that are checked without code.
+    pub rules: Many<Rule>,
+    /// How strategic merge patch treats the field.
+    pub patch: Patch,
+    pub doc: Text,
+}
+
+impl Field {
+    /// An optional field with nothing declared but its shape.
+    pub fn new(name: impl Into<Text>, shape: Shape) -> Self {
+        Field {
+            name: name.into(),
+            number: 0,
+            within: 0,
+            shape,
+            flags: Flags::NONE,
+            default: None,
+            rules: Cow::Borrowed(&[]),
+            patch: Patch::Replace,
+            doc: "".into(),
+        }
+    }
+
+    pub fn is(&self, flag: Flags) -> bool {
+        self.flags.has(flag)
+    }
+}
+
+/// Yes-or-no properties of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    pub const NONE: Flags = Flags(0);
+    /// Must be given (published as `required`).
+    pub const REQUIRED: Flags = Flags(1);
+    /// Written out even when empty.
+    pub const ALWAYS: Flags = Flags(2);
+    /// Absent and zero are different things.
+    pub const NILABLE: Flags = Flags(4);
+    /// `null` is a value of its own (custom resources).
+    pub const NULLABLE: Flags = Flags(8);
+    /// Cannot change after creation.
+    pub const IMMUTABLE: Flags = Flags(16);
+    /// Filled in at the commit: the object's revision.
+    pub const STAMPED: Flags = Flags(32);
+    /// The default is part of the published schema.
+    pub const PUBLISHED: Flags = Flags(64);
+
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// The form of a value.
+#[derive(Debug, Clone)]
+pub enum Shape {
+    Scalar(Scalar),
+    Struct(Ref<Type>),
+    List(Ref<ListShape>),
+    /// String keys to values of one shape.
+    Map(Ref<MapShape>),
+}
+
+#[derive(Debug, Clone)]
+pub struct ListShape {
+    pub item: Shape,
+    pub kind: ListKind,
+}
+
+/// How the items of a list are told apart by server-side apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListKind {
+    Atomic,
+    Set,
+    Map { keys: Many<Text> },
+}
+
+#[derive(Debug, Clone)]
+pub struct MapShape {
+    pub value: Shape,
+    pub atomic: bool,
+}
+
+/// A value without parts that the table describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scalar {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Float,
+    /// Base64 text in JSON and in a [`Value`](crate::Value).
+    Bytes,
+    /// RFC 3339, whole seconds, UTC.
+    Time,
+    /// RFC 3339, six digits of fraction, UTC.
+    MicroTime,
+    /// Text such as `1m30s`.
+    Duration,
+    /// Amount with a suffix, kept in canonical form.
+    Quantity,
+    IntOrString,
+    /// Any JSON value at all.
+    Any,
+    /// Any JSON object, kept as it is.
+    Object,
+}
+
+/// How strategic merge patch treats a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Patch {
+    Replace,
+    /// Maps, structures and sets of scalars merge; lists of structures merge on `key`.
+    Merge {
+        key: Text,
+        retain_keys: bool,
+    },
+    /// A structure whose patch drops the keys it does not name.
+    RetainKeys,
+}
+
+/// A value that can stand in a table.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    Bool(bool),
+    Int(i64),
+    Text(Text),
+    /// JSON text, for the few that have structure.
+    Json(Text),
+}
+
+/// A constraint that is checked by the walker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rule {
+    Min(i64),
+    Max(i64),
+    MinLength(u32),
+    MaxLength(u32),
+    MinItems(u32),
+    MaxItems(u32),
+    /// Published and enforced.
+    Enum(Many<Text>),
+    /// Published only; the kind's own code decides.
+    Values(Many<Text>),
+    Format(Format),
+    /// Must not be empty.
+    NotEmpty,
+}
+
+/// Named forms of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Dns1123Label,
+    Dns1123Subdomain,
+    Dns1035Label,
+    QualifiedName,
+    LabelValue,
+    /// Relative path without `..`.
+    PathSegment,
+    IpAddress,
+    PortName,
+    EnvName,
+    ConfigKey,
+}
+
+/// A kind: a type that is served under a name of its own.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// `Pod`.
+    pub name: Text,
+    /// `pods`.
+    pub plural: Text,
+    pub singular: Text,
+    pub group: Group,
+    pub version: Text,
+    pub root: Ref<Type>,
+    pub namespaced: bool,
+    pub short_names: Many<Text>,
+    pub categories: Many<Text>,
+    pub verbs: Many<Text>,
+    pub subresources: Many<Subresource>,
+    /// Fields beyond name and namespace that selectors may name, with the path they read.
+    pub selectable: Many<Selectable>,
+    pub columns: Many<Column>,
+    /// The version and kind that is stored, when it is not this one: `(group, version)` of the table.
+    pub stored_as: Option<(Group, Text)>,
+    /// Key in the store: `/registry/<store_key>/<namespace>/<name>`.
+    pub store_key: Text,
+    /// PUT on a missing name creates.
+    pub put_creates: bool,
+    /// PUT without a resourceVersion is allowed.
+    pub unconditional_update: bool,
+    /// `metadata.generation` counts changes of the spec.
+    pub counts_generation: bool,
+    /// Objects vanish by themselves after the configured time.
+    pub expires: bool,
+    /// Write `kind` before `apiVersion` (built-in kinds do).
+    pub kind_first: bool,
+    pub doc: Text,
+}
+
+/// An API group. The core group's name is empty; others may end in the API domain, which the dialect decides.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// `apps`, or the part before the domain: `node`.
+    pub stem: Text,
+    /// The API domain follows the stem.
+    pub in_domain: bool,
+}
+
+impl Group {
+    /// The name on the wire.
+    pub fn full(&self, api_domain: &str) -> String {
+        if self.in_domain { format!("{}.{}", self.stem, api_domain) } else { self.stem.to_string() }
+    }
+}
+
+/// A path segment below an object.
+#[derive(Debug, Clone)]
+pub struct Subresource {
+    pub name: Text,
+    /// Kind of its representation; the resource's own when it equals the kind's name.
+    pub kind: Text,
+    /// Group and version of that kind where they differ from the resource's.
+    pub group_version: Option<(Group, Text)>,
+    pub verbs: Many<Text>,
+}
+
+/// A field that selectors may name.
+#[derive(Debug, Clone)]
+pub struct Selectable {
+    /// As the client writes it.
+    pub label: Text,
+    /// Dotted path inside the object.
+    pub path: Text,
+    /// What it reads when the path is absent.
+    pub absent: Text,
+    /// Watches on this field are indexed.
+    pub indexed: bool,
+}
+
+/// A column of the table form.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub name: Text,
+    /// `string`, `integer`, `date`, ...
+    pub kind: Text,
+    pub format: Text,
+    pub priority: u8,
+    /// Dotted path of the cell; empty where the kind's own code fills it.
+    pub path: Text,
+    pub doc: Text,
+}

@@ -1,0 +1,58 @@
+//! The one walk over a value and its table. Features are visitors.
+//!
+//! The order is that of the table: a structure first, then each of its declared fields, then what is below
+//! the field. Keys of maps come in their own order. What the table does not describe is not entered.
+
+use crate::path::Path;
+use crate::table::{Field, Shape, Type};
+use crate::value::{Map, Value};
+
+/// What a feature does at the places of a walk.
+pub trait Visitor {
+    /// Before the fields of a structure.
+    fn structure(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
+    /// A declared field that is there, before what is below it.
+    fn field(&mut self, _field: &Field, _value: &mut Value, _path: &Path<'_>) {}
+    /// After the fields of a structure.
+    fn leave(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
+}
+
+/// Walks a whole object.
+pub fn walk(ty: &Type, value: &mut Value, visitor: &mut impl Visitor) {
+    if let Value::Map(map) = value {
+        structure(ty, map, &Path::ROOT, visitor);
+    }
+}
+
+fn structure(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut impl Visitor) {
+    visitor.structure(ty, map, path);
+    for field in ty.fields.iter() {
+        if let Some(value) = map.get_mut(&field.name) {
+            let path = path.field(&field.name);
+            visitor.field(field, value, &path);
+            shape(&field.shape, value, &path, visitor);
+        }
+    }
+    visitor.leave(ty, map, path);
+}
+
+fn shape(of: &Shape, value: &mut Value, path: &Path<'_>, visitor: &mut impl Visitor) {
+    match (of, value) {
+        (Shape::Struct(ty), Value::Map(map)) => structure(ty, map, path, visitor),
+        (Shape::List(list), Value::List(items)) if has_parts(&list.item) => {
+            for (at, item) in items.iter_mut().enumerate() {
+                shape(&list.item, item, &path.index(at), visitor);
+            }
+        }
+        (Shape::Map(map), Value::Map(entries)) if has_parts(&map.value) => {
+            for (key, value) in entries.iter_mut() {
+                shape(&map.value, value, &path.key(key), visitor);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn has_parts(shape: &Shape) -> bool {
+    !matches!(shape, Shape::Scalar(_))
+}

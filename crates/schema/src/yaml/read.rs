@@ -1,0 +1,435 @@
+//! From YAML text to a [`Value`].
+//!
+//! The events of the parser are put together on a stack of our own, so depth is a number and not a matter of
+//! luck. Anchored nodes are copied when they are used; the copies are weighed, and a document whose aliases
+//! multiply is refused before it has grown.
+
+use super::resolve::{Plain, float_value, resolve, short_float};
+use crate::table::Text;
+use crate::value::{Map, Value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How much a document may ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of text.
+    pub bytes: usize,
+    /// Lists and maps inside each other.
+    pub depth: usize,
+    /// Bytes, roughly, that anchors and aliases may copy.
+    pub copies: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { bytes: 3 << 20, depth: 512, copies: 16 << 20 }
+    }
+}
+
+/// What a document holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    pub value: Value,
+    /// `line 4: key "paused" already set in map`, in the order of the text. The last of them stays.
+    pub repeated: Vec<String>,
+}
+
+/// Why text is not YAML that the API takes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("error converting YAML to JSON: {cause}")]
+pub struct YamlError {
+    cause: String,
+}
+
+impl YamlError {
+    fn new(cause: impl Into<String>) -> Self {
+        YamlError { cause: cause.into() }
+    }
+
+    /// The message without the words about conversion: `yaml: line 1: ...`.
+    pub fn cause(&self) -> &str {
+        &self.cause
+    }
+}
+
+/// Reads the first document of a text; an empty text is null.
+pub fn parse(bytes: &[u8], limits: Limits) -> Result<Document, YamlError> {
+    if bytes.len() > limits.bytes {
+        return Err(YamlError::new(format!("yaml: document is larger than {} bytes", limits.bytes)));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| YamlError::new("yaml: invalid leading UTF-8 octet"))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if let Some(line) = line_of_control(text) {
+        return Err(at_line(line, "control characters are not allowed"));
+    }
+    // the parser is a guest here: should it ever panic, that is an error of this one document
+    catch_unwind(AssertUnwindSafe(|| Reader::new(text, limits).document()))
+        .unwrap_or_else(|_| Err(YamlError::new("yaml: document could not be understood")))
+}
+
+fn line_of_control(text: &str) -> Option<usize> {
+    let wrong = |c: char| match c {
+        '\t' | '\n' | '\r' | '\u{85}' => false,
+        '\u{fffe}' | '\u{ffff}' => true,
+        c => c.is_control(),
+    };
+    let at = text.find(wrong)?;
+    Some(text[..at].bytes().filter(|b| *b == b'\n').count())
+}
+
+/// A message with its line, counted from zero; the first line is not named.
+fn at_line(line: usize, what: &str) -> YamlError {
+    YamlError::new(if line == 0 {
+        format!("yaml: {what}")
+    } else {
+        format!("yaml: line {}: {what}", line + 1)
+    })
+}
+
+/// A scalar, with what a key needs to know of it.
+struct Node {
+    value: Value,
+    merge: bool,
+}
+
+struct Entry {
+    key: Text,
+    /// The key was text, not a number or truth that became text.
+    textual: bool,
+    value: Value,
+    line: usize,
+    /// When the value was complete.
+    order: usize,
+}
+
+enum Frame {
+    List { anchor: usize, line: usize, items: Vec<Value> },
+    Map { anchor: usize, line: usize, entries: Vec<Entry>, key: Option<Key> },
+}
+
+enum Key {
+    Text { key: Text, textual: bool },
+    Merge,
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    parser: Parser<'t, saphyr_parser::StrInput<'t>>,
+    limits: Limits,
+    stack: Vec<Frame>,
+    anchors: HashMap<usize, Value>,
+    copied: usize,
+    order: usize,
+    repeated: Vec<(usize, String)>,
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str, limits: Limits) -> Self {
+        Reader {
+            text,
+            parser: Parser::new_from_str(text),
+            limits,
+            stack: Vec::new(),
+            anchors: HashMap::new(),
+            copied: 0,
+            order: 0,
+            repeated: Vec::new(),
+        }
+    }
+
+    fn document(mut self) -> Result<Document, YamlError> {
+        let value = self.root()?;
+        self.repeated.sort_by_key(|(order, _)| *order);
+        let repeated = self.repeated.into_iter().map(|(_, message)| message).collect();
+        Ok(Document { value, repeated })
+    }
+
+    fn root(&mut self) -> Result<Value, YamlError> {
+        while let Some(event) = self.parser.next_event() {
+            let (event, span) = event.map_err(|why| self.refused(&why))?;
+            // the line where the node begins, counted from one
+            let mut line = span.start.line();
+            let node = match event {
+                Event::Scalar(text, style, anchor, tag) => {
+                    let node = scalar(text, style, tag.as_deref())?;
+                    self.remember(anchor, &node.value)?;
+                    node
+                }
+                Event::Alias(id) => Node { value: self.copy(id)?, merge: false },
+                Event::SequenceStart(anchor, _) => {
+                    self.push(Frame::List { anchor, line, items: Vec::new() })?;
+                    continue;
+                }
+                Event::MappingStart(anchor, _) => {
+                    self.push(Frame::Map { anchor, line, entries: Vec::new(), key: None })?;
+                    continue;
+                }
+                Event::SequenceEnd | Event::MappingEnd => {
+                    let (value, start) = self.pop()?;
+                    line = start;
+                    Node { value, merge: false }
+                }
+                Event::StreamEnd | Event::DocumentEnd => return Ok(Value::Null),
+                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
+            };
+            if let Some(root) = self.put(node, line)? {
+                return Ok(root);
+            }
+        }
+        Ok(Value::Null)
+    }
+
+    fn push(&mut self, frame: Frame) -> Result<(), YamlError> {
+        if self.stack.len() >= self.limits.depth {
+            return Err(YamlError::new(format!("yaml: exceeded max depth of {}", self.limits.depth)));
+        }
+        self.stack.push(frame);
+        Ok(())
+    }
+
+    /// The list or map that ends here, and the line where it began.
+    fn pop(&mut self) -> Result<(Value, usize), YamlError> {
+        let (anchor, line, value) = match self.stack.pop() {
+            Some(Frame::List { anchor, line, items }) => (anchor, line, Value::List(items)),
+            Some(Frame::Map { anchor, line, entries, .. }) => (anchor, line, self.close(entries)),
+            None => return Err(YamlError::new("yaml: did not find expected node content")),
+        };
+        self.remember(anchor, &value)?;
+        Ok((value, line))
+    }
+
+    /// Sorts the entries and notes the keys that came more than once.
+    fn close(&mut self, mut entries: Vec<Entry>) -> Value {
+        if !entries.is_sorted_by(|a, b| a.key < b.key) {
+            entries.sort_by(|a, b| a.key.cmp(&b.key));
+            for pair in entries.windows(2) {
+                let again = &pair[1];
+                if pair[0].key == again.key {
+                    let shown = if again.textual {
+                        crate::problem::quoted(&again.key)
+                    } else {
+                        again.key.to_string()
+                    };
+                    self.repeated
+                        .push((again.order, format!("line {}: key {shown} already set in map", again.line)));
+                }
+            }
+        }
+        Value::Map(Map::from_unsorted(entries.into_iter().map(|it| (it.key, it.value)).collect()).0)
+    }
+
+    /// Puts a finished node where it belongs; gives it back when it is the whole document.
+    fn put(&mut self, node: Node, line: usize) -> Result<Option<Value>, YamlError> {
+        self.order += 1;
+        let order = self.order;
+        match self.stack.last_mut() {
+            None => return finite(node.value).map(Some),
+            Some(Frame::List { items, .. }) => items.push(finite(node.value)?),
+            Some(Frame::Map { entries, key, .. }) => match key.take() {
+                None => *key = Some(as_key(node)?),
+                Some(Key::Text { key, textual }) => {
+                    entries.push(Entry { key, textual, value: finite(node.value)?, line, order });
+                }
+                Some(Key::Merge) => merge(node.value, entries, line, order)?,
+            },
+        }
+        Ok(None)
+    }
+
+    fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), YamlError> {
+        if anchor > 0 {
+            self.weigh(value)?;
+            self.anchors.insert(anchor, value.clone());
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, id: usize) -> Result<Value, YamlError> {
+        let Some(value) = self.anchors.get(&id).cloned() else {
+            return Err(YamlError::new("yaml: anchor value contains itself"));
+        };
+        self.weigh(&value)?;
+        if self.stack.len() + depth(&value) > self.limits.depth {
+            return Err(YamlError::new(format!("yaml: exceeded max depth of {}", self.limits.depth)));
+        }
+        Ok(value)
+    }
+
+    fn weigh(&mut self, value: &Value) -> Result<(), YamlError> {
+        self.copied += weight(value);
+        if self.copied > self.limits.copies {
+            return Err(YamlError::new("yaml: document contains excessive aliasing"));
+        }
+        Ok(())
+    }
+
+    /// The parser's complaint in the words that clients know.
+    fn refused(&self, why: &ScanError) -> YamlError {
+        let line = why.marker().line().saturating_sub(1);
+        let (what, in_grammar) = translate(why.info());
+        if !in_grammar {
+            return at_line(line, &what);
+        }
+        // complaints about the grammar count lines from zero, and the end of the text is a line of its own
+        let lines = self.text.lines().count();
+        let at_end =
+            line + 1 >= lines && !self.text.ends_with('\n') && at_end_of(self.text, why.marker().index());
+        let line = if at_end { lines } else { line };
+        YamlError::new(if line == 0 { format!("yaml: {what}") } else { format!("yaml: line {line}: {what}") })
+    }
+}
+
+/// Whether a position, counted in characters, is at the end of the text.
+fn at_end_of(text: &str, index: usize) -> bool {
+    text.chars().count() <= index
+}
+
+/// What to say, and whether it is the grammar (rather than a character) that is wrong.
+fn translate(info: &str) -> (Cow<'_, str>, bool) {
+    for (part, said) in [
+        ("did not find expected node content", "did not find expected node content"),
+        ("did not find expected key", "did not find expected key"),
+        ("expected ',' or ']'", "did not find expected ',' or ']'"),
+        ("expected ',' or '}'", "did not find expected ',' or '}'"),
+        ("expected '-' indicator", "did not find expected '-' indicator"),
+        ("<document start>", "did not find expected <document start>"),
+        ("unexpected eof", "did not find expected node content"),
+    ] {
+        if info.contains(part) {
+            return (said.into(), true);
+        }
+    }
+    for (part, said) in [
+        ("found unknown anchor", "unknown anchor referenced"),
+        ("unexpected character", "found character that cannot start any token"),
+        ("tab", "found character that cannot start any token"),
+        ("simple key expect", "could not find expected ':'"),
+        ("found unexpected end of stream", "found unexpected end of stream"),
+        ("unknown escape character", "found unknown escape character"),
+        ("invalid Unicode character", "found invalid Unicode character escape code"),
+        ("recursion limit exceeded", "exceeded max depth"),
+    ] {
+        if info.contains(part) {
+            return (said.into(), false);
+        }
+    }
+    (info.split_once(", ").map_or(info, |(_, what)| what).into(), false)
+}
+
+fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Node, YamlError> {
+    let plain = |value: Value| Ok(Node { value, merge: false });
+    let Some(tag) = tag else {
+        if style != ScalarStyle::Plain {
+            return plain(text.into());
+        }
+        return meaning(resolve(&text), text);
+    };
+    if !tag.is_yaml_core_schema() {
+        return plain(text.into());
+    }
+    let found = resolve(&text);
+    match (&*tag.suffix, &found) {
+        ("str", _) => plain(text.into()),
+        ("binary", _) => {
+            let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            match STANDARD.decode(compact) {
+                Ok(bytes) => plain(String::from_utf8_lossy(&bytes).into()),
+                Err(_) => Err(YamlError::new("yaml: !!binary value contains invalid base64 data")),
+            }
+        }
+        ("float", Plain::Int(_) | Plain::Large(_)) => meaning(found, text),
+        (wanted, found) if wanted == found.tag() => meaning(found.clone(), text),
+        (wanted @ ("int" | "float" | "bool" | "null" | "timestamp" | "merge"), found) => {
+            Err(YamlError::new(format!("yaml: cannot decode !!{} `{text}` as a !!{wanted}", found.tag())))
+        }
+        _ => plain(text.into()),
+    }
+}
+
+fn meaning(plain: Plain, text: Cow<'_, str>) -> Result<Node, YamlError> {
+    let merge = plain == Plain::Merge;
+    let value = match plain {
+        Plain::Null => Value::Null,
+        Plain::Bool(truth) => truth.into(),
+        Plain::Int(number) => number.into(),
+        Plain::Large(number) => Value::Float(number as f64),
+        // keys may be infinite, values may not: that is found out where the node is put
+        Plain::Float(number) => float_value(number),
+        Plain::Timestamp | Plain::Merge | Plain::Text => text.into(),
+    };
+    Ok(Node { value, merge })
+}
+
+fn as_key(node: Node) -> Result<Key, YamlError> {
+    if node.merge {
+        return Ok(Key::Merge);
+    }
+    let (key, textual) = match node.value {
+        Value::String(text) => (text, true),
+        Value::Int(number) => (number.to_string(), false),
+        Value::Float(number) if number.is_nan() => (".nan".to_owned(), false),
+        Value::Float(number) if number.is_infinite() => {
+            ((if number > 0.0 { ".inf" } else { "-.inf" }).to_owned(), false)
+        }
+        Value::Float(number) => (short_float(&format!("{:e}", number as f32)), false),
+        Value::Bool(truth) => (truth.to_string(), false),
+        Value::Null => return Err(YamlError::new("Unsupported map key of type: null")),
+        Value::List(_) => return Err(YamlError::new("yaml: invalid map key: a list")),
+        Value::Map(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
+    };
+    Ok(Key::Text { key: Cow::Owned(key), textual })
+}
+
+/// JSON has no words for numbers that are not finite.
+fn finite(value: Value) -> Result<Value, YamlError> {
+    let shown = match value {
+        Value::Float(number) if number.is_nan() => "NaN",
+        Value::Float(f64::INFINITY) => "+Inf",
+        Value::Float(f64::NEG_INFINITY) => "-Inf",
+        other => return Ok(other),
+    };
+    Err(YamlError::new(format!("json: unsupported value: {shown}")))
+}
+
+/// Adds the entries of a map, or of each map of a list, of which the first counts most.
+fn merge(value: Value, entries: &mut Vec<Entry>, line: usize, order: usize) -> Result<(), YamlError> {
+    let mut add = |map: Map| {
+        entries.extend(map.into_iter().map(|(key, value)| Entry { key, textual: true, value, line, order }));
+    };
+    match value {
+        Value::Map(map) => add(map),
+        Value::List(items) if items.iter().all(|it| matches!(it, Value::Map(_))) => {
+            for item in items.into_iter().rev() {
+                if let Value::Map(map) = item {
+                    add(map);
+                }
+            }
+        }
+        _ => return Err(YamlError::new("yaml: map merge requires map or sequence of maps as the value")),
+    }
+    Ok(())
+}
+
+/// What a copy of a value costs, roughly in bytes.
+fn weight(value: &Value) -> usize {
+    const NODE: usize = 32;
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::List(items) => items.iter().map(weight).sum(),
+        Value::Map(map) => map.iter().map(|(key, value)| NODE + key.len() + weight(value)).sum(),
+        _ => 0,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Map(map) => 1 + map.iter().map(|(_, value)| depth(value)).max().unwrap_or(0),
+        _ => 0,
+    }
+}

@@ -1,0 +1,332 @@
+//! The one thread through which every write goes.
+//!
+//! It takes whatever is waiting, plans one batch, makes it durable with one sync, applies it to the state,
+//! hands it to the subscriber, and only then answers. History is trimmed in small steps that ride along with
+//! batches, so no write ever waits for a compaction; expiry and leftovers are seen to when it is quiet.
+//!
+//! When a batch cannot be made durable it is not known whether it is. Then the log is opened again and tells:
+//!
+//! ```text
+//!            commit fails                      reopen: the batch is not there
+//! Sound ───────────────────► (reopen at once) ─────────────────────────────► Sound, writers get Unavailable
+//!   ▲                            │     │ reopen: the batch is there
+//!   │                            │     └───────────────────────────────────► Sound, published, writers get Ok
+//!   │  reopen works, the batch   │ reopen fails
+//!   │  is resolved as above      ▼
+//!   └──────────────────────── Broken(batch)  every write tries to reopen first, and so does the timer
+//! ```
+//!
+//! So a revision is never given to two different writes, and what became durable is always published.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ambient::{World, unix_seconds};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::log::{Batch, Log};
+use crate::queue::{Answer, Queue, Request, Taken};
+use crate::state::{Limits, Plan, State};
+use crate::{Revision, Stats, StoreError, Subscriber};
+
+/// How often the committer looks around when nothing is written.
+const QUIET: Duration = Duration::from_secs(1);
+/// When nothing is written, trimming waits for this much more to do, to sync less often.
+const SLACK_SECS: i64 = 10;
+/// Trimming steps of a batch: twice its writes, but never fewer than this.
+const LEAST_STEPS: usize = 16;
+/// Trimming steps when no write is waiting.
+const QUIET_STEPS: usize = 1024;
+
+/// What the committer and the callers share.
+pub(crate) struct Shared {
+    pub queue: Queue,
+    pub gauges: Gauges,
+    /// Why the last batch could not be made durable, until one can.
+    pub fault: Mutex<Option<StoreError>>,
+    /// Becomes true when the committer is gone and the files are let go of.
+    pub stopped: watch::Sender<bool>,
+}
+
+/// Written by the committer, read by anyone.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    pub revision: AtomicU64,
+    oldest: AtomicU64,
+    live_keys: AtomicU64,
+    history_records: AtomicU64,
+    history_bytes: AtomicU64,
+    file_bytes: AtomicU64,
+    commits: AtomicU64,
+    changes: AtomicU64,
+    largest_batch: AtomicU64,
+    commit_nanos: AtomicU64,
+    conflicts: AtomicU64,
+    failures: AtomicU64,
+}
+
+pub(crate) struct Committer {
+    pub log: Box<dyn Log>,
+    pub state: State,
+    pub limits: Limits,
+    pub world: World,
+    pub shared: Arc<Shared>,
+    pub subscriber: Subscriber,
+    /// Set while the log cannot be opened again.
+    pub broken: Option<Broken>,
+}
+
+/// A log that failed and could not be opened again yet.
+pub(crate) struct Broken {
+    /// The batch of which it is not known whether it is durable.
+    unresolved: Plan,
+    /// Opening a large file takes a while: not before this time (of `World::elapsed`) again.
+    not_before: Duration,
+}
+
+/// How much trimming a turn may do.
+#[derive(Copy, Clone)]
+enum Trimming {
+    /// Along with writes.
+    Steps(usize),
+    /// With nothing else to do, once it is worth a sync.
+    Quiet,
+    /// All that is due.
+    Thorough,
+}
+
+/// Whom to tell what. The place in the queue is kept until then.
+type Answers = Vec<(Answer, OwnedSemaphorePermit, Result<Revision, StoreError>)>;
+
+impl Committer {
+    pub(crate) fn run(mut self) {
+        loop {
+            let taken = self.shared.queue.take(self.patience());
+            let last = taken.last;
+            self.turn(taken);
+            if last {
+                break;
+            }
+        }
+        self.log.close();
+    }
+
+    /// How long to wait for the next write before looking around.
+    fn patience(&self) -> Option<Duration> {
+        let something_to_do = self.broken.is_some()
+            || self.state.next_expiry().is_some()
+            || self.state.history_records() > 0
+            || self.shared.fault.lock().is_some();
+        something_to_do.then_some(QUIET)
+    }
+
+    fn turn(&mut self, taken: Taken) {
+        if let Some(error) = self.mend(!taken.ticks.is_empty()) {
+            for request in taken.requests {
+                let _ = request.answer.send(Err(error.clone()));
+            }
+            return;
+        }
+        if taken.requests.is_empty() {
+            self.probe();
+            while self.batch(Vec::new(), Trimming::Quiet) && self.shared.queue.waiting() == 0 {}
+        } else {
+            let steps = Trimming::Steps(LEAST_STEPS.max(2 * taken.requests.len()));
+            self.batch(taken.requests, steps);
+        }
+        if !taken.ticks.is_empty() {
+            while self.batch(Vec::new(), Trimming::Thorough) {}
+        }
+        for tick in taken.ticks {
+            let _ = tick.send(());
+        }
+    }
+
+    /// Plans and commits one batch; false if there was nothing to do or it did not work.
+    fn batch(&mut self, requests: Vec<Request>, trimming: Trimming) -> bool {
+        let now = unix_seconds(&self.world);
+        let mut plan = self.state.plan();
+        let mut answers: Answers = Vec::with_capacity(requests.len());
+        for Request { write, answer, place } in requests {
+            let result = self.state.admit(&mut plan, write, now);
+            answers.push((answer, place, result));
+        }
+        self.state.expire(&mut plan, now);
+        let steps = match trimming {
+            Trimming::Steps(steps) => steps,
+            Trimming::Thorough => QUIET_STEPS,
+            // what has to be synced anyway may as well trim
+            Trimming::Quiet if !plan.changes.is_empty() => QUIET_STEPS,
+            Trimming::Quiet if self.state.trimming_due(now, SLACK_SECS, self.limits) => QUIET_STEPS,
+            Trimming::Quiet => 0,
+        };
+        self.state.trim(&mut plan, now, steps, self.limits);
+        if plan.is_empty() {
+            self.state.abandon(plan);
+            self.answer(answers);
+            return false;
+        }
+        match self.commit(&plan) {
+            Ok(()) => {
+                self.publish(plan);
+                self.answer(answers);
+                true
+            }
+            Err(error) => self.failed(plan, answers, error),
+        }
+    }
+
+    fn commit(&mut self, plan: &Plan) -> Result<(), StoreError> {
+        let start = self.world.elapsed();
+        let Plan { changes, expires_at, trims, meta, .. } = plan;
+        let result = self.log.commit(&Batch { changes, expiries: expires_at, trims, meta });
+        let took = self.world.elapsed().saturating_sub(start);
+        add(&self.shared.gauges.commit_nanos, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        result
+    }
+
+    /// Applies what is durable, and shows it.
+    fn publish(&mut self, plan: Plan) {
+        let changes = self.state.apply(plan);
+        let gauges = &self.shared.gauges;
+        add(&gauges.commits, 1);
+        add(&gauges.changes, changes.len() as u64);
+        gauges.largest_batch.fetch_max(changes.len() as u64, Ordering::Relaxed);
+        if !changes.is_empty() {
+            (self.subscriber)(&changes);
+        }
+        self.show();
+        let fault = self.shared.fault.lock().take();
+        if fault.is_some() {
+            tracing::info!(revision = self.state.meta.newest, "the store works again");
+        }
+    }
+
+    fn answer(&self, answers: Answers) {
+        for (answer, _place, result) in answers {
+            if result.is_err() {
+                add(&self.shared.gauges.conflicts, 1);
+            }
+            // a caller that is gone does not want to know
+            let _ = answer.send(result);
+        }
+    }
+
+    /// A batch could not be made durable: finds out at once, if possible, whether it is. True if it is.
+    fn failed(&mut self, plan: Plan, answers: Answers, error: StoreError) -> bool {
+        tracing::error!(%error, "a batch could not be made durable");
+        add(&self.shared.gauges.failures, 1);
+        *self.shared.fault.lock() = Some(error.clone());
+        self.broken = Some(Broken { unresolved: plan, not_before: Duration::ZERO });
+        let newest = self.state.meta.newest;
+        let still = self.mend(true);
+        if still.is_none() && self.state.meta.newest > newest {
+            self.answer(answers);
+            return true;
+        }
+        // a conflict may have been with a write of this very batch: it is as void as that write
+        for (answer, ..) in answers {
+            let _ = answer.send(Err(error.clone()));
+        }
+        false
+    }
+
+    /// Opens a broken log again. Returns the reason if that does not work.
+    fn mend(&mut self, at_once: bool) -> Option<StoreError> {
+        let start = self.world.elapsed();
+        let broken = self.broken.take()?;
+        if start < broken.not_before && !at_once {
+            self.broken = Some(broken);
+            return Some(self.reason());
+        }
+        match self.log.reopen() {
+            Ok(meta) if meta == self.state.meta => self.state.abandon(broken.unresolved),
+            Ok(meta) if meta == broken.unresolved.meta => self.publish(broken.unresolved),
+            outcome => {
+                let error = outcome.err().unwrap_or_else(|| {
+                    StoreError::Unavailable(
+                        "its file was changed by someone else; restart to read it".to_owned(),
+                    )
+                });
+                tracing::error!(%error, "the store cannot be opened again");
+                let took = self.world.elapsed().saturating_sub(start);
+                let not_before = self.world.elapsed() + took * 4;
+                self.broken = Some(Broken { not_before, ..broken });
+                *self.shared.fault.lock() = Some(error.clone());
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    /// After a failure, tries whether the disk takes anything again, so that readiness returns by itself.
+    fn probe(&mut self) {
+        if self.shared.fault.lock().is_none() {
+            return;
+        }
+        let plan = self.state.plan();
+        match self.commit(&plan) {
+            Ok(()) => self.publish(plan),
+            Err(error) => {
+                self.failed(plan, Vec::new(), error);
+            }
+        }
+    }
+
+    fn reason(&self) -> StoreError {
+        let fault = self.shared.fault.lock().clone();
+        fault.unwrap_or_else(|| StoreError::Unavailable("its last write failed".to_owned()))
+    }
+
+    /// Writes the gauges.
+    pub(crate) fn show(&self) {
+        let gauges = &self.shared.gauges;
+        set(&gauges.oldest, self.state.meta.oldest);
+        set(&gauges.live_keys, self.state.live_keys() as u64);
+        set(&gauges.history_records, self.state.history_records() as u64);
+        set(&gauges.history_bytes, self.state.history_bytes());
+        set(&gauges.file_bytes, self.log.file_bytes());
+        gauges.revision.store(self.state.meta.newest, Ordering::Release);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        let (gauges, fault, stopped) = (Gauges::default(), Mutex::new(None), watch::Sender::new(false));
+        Self { queue: Queue::new(), gauges, fault, stopped }
+    }
+
+    pub(crate) fn oldest(&self) -> Revision {
+        Revision(self.gauges.oldest.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let gauges = &self.gauges;
+        let get = |gauge: &AtomicU64| gauge.load(Ordering::Relaxed);
+        Stats {
+            revision: get(&gauges.revision),
+            oldest: get(&gauges.oldest),
+            live_keys: get(&gauges.live_keys),
+            history_records: get(&gauges.history_records),
+            history_bytes: get(&gauges.history_bytes),
+            file_bytes: get(&gauges.file_bytes),
+            commits: get(&gauges.commits),
+            changes: get(&gauges.changes),
+            largest_batch: get(&gauges.largest_batch),
+            commit_nanos: get(&gauges.commit_nanos),
+            conflicts: get(&gauges.conflicts),
+            failures: get(&gauges.failures),
+            waiting: self.queue.waiting() as u64,
+        }
+    }
+}
+
+fn add(gauge: &AtomicU64, by: u64) {
+    gauge.fetch_add(by, Ordering::Relaxed);
+}
+
+fn set(gauge: &AtomicU64, to: u64) {
+    gauge.store(to, Ordering::Relaxed);
+}

@@ -1,0 +1,303 @@
+//! The durable engine: the log as two tables of one redb file.
+//!
+//! ```text
+//! log    revision → record      every record once; see `record`
+//! meta   "store"  → meta row    rewritten in the same transaction as every batch
+//! ```
+//!
+//! There is no table by key: that index is in memory, rebuilt from one scan of the log at opening. A batch is
+//! one redb transaction with one sync (redb's one-phase commit; its checksums tell a torn commit from a whole
+//! one). redb refuses to go on after an I/O error, so the file is then opened anew.
+//!
+//! Whatever the file holds, opening it gives exactly what was committed or an error that names the file.
+//! redb does not promise to survive a damaged file without panicking, so it is read behind `catch_unwind`.
+//! One limit is inherent: if the process was killed *and* the pages of its very last batch are then damaged,
+//! that is indistinguishable from a batch that was cut short, and the log ends before it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::io;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ambient::World;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::backend::{Backend, Directory, Opened, Watch, Watched, write_again};
+use crate::log::{Batch, Log};
+use crate::record::{FORMAT, Meta, MetaError, Record};
+use crate::recover::Recovery;
+use crate::state::State;
+use crate::{Engine, Options, Recovered, Revision, StoreError};
+
+const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
+const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
+const META_ROW: &str = "store";
+
+/// Opens the store in a data directory, making both if there are none. `visit` sees every record of the log,
+/// in revision order. If an error is returned, what it saw is worth nothing.
+pub fn open(
+    dir: &Path,
+    options: &Options,
+    world: World,
+    visit: &mut dyn FnMut(Recovered),
+) -> Result<Engine, StoreError> {
+    open_on(Box::new(Directory::open(dir)?), options, world, visit)
+}
+
+/// As [`open`], on any backend.
+pub fn open_on(
+    backend: Box<dyn Backend>,
+    options: &Options,
+    world: World,
+    visit: &mut dyn FnMut(Recovered),
+) -> Result<Engine, StoreError> {
+    let mut log = RedbLog {
+        backend,
+        database: None,
+        watch: Arc::default(),
+        cache_bytes: options.cache_bytes,
+        scratch: Vec::new(),
+    };
+    let mut id = [0; 16];
+    world.fill(&mut id);
+    let state = log.recover(id, visit)?;
+    Ok(Engine::new(Box::new(log), state, options, world))
+}
+
+struct RedbLog {
+    /// `None` after a failure, until it is opened again. Goes before the backend, which holds the lock.
+    database: Option<Database>,
+    backend: Box<dyn Backend>,
+    watch: Arc<Watch>,
+    cache_bytes: usize,
+    /// The record being encoded.
+    scratch: Vec<u8>,
+}
+
+impl RedbLog {
+    /// Opens the file and reads all of it.
+    fn recover(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+        // a panic of the visitor's is its own, and not the file's
+        let visiting = Cell::new(false);
+        let mut visit = |recovered: Recovered| {
+            visiting.set(true);
+            visit(recovered);
+            visiting.set(false);
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| self.open_and_read(id, &mut visit)));
+        let result = match result {
+            Err(panic) if visiting.get() => {
+                self.let_go();
+                resume_unwind(panic)
+            }
+            Err(panic) => Err(self.corrupt(format!("reading it failed: {}", words_of(&*panic)))),
+            Ok(result) => result,
+        };
+        if result.is_err() {
+            // what is there may help someone to repair it: closing must not write
+            self.watch.frozen.store(true, Ordering::Release);
+            self.let_go();
+        }
+        result
+    }
+
+    fn open_and_read(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+        let Connected { fresh, repaired } = self.connect()?;
+        if fresh {
+            let meta = Meta::new(id);
+            let empty = Batch { changes: &[], expiries: &[], trims: &[], meta: &meta };
+            self.write(&empty).map_err(|error| self.explain(error))?;
+            self.backend.install().map_err(|error| self.explain_io(&error))?;
+            return Ok(State::new(meta));
+        }
+        let state = self.scan(visit)?;
+        if !repaired {
+            self.check_pages()?;
+        }
+        Ok(state)
+    }
+
+    /// Opens the file, after a failed sync only once it has been written again.
+    fn connect(&mut self) -> Result<Connected, StoreError> {
+        self.let_go();
+        let Opened { storage, fresh } = self.backend.open().map_err(|error| self.explain_io(&error))?;
+        if self.watch.sync_failed.load(Ordering::Acquire) {
+            write_again(&*storage).map_err(|error| self.explain_io(&error))?;
+            self.watch.sync_failed.store(false, Ordering::Release);
+        }
+        let len = storage.len().map_err(|error| self.explain_io(&error))?;
+        if !fresh && len == 0 {
+            return Err(self.corrupt("it is empty".to_owned()));
+        }
+        self.watch.bytes.store(len, Ordering::Relaxed);
+        let repaired = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = repaired.clone();
+        let database = Database::builder()
+            .set_cache_size(self.cache_bytes)
+            .set_repair_callback(move |_| seen.store(true, Ordering::Relaxed))
+            .create_with_backend(Watched { storage, watch: self.watch.clone() });
+        self.database = Some(database.map_err(|error| self.explain(error))?);
+        Ok(Connected { fresh, repaired: repaired.load(Ordering::Relaxed) })
+    }
+
+    fn scan(&self, visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
+        let mut recovery = Recovery::new(self.meta()?).map_err(|what| self.corrupt(what))?;
+        let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
+        let log = read.open_table(LOG).map_err(|error| self.explain(error))?;
+        for entry in log.iter().map_err(|error| self.explain(error))? {
+            let (revision, bytes) = entry.map_err(|error| self.explain(error))?;
+            let record = Record::decode(Revision(revision.value()), bytes.value());
+            let recovered = record.and_then(|record| recovery.take(&record));
+            visit(recovered.map_err(|what| self.corrupt(what))?);
+        }
+        recovery.finish().map_err(|what| self.corrupt(what))
+    }
+
+    /// Verifies redb's own pages. After an unclean end redb has done so itself; after a clean one it trusts
+    /// them, and a damaged free list would make it write over records.
+    fn check_pages(&mut self) -> Result<(), StoreError> {
+        let Some(database) = &mut self.database else { return Ok(()) };
+        let sound = database.check_integrity().map_err(|error| self.explain(error))?;
+        if !sound {
+            tracing::warn!(path = %self.backend.path().display(), "the file's free list was damaged and rebuilt");
+        }
+        Ok(())
+    }
+
+    fn meta(&self) -> Result<Meta, StoreError> {
+        let read = self.database()?.begin_read().map_err(|error| self.explain(error))?;
+        let table = read.open_table(META).map_err(|error| self.explain(error))?;
+        let row = table.get(META_ROW).map_err(|error| self.explain(error))?;
+        let row = row.ok_or_else(|| self.corrupt("its meta row is missing".to_owned()))?;
+        Meta::decode(row.value()).map_err(|error| match error {
+            MetaError::Damaged => self.corrupt("its meta row does not match its checksum".to_owned()),
+            MetaError::Format(found) => {
+                StoreError::Format { path: self.backend.path().to_owned(), found, supported: FORMAT }
+            }
+        })
+    }
+
+    fn database(&self) -> Result<&Database, StoreError> {
+        self.database.as_ref().ok_or_else(|| StoreError::Unavailable("its file is not open".to_owned()))
+    }
+
+    /// One transaction, durable on return.
+    fn write(&mut self, batch: &Batch<'_>) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else { return Err(redb::Error::DatabaseClosed) };
+        let transaction = database.begin_write()?;
+        {
+            let mut log = transaction.open_table(LOG)?;
+            for revision in batch.trims {
+                if log.remove(revision)?.is_none() {
+                    return Err(redb::Error::Corrupted(format!("revision {revision} is missing")));
+                }
+            }
+            // a cursor at the end never replaces an entry: a revision is written once
+            let mut end = log.upper_bound_mut(Bound::<u64>::Unbounded)?;
+            for record in batch.records() {
+                record.encode(&mut self.scratch);
+                end.insert_before(record.revision.0, self.scratch.as_slice()).map_err(
+                    |error| match error {
+                        redb::CursorError::Storage(error) => redb::Error::from(error),
+                        other => redb::Error::Corrupted(format!("revision {}: {other}", record.revision)),
+                    },
+                )?;
+            }
+            end.close()?;
+            let mut meta = transaction.open_table(META)?;
+            meta.insert(META_ROW, batch.meta.encode().as_slice())?;
+        }
+        transaction.commit()?;
+        // one huge value must not be kept in memory for good
+        self.scratch.shrink_to(256 << 10);
+        Ok(())
+    }
+
+    /// Drops the database. redb may panic over what it finds, also while closing.
+    fn let_go(&mut self) {
+        let database = self.database.take();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(database))) {
+            tracing::warn!(panic = words_of(&*panic), "closing the store's file failed");
+        }
+    }
+
+    fn corrupt(&self, what: String) -> StoreError {
+        StoreError::Corrupt { path: self.backend.path().to_owned(), what }
+    }
+
+    fn explain(&self, error: impl Into<redb::Error>) -> StoreError {
+        match error.into() {
+            redb::Error::Io(error) => self.explain_io(&error),
+            redb::Error::DatabaseAlreadyOpen => StoreError::Locked { path: self.backend.path().to_owned() },
+            redb::Error::Corrupted(what) => self.corrupt(what),
+            other @ (redb::Error::PreviousIo
+            | redb::Error::DatabaseClosed
+            | redb::Error::LockPoisoned(_)
+            | redb::Error::ValueTooLarge(_)) => {
+                StoreError::Unavailable(format!("{}: {other}", self.backend.path().display()))
+            }
+            // tables that are not there, of other types or formats: not the file that was written
+            other => self.corrupt(other.to_string()),
+        }
+    }
+
+    fn explain_io(&self, error: &io::Error) -> StoreError {
+        let path = self.backend.path();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                let dir = path.parent().unwrap_or(path).display();
+                StoreError::Unavailable(format!("the data directory {dir} is full: {error}"))
+            }
+            // redb reads only what its own pages point to
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+                self.corrupt(format!("it is cut short or misleading: {error}"))
+            }
+            _ => StoreError::Unavailable(format!("I/O error on {}: {error}", path.display())),
+        }
+    }
+}
+
+struct Connected {
+    fresh: bool,
+    /// The file had not been closed, and redb has verified all of it.
+    repaired: bool,
+}
+
+impl Log for RedbLog {
+    fn commit(&mut self, batch: &Batch<'_>) -> Result<(), StoreError> {
+        match catch_unwind(AssertUnwindSafe(|| self.write(batch))) {
+            Ok(result) => result.map_err(|error| self.explain(error)),
+            Err(panic) => {
+                let path = self.backend.path().display();
+                Err(StoreError::Unavailable(format!("writing {path} failed: {}", words_of(&*panic))))
+            }
+        }
+    }
+
+    fn reopen(&mut self) -> Result<Meta, StoreError> {
+        let reopened = catch_unwind(AssertUnwindSafe(|| {
+            self.connect()?;
+            self.meta()
+        }));
+        reopened
+            .unwrap_or_else(|panic| Err(self.corrupt(format!("reading it failed: {}", words_of(&*panic)))))
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.watch.bytes.load(Ordering::Relaxed)
+    }
+
+    fn close(&mut self) {
+        self.let_go();
+    }
+}
+
+/// What a panic said.
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
+}

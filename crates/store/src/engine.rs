@@ -1,0 +1,152 @@
+//! The handle of an engine: what its callers hold, while the committer works on a thread of its own.
+//!
+//! Dropping the handle closes the store as [`Store::close`] does, and waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use ambient::World;
+use parking_lot::Mutex;
+
+use crate::committer::{Committer, Shared};
+use crate::log::Log;
+use crate::state::{Limits, State};
+use crate::{
+    BoxFuture, MAX_KEY_BYTES, MAX_VALUE_BYTES, Op, Options, Revision, Stats, Store, StoreError, Subscriber,
+    Write,
+};
+
+/// An engine of this process: see [`crate::embedded`] and [`crate::memory`].
+pub struct Engine {
+    shared: Arc<Shared>,
+    /// The committer, until it is started.
+    resting: Mutex<Option<Committer>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    pub(crate) fn new(log: Box<dyn Log>, state: State, options: &Options, world: World) -> Self {
+        let shared = Arc::new(Shared::new());
+        let limits = Limits::new(options);
+        let subscriber: Subscriber = Box::new(|_| ());
+        let committer =
+            Committer { log, state, limits, world, shared: shared.clone(), subscriber, broken: None };
+        committer.show();
+        Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None) }
+    }
+
+    /// Closes the queue; the committer ends once it has answered what is inside.
+    fn begin_close(&self) {
+        self.shared.queue.close();
+        if let Some(mut never_started) = self.resting.lock().take() {
+            never_started.log.close();
+            drop(never_started);
+            self.shared.queue.abandon();
+            self.shared.stopped.send_replace(true);
+        }
+    }
+}
+
+impl Store for Engine {
+    fn start(&self, subscriber: Subscriber) -> Result<(), StoreError> {
+        let Some(mut committer) = self.resting.lock().take() else {
+            return Err(StoreError::Unavailable("it was started or closed before".to_owned()));
+        };
+        committer.subscriber = subscriber;
+        let epilogue = Epilogue(self.shared.clone());
+        let work = move || {
+            let _epilogue = epilogue;
+            committer.run();
+        };
+        let spawned = thread::Builder::new().name("store".to_owned()).spawn(work);
+        let thread =
+            spawned.map_err(|error| StoreError::Unavailable(format!("it has no thread: {error}")))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        Box::pin(async move {
+            check_size(&write)?;
+            let answered = self.shared.queue.push(write).await?;
+            answered.await.unwrap_or_else(|_| Err(StoreError::closing()))
+        })
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(self.shared.gauges.revision.load(Ordering::Acquire))
+    }
+
+    fn oldest(&self) -> Revision {
+        self.shared.oldest()
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    fn healthy(&self) -> Result<(), StoreError> {
+        match &*self.shared.fault.lock() {
+            Some(error) => Err(error.clone()),
+            None if *self.shared.stopped.borrow() => Err(StoreError::closing()),
+            None => Ok(()),
+        }
+    }
+
+    fn tick(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(done) = self.shared.queue.tick() {
+                let _ = done.await;
+            }
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.begin_close();
+        Box::pin(async move {
+            // the sender lives as long as `self`, so waiting cannot fail
+            let _ = self.shared.stopped.subscribe().wait_for(|stopped| *stopped).await;
+        })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.begin_close();
+        if let Some(committer) = self.thread.lock().take()
+            && committer.thread().id() != thread::current().id()
+        {
+            // a panic of the committer has been reported where it happened
+            let _ = committer.join();
+        }
+    }
+}
+
+fn check_size(write: &Write) -> Result<(), StoreError> {
+    let value = match &write.op {
+        Op::Put { value, .. } => value.len(),
+        Op::Delete => 0,
+    };
+    for (bytes, limit) in [(write.key.len(), MAX_KEY_BYTES), (value, MAX_VALUE_BYTES)] {
+        if bytes > limit {
+            return Err(StoreError::TooLarge { key: write.key.clone(), bytes, limit });
+        }
+    }
+    Ok(())
+}
+
+/// Runs when the committer is gone, however it went: nobody is left waiting for an answer.
+struct Epilogue(Arc<Shared>);
+
+impl Drop for Epilogue {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // the cache may have missed a change: nothing may go on as if it had not
+            let what = "its committer ended unexpectedly; restart to go on".to_owned();
+            *self.0.fault.lock() = Some(StoreError::Unavailable(what));
+        }
+        self.0.queue.abandon();
+        self.0.stopped.send_replace(true);
+    }
+}

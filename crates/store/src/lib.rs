@@ -1,0 +1,256 @@
+//! The MVCC store: keys, bytes and one sequence of revisions.
+//!
+//! Every write of the whole cluster takes the next [`Revision`]; that number is what the API calls
+//! `resourceVersion`. A write names what it expects of its key, so that of two racing writers one loses
+//! with [`StoreError::Conflict`]. Nothing is acknowledged or shown to the subscriber before it is durable.
+//!
+//! The store keeps no values in memory and answers no reads: a cache above it is filled while the store
+//! opens (each [`Recovered`] record) and from then on by the subscriber (each [`Change`]). It never looks
+//! into a value, and knows neither JSON nor kinds.
+//!
+//! # What is kept, shown as data
+//!
+//! The log of an engine is the state at revision [`Store::oldest`] followed by *every* change after it.
+//!
+//! ```text
+//! put    /a = x      revision 1      log: 1 /a=x
+//! put    /b = y      revision 2      log: 1 /a=x   2 /b=y
+//! put    /a = z      revision 3      log: 1 /a=x   2 /b=y   3 /a=z (previous 1)
+//! delete /b          revision 4      log: 1 /a=x   2 /b=y   3 /a=z (previous 1)   4 /b gone (previous 2)
+//!   retention passes for 1..=3: oldest becomes 3, and what revision 3 replaced goes
+//!                                    log:            2 /b=y   3 /a=z               4 /b gone (previous 2)
+//!   retention passes for 4: oldest becomes 4; the value it deleted goes, and so does the deletion
+//!                                    log:                     3 /a=z
+//! put    /c = w      revision 5      revisions never go back, also after a restart
+//! ```
+//!
+//! So a record that was replaced or deleted at revision *r* is there exactly as long as *r* > `oldest`,
+//! and every change after `oldest` can be shown together with the value it replaced.
+//!
+//! # Engines
+//!
+//! [`embedded::open`] keeps the log in one file and survives crashes; [`memory::open`] keeps nothing.
+//! Both give an [`Engine`]: one committer thread that groups whatever is waiting into one durable batch.
+
+mod backend;
+mod committer;
+pub mod embedded;
+mod engine;
+mod error;
+mod log;
+pub mod memory;
+mod queue;
+mod record;
+mod recover;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use backend::{Backend, Directory, Opened};
+pub use engine::Engine;
+pub use error::StoreError;
+
+/// The longest key that is taken.
+pub const MAX_KEY_BYTES: usize = 4096;
+/// The largest value that is taken; the API's own bound on objects is far below.
+pub const MAX_VALUE_BYTES: usize = 16 << 20;
+
+/// A future behind a pointer, so that [`Store`] can be used as a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The place of a write in the one sequence of all writes. The first write is 1; 0 is "before any write".
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Something that a writer hands, untouched, to the subscriber of the same process: the parsed object, say,
+/// so that the cache need not parse the bytes again. It is not stored.
+pub type Note = Arc<dyn Any + Send + Sync>;
+
+/// What must hold of a key for a write to happen.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The key does not exist.
+    Absent,
+    /// The key exists, and this is the revision of its last write.
+    Revision(Revision),
+    /// The key exists.
+    Present,
+    /// Nothing. (A deletion still needs something to delete.)
+    Any,
+}
+
+/// What a write does.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Sets the value. At `expires_at` (Unix seconds) the key is deleted, unless it was written again.
+    Put { value: Bytes, expires_at: Option<i64> },
+    /// Removes the key; of an absent key it is a [`StoreError::Conflict`].
+    Delete,
+}
+
+/// One write of one key.
+#[derive(Clone)]
+pub struct Write {
+    pub key: Arc<str>,
+    pub expect: Expect,
+    pub op: Op,
+    pub note: Option<Note>,
+}
+
+impl Write {
+    /// A write that sets `key` for good.
+    pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
+        let op = Op::Put { value: value.into(), expires_at: None };
+        Self { key: key.into(), expect, op, note: None }
+    }
+
+    /// A write that removes `key`.
+    pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
+        Self { key: key.into(), expect, op: Op::Delete, note: None }
+    }
+
+    /// The same write with an end: only a put has one.
+    #[must_use]
+    pub fn expiring(mut self, at: i64) -> Self {
+        if let Op::Put { expires_at, .. } = &mut self.op {
+            *expires_at = Some(at);
+        }
+        self
+    }
+
+    /// The same write with something to hand to the subscriber.
+    #[must_use]
+    pub fn with_note(mut self, note: Note) -> Self {
+        self.note = Some(note);
+        self
+    }
+}
+
+/// A write that happened, as the subscriber sees it.
+#[derive(Clone)]
+pub struct Change {
+    pub revision: Revision,
+    pub key: Arc<str>,
+    /// `None`: the key was deleted.
+    pub value: Option<Bytes>,
+    /// The write of this key that this one replaced or deleted.
+    pub previous: Option<Revision>,
+    pub note: Option<Note>,
+    /// When it was committed, in Unix seconds.
+    pub at: i64,
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change")
+            .field("revision", &self.revision.0)
+            .field("key", &self.key)
+            .field("bytes", &self.value.as_ref().map(Bytes::len))
+            .field("previous", &self.previous)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A record found while opening. Records come in revision order: applied one after the other they give the
+/// current state, and each `history` record finds the value it replaced in the state built so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    pub revision: Revision,
+    pub key: Arc<str>,
+    /// `None`: the key was deleted.
+    pub value: Option<Bytes>,
+    pub previous: Option<Revision>,
+    pub at: i64,
+    pub expires_at: Option<i64>,
+    /// Whether this is a change after [`Store::oldest`]: a recent event, not only state.
+    pub history: bool,
+}
+
+/// Receives each durable batch, in revision order, on the committer's thread, before its writers are
+/// answered. It must not block on a write to the same store.
+pub type Subscriber = Box<dyn FnMut(&[Change]) + Send>;
+
+/// How long history is kept, and how much memory the engine may use.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a replaced or deleted record is kept, by the time of the write that replaced it.
+    pub retention: Duration,
+    /// Beyond this many bytes of replaced and deleted records, history goes earlier.
+    pub max_history_bytes: u64,
+    /// The page cache of the embedded engine. Values are cached above the store, so this stays small.
+    pub cache_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(300), max_history_bytes: 256 << 20, cache_bytes: 2 << 20 }
+    }
+}
+
+/// What an engine knows of itself, for metrics.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub revision: u64,
+    pub oldest: u64,
+    pub live_keys: u64,
+    /// Changes after `oldest`.
+    pub history_records: u64,
+    /// What replaced and deleted records take.
+    pub history_bytes: u64,
+    pub file_bytes: u64,
+    /// Durable batches, and the changes in them.
+    pub commits: u64,
+    pub changes: u64,
+    pub largest_batch: u64,
+    /// Time spent making batches durable.
+    pub commit_nanos: u64,
+    /// Writes whose expectation failed.
+    pub conflicts: u64,
+    /// Batches that could not be made durable.
+    pub failures: u64,
+    /// Writes that wait for the committer now.
+    pub waiting: u64,
+}
+
+/// A store of one sequence of revisions.
+pub trait Store: Send + Sync + 'static {
+    /// Attaches the one subscriber and begins to take writes. Writes made before this wait for it.
+    fn start(&self, subscriber: Subscriber) -> Result<(), StoreError>;
+
+    /// Resolves once the write is durable *and* has been handed to the subscriber. A write whose future is
+    /// dropped after its first poll may still happen.
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>>;
+
+    /// The newest revision that is durable and was handed to the subscriber.
+    fn revision(&self) -> Revision;
+
+    /// The state at this revision and every change after it are kept; what came before is gone.
+    fn oldest(&self) -> Revision;
+
+    fn stats(&self) -> Stats;
+
+    /// Whether writes are expected to work: an error says why the last one could not be made durable.
+    fn healthy(&self) -> Result<(), StoreError>;
+
+    /// Does now what is due (expiry, trimming of history); engines do so by themselves every second or so.
+    fn tick(&self) -> BoxFuture<'_, ()>;
+
+    /// Takes no more writes, finishes those that wait, and lets go of the files.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}

@@ -1,0 +1,194 @@
+//! The way of a write from its caller to the committer.
+//!
+//! Bounded: a caller beyond the bound waits asynchronously for a place. The committer blocks its own thread.
+//! Once closed, nothing enters; what is inside is still handed out. One lock, held only to push and pop.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::{Op, Revision, StoreError, Write};
+
+/// Writes that may wait at once.
+const PLACES: usize = 4096;
+/// A batch ends at this many writes or, once it holds one, before this many bytes.
+const BATCH_WRITES: usize = 512;
+const BATCH_BYTES: usize = 16 << 20;
+
+pub(crate) type Answer = oneshot::Sender<Result<Revision, StoreError>>;
+
+/// A write on its way, and where to say how it went.
+pub(crate) struct Request {
+    pub write: Write,
+    pub answer: Answer,
+    /// Its place in the queue, given back when the request is answered.
+    pub place: OwnedSemaphorePermit,
+}
+
+pub(crate) struct Queue {
+    places: Arc<Semaphore>,
+    inside: Mutex<Inside>,
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct Inside {
+    requests: VecDeque<Request>,
+    ticks: Vec<oneshot::Sender<()>>,
+    closed: bool,
+}
+
+/// What the committer gets at once.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub requests: Vec<Request>,
+    pub ticks: Vec<oneshot::Sender<()>>,
+    /// The queue is closed, and this was the last of it.
+    pub last: bool,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(PLACES)), inside: Mutex::default(), ready: Condvar::new() }
+    }
+
+    /// Puts a write in line, waiting for a place.
+    pub(crate) async fn push(
+        &self,
+        write: Write,
+    ) -> Result<oneshot::Receiver<Result<Revision, StoreError>>, StoreError> {
+        let place = self.places.clone().acquire_owned().await.map_err(|_| StoreError::closing())?;
+        let (answer, answered) = oneshot::channel();
+        let mut inside = self.inside.lock();
+        if inside.closed {
+            return Err(StoreError::closing());
+        }
+        inside.requests.push_back(Request { write, answer, place });
+        drop(inside);
+        self.ready.notify_one();
+        Ok(answered)
+    }
+
+    /// Asks for a tick; `None` once the queue is closed.
+    pub(crate) fn tick(&self) -> Option<oneshot::Receiver<()>> {
+        let (done, is_done) = oneshot::channel();
+        let mut inside = self.inside.lock();
+        if inside.closed {
+            return None;
+        }
+        inside.ticks.push(done);
+        drop(inside);
+        self.ready.notify_one();
+        Some(is_done)
+    }
+
+    /// Blocks until there is something, the queue is closed, or `wait` has passed.
+    pub(crate) fn take(&self, wait: Option<Duration>) -> Taken {
+        let mut inside = self.inside.lock();
+        if inside.requests.is_empty() && inside.ticks.is_empty() && !inside.closed {
+            match wait {
+                Some(wait) => {
+                    self.ready.wait_for(&mut inside, wait);
+                }
+                None => self.ready.wait(&mut inside),
+            }
+        }
+        let mut taken = Taken::default();
+        let mut bytes = 0;
+        while let Some(next) = inside.requests.front() {
+            bytes += size(&next.write);
+            let full = taken.requests.len() == BATCH_WRITES || bytes > BATCH_BYTES;
+            if full && !taken.requests.is_empty() {
+                break;
+            }
+            taken.requests.extend(inside.requests.pop_front());
+        }
+        taken.ticks = std::mem::take(&mut inside.ticks);
+        taken.last = inside.closed && inside.requests.is_empty();
+        taken
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.inside.lock().requests.len()
+    }
+
+    /// Lets nothing more in.
+    pub(crate) fn close(&self) {
+        self.places.close();
+        self.inside.lock().closed = true;
+        self.ready.notify_one();
+    }
+
+    /// Closes, and drops what is inside: its callers hear that the store is gone.
+    pub(crate) fn abandon(&self) {
+        self.close();
+        let mut inside = self.inside.lock();
+        let rest = (std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks));
+        drop(inside);
+        drop(rest);
+    }
+}
+
+fn size(write: &Write) -> usize {
+    let value = match &write.op {
+        Op::Put { value, .. } => value.len(),
+        Op::Delete => 0,
+    };
+    write.key.len() + value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Expect;
+
+    async fn push(queue: &Queue, bytes: usize) {
+        queue.push(Write::put("k", Expect::Any, vec![0; bytes])).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_bounded_by_count_and_by_bytes() {
+        let queue = Queue::new();
+        for _ in 0..BATCH_WRITES + 1 {
+            push(&queue, 1).await;
+        }
+        assert_eq!(queue.take(None).requests.len(), BATCH_WRITES);
+        assert_eq!(queue.take(None).requests.len(), 1);
+        for _ in 0..3 {
+            push(&queue, BATCH_BYTES / 2 - 1).await;
+        }
+        assert_eq!(queue.take(None).requests.len(), 2);
+        assert_eq!(queue.take(None).requests.len(), 1);
+        push(&queue, BATCH_BYTES + 1).await;
+        assert_eq!(queue.take(None).requests.len(), 1, "one write always fits");
+    }
+
+    #[tokio::test]
+    async fn beyond_the_bound_callers_wait() {
+        let queue = Queue::new();
+        for _ in 0..PLACES {
+            push(&queue, 0).await;
+        }
+        let one_more = push(&queue, 0);
+        tokio::pin!(one_more);
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(one_more.as_mut().poll(cx))).await;
+        assert!(first.is_pending());
+        drop(queue.take(None));
+        one_more.await;
+        assert_eq!(queue.waiting(), PLACES - BATCH_WRITES + 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_inside_at_the_close_still_comes_out() {
+        let queue = Queue::new();
+        push(&queue, 0).await;
+        queue.close();
+        assert!(queue.push(Write::delete("k", Expect::Any)).await.is_err());
+        assert!(queue.tick().is_none());
+        let taken = queue.take(None);
+        assert_eq!((taken.requests.len(), taken.last), (1, true));
+    }
+}

@@ -1,0 +1,184 @@
+//! Full disks, I/O errors, files that stay bounded, and directories that are taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::faults::{Disk, Fault};
+use super::{Rng, Running, Seed, forgetful, world};
+use crate::{Expect, Options, Recovered, Revision, Store, StoreError, Write, embedded};
+
+fn open(disk: &Disk, options: &Options) -> Result<Running, StoreError> {
+    let (simulated, world) = world();
+    let mut recovered = Vec::new();
+    let store =
+        embedded::open_on(Box::new(disk.clone()), options, world, &mut |record| recovered.push(record))?;
+    Ok(Running::new(simulated, Arc::new(store), recovered))
+}
+
+fn put(n: u64) -> Write {
+    Write::put(format!("/{n}"), Expect::Absent, vec![n as u8; 5000])
+}
+
+/// What was told must be what is found after opening again.
+fn check_told(run: Running, disk: &Disk, options: &Options) -> Vec<Recovered> {
+    let (told, revision) = (run.seen.lock().clone(), run.store.revision());
+    drop(run);
+    let again = open(disk, options).unwrap();
+    assert_eq!(again.store.revision(), revision);
+    assert_eq!(again.recovered.len(), told.len());
+    for (recovered, change) in again.recovered.iter().zip(&told) {
+        assert_eq!((recovered.revision, &recovered.key), (change.revision, &change.key));
+        assert_eq!(recovered.value, change.value);
+    }
+    again.recovered.clone()
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_until_there_is_space() {
+    let disk = Disk::new();
+    let run = open(&disk, &Options::default()).unwrap();
+    for n in 1..=10 {
+        run.store.write(put(n)).await.unwrap();
+    }
+    disk.leave_space(20);
+    let mut written = 10;
+    let error = loop {
+        match run.store.write(put(written + 1)).await {
+            Ok(revision) => written = revision.0,
+            Err(error) => break error,
+        }
+    };
+    let StoreError::Unavailable(what) = &error else { panic!("{error:?}") };
+    assert!(what.contains("the data directory /data is full"), "{what}");
+    assert_eq!(run.store.healthy(), Err(error.clone()));
+    for n in 0..5 {
+        assert!(run.store.write(put(1000 + n)).await.is_err());
+    }
+    assert_eq!(run.store.revision(), Revision(written), "no revision is used up");
+    assert!(run.store.stats().failures >= 6);
+
+    disk.free_space();
+    assert_eq!(run.store.write(put(written + 1)).await, Ok(Revision(written + 1)));
+    assert_eq!(run.store.healthy(), Ok(()));
+    check_told(run, &disk, &Options::default());
+}
+
+#[tokio::test]
+async fn readiness_returns_without_a_write() {
+    let disk = Disk::new();
+    let run = open(&disk, &Options::default()).unwrap();
+    disk.break_after(0, Fault::Write);
+    assert!(run.store.write(put(1)).await.is_err());
+    run.store.tick().await;
+    assert!(run.store.healthy().is_err());
+    disk.heal();
+    run.store.tick().await;
+    assert_eq!(run.store.healthy(), Ok(()));
+    assert_eq!(run.store.write(put(1)).await, Ok(Revision(1)));
+}
+
+/// Whatever fails, wherever in a commit: an error means nothing or, if it did become durable, it is told;
+/// either way each revision is given once, and all goes on once the disk works.
+#[tokio::test]
+async fn io_errors_anywhere_leave_the_store_consistent() {
+    for seed in 0..60 {
+        let _seed = Seed(seed);
+        let mut rng = Rng(seed);
+        let disk = Disk::new();
+        let options = if rng.chance(50) { Options::default() } else { forgetful() };
+        let run = open(&disk, &options).unwrap();
+        let mut n = 0;
+        for _ in 0..8 {
+            let fault = [Fault::Write, Fault::Sync, Fault::Sync][rng.below(3)];
+            disk.break_after(rng.below(30) as u64, fault);
+            for _ in 0..rng.below(12) {
+                n += 1;
+                let before = run.store.revision();
+                match run.store.write(put(n)).await {
+                    Ok(revision) => assert!(revision > before),
+                    Err(StoreError::Unavailable(_)) => (),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            disk.heal();
+            n += 1;
+            run.store.write(put(n)).await.unwrap();
+            let told: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
+            assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
+        }
+        let after_a_crash = disk.after_power_loss(&mut rng);
+        check_told(run, &disk, &options);
+        let survivor = open(&after_a_crash, &options).unwrap();
+        assert_eq!(survivor.recovered.len() as u64, survivor.store.revision().0, "all was acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn overwriting_for_long_keeps_the_file_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (simulated, world) = world();
+    let options =
+        Options { retention: Duration::from_secs(10), max_history_bytes: 4 << 20, ..Options::default() };
+    let store = embedded::open(dir.path(), &options, world, &mut |_| ()).unwrap();
+    let run = Running::new(simulated, Arc::new(store), Vec::new());
+    let mut largest = 0;
+    for round in 0..100 {
+        let mut writers = tokio::task::JoinSet::new();
+        for n in 0..1000 {
+            let store = run.store.clone();
+            let write = Write::put(format!("/{}", n % 100), Expect::Any, vec![b'v'; 900 + n]);
+            writers.spawn(async move { store.write(write).await.unwrap() });
+        }
+        writers.join_all().await;
+        run.seen.lock().clear();
+        run.world.advance(Duration::from_secs(1));
+        if round == 20 {
+            largest = run.store.stats().file_bytes;
+        }
+    }
+    let stats = run.store.stats();
+    assert_eq!(stats.revision, 100_000);
+    assert!(stats.history_bytes <= 4 << 20);
+    // it grows by doubling, and may do so once more; without trimming it would hold 140 MB
+    assert!(stats.file_bytes <= 2 * largest, "{largest} bytes after 20 rounds: {stats:?}");
+    assert!(stats.file_bytes <= 32 << 20, "{stats:?}");
+    let on_disk = std::fs::metadata(dir.path().join("store.redb")).unwrap().len();
+    assert_eq!(on_disk, stats.file_bytes);
+    drop(run);
+    let (_, world) = super::world();
+    let mut live = 0;
+    let again = embedded::open(dir.path(), &options, world, &mut |record| live += u64::from(!record.history));
+    assert_eq!((again.unwrap().revision(), live <= 100), (Revision(100_000), true));
+}
+
+#[tokio::test]
+async fn a_directory_is_opened_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || embedded::open(dir.path(), &Options::default(), world().1, &mut |_| ());
+    let first = open().unwrap();
+    let error = open().err().unwrap();
+    assert_eq!(error, StoreError::Locked { path: dir.path().to_owned() });
+    assert!(error.to_string().contains("in use by another process"));
+    drop(first);
+    open().unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let occupied = dir.path().join("file");
+    std::fs::write(&occupied, "not a directory").unwrap();
+    let error = embedded::open(&occupied, &Options::default(), world().1, &mut |_| ()).err().unwrap();
+    assert!(error.to_string().contains(occupied.to_str().unwrap()), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let _store = embedded::open(&data, &Options::default(), world().1, &mut |_| ()).unwrap();
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&data), mode(&data.join("store.redb"))), (0o700, 0o600));
+}
