@@ -1,1 +1,41 @@
-//! End-to-end tests.
+//! The harness of the end-to-end tests: a whole server in the test's own process, spoken to over TLS.
+//!
+//! ```text
+//! let cluster = Cluster::start().await;
+//! let made = cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.code(201).json();
+//! let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
+//! ```
+//!
+//! What always holds: each [`Cluster`] has a store, a port and a clock of its own, so tests neither share
+//! state nor order. Time stands still until a test moves it, and randomness follows from a seed. Nothing
+//! waits without a bound: what does not come within [`PATIENCE`] fails the test.
+//!
+//! What it does not do: reach into the server where HTTP can say the same.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness fails the test that uses it")]
+
+mod ask;
+mod cluster;
+mod kube;
+mod pki;
+mod transport;
+mod watch;
+
+pub use ask::{Answer, Ask, Payload, escape};
+pub use cluster::{Cluster, NOW, Options};
+pub use pki::{Authority, Pair, authority};
+pub use transport::{Protocol, Stream, Who};
+pub use watch::Watch;
+
+use std::time::Duration;
+
+/// How long a test waits for what should come at once.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for `work`, but not for ever.
+pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what} did not happen within {PATIENCE:?}"),
+    }
+}

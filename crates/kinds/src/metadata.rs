@@ -4,7 +4,7 @@
 
 use crate::check;
 use schema::table::Format;
-use schema::{Value, time};
+use schema::{Value, format, time};
 use std::time::Duration;
 
 /// Names that become part of host names: DNS labels.
@@ -14,16 +14,7 @@ pub(crate) fn label_name(name: &str, prefix: bool) -> Vec<String> {
 
 /// Names that need only fit into a path.
 pub(crate) fn path_name(name: &str, prefix: bool) -> Vec<String> {
-    let mut why = Vec::new();
-    if !prefix && (name == "." || name == "..") {
-        why.push(format!("may not be '{name}'"));
-    }
-    for part in ["/", "%"] {
-        if name.contains(part) {
-            why.push(format!("may not contain '{part}'"));
-        }
-    }
-    why
+    if prefix { format::path_segment_prefix(name) } else { format::path_segment(name) }
 }
 
 /// A prefix may end in a dash: something will follow.
@@ -46,10 +37,7 @@ pub(crate) fn age(object: &Value, now: Duration) -> Value {
 
 /// How long ago a time was, for people.
 pub(crate) fn since(time: &str, now: Duration) -> String {
-    match time::to_unix(time) {
-        Some(then) if !time.is_empty() => time::human_duration(now.as_secs() as i64 - then),
-        _ => "<unknown>".to_owned(),
-    }
+    time::age(Some(time), now.as_secs() as i64)
 }
 
 /// A text as a cell, with something else where it is empty.

@@ -17,6 +17,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(create),
         name_rule: Some(metadata::label_name),
         begin_delete: Some(begin_delete),
+        holds: Some(holds),
         may_delete: Some(may_delete),
         delete_returns_object: true,
         subresources: SUBRESOURCES,
@@ -59,7 +60,6 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
 
 fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
     replace(next, old, "spec");
-    replace(next, old, "status");
     name_label(next, context.names);
 }
 
@@ -116,9 +116,12 @@ fn validate_finalize(new: &Value, _: &Value, context: &Context<'_>) -> Problems 
     out
 }
 
-/// Deleting a namespace only marks it while finalizers remain.
-fn begin_delete(object: &mut Value, _: &Context<'_>) -> bool {
+fn begin_delete(object: &mut Value, _: &Context<'_>) {
     object.set(&["status", "phase"], "Terminating");
+}
+
+/// A deleted namespace stays while finalizers remain.
+fn holds(object: &Value) -> bool {
     !object.items(&["spec", "finalizers"]).is_empty()
 }
 
@@ -163,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn updates_leave_spec_and_status_alone() {
-        let old = json(r#"{"metadata":{"name":"a"},"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}}"#);
+    fn updates_leave_the_spec_alone() {
+        let old = json(r#"{"metadata":{"name":"a"},"spec":{"finalizers":["kubernetes"]}}"#);
         let mut next = json(r#"{"metadata":{"name":"a"},"spec":{}}"#);
         prepare_update(&mut next, &old, &context());
-        assert_eq!((next.at(&["spec"]), next.at(&["status"])), (old.at(&["spec"]), old.at(&["status"])));
+        assert_eq!(next.at(&["spec"]), old.at(&["spec"]));
     }
 
     #[test]
@@ -191,7 +194,8 @@ mod tests {
     #[test]
     fn deletion_waits_for_finalizers_and_spares_the_system() {
         let mut object = json(r#"{"metadata":{"name":"a"},"spec":{"finalizers":["kubernetes"]}}"#);
-        assert!(begin_delete(&mut object, &context()));
+        begin_delete(&mut object, &context());
+        assert!(holds(&object));
         assert_eq!(object.text(&["status", "phase"]), "Terminating");
         assert!(may_delete(&object, &context()).is_ok());
         object.set(&["metadata", "name"], "kube-system");

@@ -6,7 +6,7 @@ use names::Names;
 use rest::error::ApiError;
 use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::{Problem, Reason};
-use schema::{Path, Value};
+use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
@@ -60,7 +60,6 @@ fn drop_disabled(next: &mut Value, old: Option<&Value>) {
 }
 
 fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
-    replace(next, old, "status");
     drop_disabled(next, Some(old));
 }
 
@@ -119,8 +118,8 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
     let mut addresses = Vec::with_capacity(ranges.len());
     let mut wrong = None;
     for (at, range) in ranges.iter().enumerate() {
-        match check::parse_cidr(read::text(range)) {
-            Some(address) => addresses.push(address),
+        match format::parse_cidr(read::text(range)) {
+            Some((address, _)) => addresses.push(address),
             None => {
                 wrong.get_or_insert(read::text(range));
                 out.push(check::invalid_shown(&path.index(at), &check::shown_texts(ranges), "must be valid CIDR"));

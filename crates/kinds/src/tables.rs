@@ -19,4 +19,6 @@ pub fn kind_named(group: &Group, version: &str, name: &str) -> Option<&'static K
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

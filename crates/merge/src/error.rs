@@ -14,15 +14,25 @@ pub enum Error {
     /// The patch is well formed and does not apply.
     #[error("the server rejected our request due to an error in our request")]
     Rejected(#[source] Rejection),
+    /// A strategic merge patch is not an object, or a directive in it is not of its form.
+    #[error("{0}")]
+    BadPatch(String),
+    /// A strategic merge patch does not go together with the object. Clients know this as a 500.
+    #[error("{0}")]
+    Unmergeable(String),
+    /// The patched object does not have the form of its type: the patch as clients see it, and what is wrong.
+    #[error(" \"\" is invalid: patch: Invalid value: {}: {why}", schema::problem::quoted(patch))]
+    Misfit { patch: String, why: String },
 }
 
 impl Error {
     /// The HTTP status that the error is answered with.
     pub fn code(&self) -> u16 {
         match self {
-            Error::Malformed(_) => 400,
+            Error::Malformed(_) | Error::BadPatch(_) => 400,
             Error::TooManyOperations(_) => 413,
-            Error::Rejected(_) => 422,
+            Error::Rejected(_) | Error::Misfit { .. } => 422,
+            Error::Unmergeable(_) => 500,
         }
     }
 }
@@ -33,7 +43,7 @@ impl From<Rejection> for Error {
     }
 }
 
-/// Why an operation of a JSON patch does not apply.
+/// Why a patch does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     #[error("operation {0} has an unknown kind: {1:?}")]
@@ -54,4 +64,6 @@ pub enum Rejection {
     TooMuchCopied,
     #[error("the patch moves too many entries of long lists and maps")]
     TooMuchMoved,
+    #[error("lists of lists are not supported")]
+    ListOfLists,
 }

@@ -1,4 +1,5 @@
-//! How one state of an object becomes the next: JSON patch, merge patch, and who owns which field.
+//! How one state of an object becomes the next: JSON patch, merge patch, strategic merge patch, and who owns
+//! which field.
 //!
 //! Everything here is a function over trees ([`schema::Value`]) and, where fields are tracked, tables
 //! ([`schema::table::Type`]). Always true: no kind is named, no clock is read, and the work is linear in the
@@ -11,7 +12,11 @@ mod error;
 pub mod json_patch;
 pub mod managed;
 pub mod merge_patch;
+#[cfg(test)]
+mod recorded;
+pub mod strategic;
 
 pub use error::{Error, Rejection};
 pub use json_patch::JsonPatch;
 pub use merge_patch::merge_patch;
+pub use strategic::strategic_merge;

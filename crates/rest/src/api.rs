@@ -37,6 +37,11 @@ impl Resources {
         self.by_version.get(group_version)?.get(plural)
     }
 
+    /// Whether some resource is of this kind, or a list of it.
+    pub fn has_kind(&self, group_version: &str, kind: &str) -> bool {
+        self.of_version(group_version).any(|one| kind.strip_suffix("List").unwrap_or(kind) == one.kind.name)
+    }
+
     pub fn has_version(&self, group_version: &str) -> bool {
         self.by_version.contains_key(group_version)
     }
@@ -100,7 +105,7 @@ impl Api {
                 }
             }
         };
-        let collection = self.storage.collection(&stored)?;
+        let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
         let group = kind.group.full(&self.names.api_domain);
         let resource = Arc::new(Resource::new(kind, group, hooks, collection));
         self.resources.rcu(|old| {

@@ -10,8 +10,7 @@ use store::{Expect, StoreError};
 
 impl Api {
     pub async fn create(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
-        let object =
-            input.object(writing.resource, writing.options.field_validation, &mut writing.warnings)?;
+        let object = self.read(writing, input)?;
         self.create_object(writing, object).await
     }
 

@@ -143,8 +143,11 @@ fn check_preconditions(
     object: &Value,
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
-    let subject = resource.kind_subject(&current.name);
+    let subject = resource.stored_subject(&current.name);
     let uid = object.text(&["metadata", "uid"]);
+    if resource.hooks.begin_delete.is_some() {
+        return check_as_update(resource, current, uid, options);
+    }
     if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
         return Err(ApiError::conflict(
             subject,
@@ -165,6 +168,20 @@ fn check_preconditions(
         ));
     }
     Ok(())
+}
+
+/// Kinds whose deletion begins with an update word their refusals like one.
+fn check_as_update(resource: &Resource, current: &Object, uid: &str, options: &DeleteOptions) -> Result<(), ApiError> {
+    let differs = |what: &str, asked: &str, is: &str| {
+        let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
+        Err(ApiError::conflict(resource.subject(&current.name), &why))
+    };
+    let revision = current.revision.to_string();
+    match (options.uid.as_deref(), options.resource_version.as_deref()) {
+        (Some(asked), _) if asked != uid => differs("UID", asked, uid),
+        (_, Some(asked)) if asked != revision => differs("ResourceVersion", asked, &revision),
+        _ => Ok(()),
+    }
 }
 
 /// What a delete does to an object: a pure function of the object, the request and the time.

@@ -62,6 +62,8 @@ pub struct Hooks {
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
+    /// Top-level fields that writes of the object itself never own.
+    pub unowned: &'static [&'static str],
     /// Deletes answer with the object rather than a `Status`.
     pub delete_returns_object: bool,
     /// What writes to subresources may touch.

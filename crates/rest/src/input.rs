@@ -2,11 +2,10 @@
 
 use crate::error::ApiError;
 use crate::options::FieldValidation;
-use crate::resource::Resource;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
 use schema::table::Type;
-use schema::{Value, yaml};
+use schema::{Value, proto, yaml};
 
 /// A body as it came.
 #[derive(Debug, Clone)]
@@ -19,6 +18,7 @@ pub struct Input {
 pub enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// A decoded tree without a table, and what was odd about its text.
@@ -27,34 +27,33 @@ pub struct Untyped {
     pub oddities: Vec<String>,
 }
 
-impl Input {
-    /// The object in the normal form of the resource's kind. Oddities become warnings or an error.
-    pub fn object(
-        &self,
-        resource: &Resource,
-        validation: FieldValidation,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value, ApiError> {
-        self.typed(&resource.kind.root, &resource.kind.name, &resource.api_version, validation, warnings)
-    }
+/// What a body must be.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    pub ty: &'a Type,
+    pub kind: &'a str,
+    pub api_version: &'a str,
+    /// Whether a version and kind are known at all, for the wording of a refusal.
+    pub known: &'a dyn Fn(&str, &str) -> bool,
+}
 
-    /// The same for a kind that is no resource of its own.
+impl Input {
+    /// The value in the normal form of the expected type. Oddities become warnings or an error.
     pub fn typed(
         &self,
-        ty: &Type,
-        kind: &str,
-        api_version: &str,
+        expected: &Expected<'_>,
         validation: FieldValidation,
         warnings: &mut Vec<String>,
     ) -> Result<Value, ApiError> {
+        let Expected { kind, api_version, .. } = *expected;
         let version = api_version.rsplit('/').next().unwrap_or(api_version);
         let wrong = |why: &str| {
             ApiError::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
             ))
         };
-        let (decoded, mut oddities) = self.decode(ty, kind, &wrong)?;
-        check_type(&decoded.value, kind, api_version)?;
+        let (decoded, mut oddities) = self.decode(expected, &wrong)?;
+        check_type(&decoded.value, expected)?;
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         let mut value = decoded.value;
@@ -65,10 +64,10 @@ impl Input {
 
     fn decode(
         &self,
-        ty: &Type,
-        kind: &str,
+        expected: &Expected<'_>,
         wrong: &dyn Fn(&str) -> ApiError,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
+        let Expected { ty, kind, .. } = *expected;
         let unrecognized = |why: &str| {
             let shown = shown(&self.bytes);
             ApiError::bad_request(format!(
@@ -78,8 +77,17 @@ impl Input {
         let syntax = |why: &dyn std::fmt::Display| {
             unrecognized(&format!("couldn't get version/kind; json parse error: {why}"))
         };
+        if self.format == Format::Protobuf {
+            let envelope = proto::open(&self.bytes).map_err(|why| unrecognized(&why.to_string()))?;
+            let mut head = Value::map();
+            head.set(&["kind"], envelope.kind.as_str());
+            head.set(&["apiVersion"], envelope.api_version.as_str());
+            check_type(&head, expected)?;
+            let value = envelope.object(ty).map_err(|why| wrong(&why.to_string()))?;
+            return Ok((Decoded { value, oddities: Vec::new() }, Vec::new()));
+        }
         let (result, notes) = match self.format {
-            Format::Json => (decode::json(&self.bytes, ty), Vec::new()),
+            Format::Json | Format::Protobuf => (decode::json(&self.bytes, ty), Vec::new()),
             Format::Yaml => {
                 let document = yaml::parse(&self.bytes, yaml::Limits::default())
                     .map_err(|why| unrecognized(why.cause()))?;
@@ -89,10 +97,14 @@ impl Input {
         match result {
             Ok(decoded) => Ok((decoded, notes)),
             Err(DecodeError::Syntax(why)) => Err(syntax(&why)),
+            Err(DecodeError::NotAnObject(found)) => {
+                let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+                Err(syntax(&format!("json: cannot unmarshal {found} into Go value of type {wanted}")))
+            }
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
-                    check_type(&other.value, kind, "")?;
+                    check_type(&other.value, expected)?;
                 }
                 Err(wrong(&why))
             }
@@ -102,6 +114,7 @@ impl Input {
     /// The tree as it is.
     pub fn untyped(&self) -> Result<Untyped, String> {
         match self.format {
+            Format::Protobuf => Err("a protobuf message cannot be read without its type".to_owned()),
             Format::Json => {
                 let decoded = decode::json_untyped(&self.bytes).map_err(|why| why.to_string())?;
                 let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
@@ -134,23 +147,27 @@ pub fn judge(
     }
 }
 
-/// The body's own kind and version must be those of the URL where it names them. An empty expected version
-/// is not compared.
-fn check_type(value: &Value, kind: &str, api_version: &str) -> Result<(), ApiError> {
-    let (given_kind, given_version) = (value.text(&["kind"]), value.text(&["apiVersion"]));
-    let version = given_version.rsplit('/').next().unwrap_or_default();
-    let refused = |why: String| {
-        Err(ApiError::bad_request(format!(
-            "{given_kind} in version {version:?} cannot be handled as a {kind}: {why}"
-        )))
+/// The body's own kind and version must be those of the URL where it names them.
+fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
+    let text = |field| match value.at(&[field]) {
+        Some(Value::String(text)) if !text.is_empty() => text.as_str(),
+        _ => "",
     };
-    let wrong_version = !given_version.is_empty() && !api_version.is_empty() && given_version != api_version;
-    if !given_kind.is_empty() && given_kind != kind || wrong_version {
-        return refused(format!(
-            "no kind {given_kind:?} is registered for version {given_version:?} in this resource"
-        ));
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    let (kind, version) =
+        (if kind.is_empty() { expected.kind } else { kind }, if version.is_empty() { expected.api_version } else { version });
+    if kind == expected.kind && version == expected.api_version {
+        return Ok(());
     }
-    Ok(())
+    let short = version.rsplit('/').next().unwrap_or_default();
+    let why = if (expected.known)(version, kind) {
+        let package = expected.api_version.split_once('/').map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
+        format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
+    } else {
+        // clients know this text, down to the place in the source that it names
+        format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+    };
+    Err(ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {}: {why}", expected.kind)))
 }
 
 /// The beginning of a body, for messages: text where it is an object, hexadecimal otherwise.

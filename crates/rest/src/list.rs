@@ -76,7 +76,7 @@ impl Api {
         let exact =
             options.match_rule == Match::Exact || options.match_rule == Match::Unset && options.limit > 0;
         let asked = parse_revision(&options.resource_version).map_err(|why| {
-            if exact {
+            if exact || options.limit > 0 {
                 ApiError::bad_request(format!("invalid resource version: {}", why.message))
             } else {
                 why
@@ -163,7 +163,8 @@ impl Token {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| bad(&why.to_string()))?;
-        let value = decode::json_untyped(&bytes).map_err(|why| bad(&why.to_string()))?.value;
+        let text = String::from_utf8_lossy(&bytes);
+        let value = decode::json_untyped(text.as_bytes()).map_err(|why| bad(&why.to_string()))?.value;
         let version = value.text(&["v"]);
         if version != meta_version {
             return Err(bad(&format!("server does not recognize this encoded version {version}")));

@@ -1,11 +1,12 @@
 //! A resource: a kind with its behaviour, the collection that stores it, and the bytes that frame it.
 
 use crate::error::{ApiError, Subject};
-use crate::hooks::Hooks;
+use crate::hooks::{Conversion, Hooks};
 use crate::object::Object;
 use crate::selector::Selected;
 use bytes::Bytes;
 use cache::Cache;
+use schema::Value;
 use schema::table::{Kind, Ref, Subresource};
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use std::sync::Arc;
 pub struct Collection {
     /// The stored version.
     pub kind: Ref<Kind>,
+    /// Full group name of the stored version.
+    pub group: String,
     /// `/registry/pods/`.
     pub prefix: String,
     pub cache: Cache<Object>,
@@ -21,6 +24,11 @@ pub struct Collection {
 }
 
 impl Collection {
+    /// `v1` or `apps/v1` of the stored version.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.kind.version)
+    }
+
     pub fn key(&self, namespace: &str, name: &str) -> Arc<str> {
         match namespace {
             "" => [&self.prefix, name].concat().into(),
@@ -64,8 +72,7 @@ pub struct Resource {
 
 impl Resource {
     pub fn new(kind: Ref<Kind>, group: String, hooks: Hooks, collection: Arc<Collection>) -> Self {
-        let api_version =
-            if group.is_empty() { kind.version.to_string() } else { format!("{group}/{}", kind.version) };
+        let api_version = api_version(&group, &kind.version);
         let header = header(&kind.name, &api_version, kind.kind_first);
         let list_header = header_of_list(&kind, &api_version);
         Resource { header, list_header, kind, group, api_version, hooks, collection }
@@ -90,10 +97,24 @@ impl Resource {
         match self.hooks.convert {
             None => object.json.clone(),
             Some(convert) => object.form(0, || match object.value(&self.collection.kind) {
-                Ok(stored) => schema::encode::json(&(convert.from_stored)(stored), &self.kind.root).into(),
+                Ok(stored) => schema::encode::json(&self.from_stored(convert, stored), &self.kind.root).into(),
                 Err(_) => object.json.clone(),
             }),
         }
+    }
+
+    /// A stored tree in this version.
+    pub(crate) fn from_stored(&self, convert: Conversion, stored: Value) -> Value {
+        let mut value = (convert.from_stored)(stored);
+        value.set(&["kind"], &*self.kind.name);
+        value.set(&["apiVersion"], &*self.api_version);
+        value
+    }
+
+    /// For errors that speak of the kind as it is stored.
+    pub fn stored_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
+        let group = if self.kind.stored_as.is_some() { &self.collection.group } else { &self.group };
+        Subject { group, kind: &self.kind.name, name }
     }
 
     /// The object's bytes without the leading brace, kind and version, as list items are written.
@@ -105,6 +126,10 @@ impl Resource {
             json.slice(1..)
         }
     }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 fn header(kind: &str, api_version: &str, kind_first: bool) -> Bytes {

@@ -52,7 +52,7 @@ impl Storage {
     }
 
     /// The collection of a stored kind, made and filled when it is first asked for.
-    pub fn collection(&self, kind: &Ref<Kind>) -> Result<Arc<Collection>, Unreadable> {
+    pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
         let prefix = format!("/registry/{}/", kind.store_key);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
@@ -60,6 +60,7 @@ impl Storage {
         }
         let collection = Arc::new(Collection {
             kind: kind.clone(),
+            group,
             cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),

@@ -20,7 +20,7 @@ impl Api {
     /// PUT: the body is the next state.
     pub async fn update(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
         let resource = writing.resource.clone();
-        let body = input.object(&resource, writing.options.field_validation, &mut writing.warnings)?;
+        let body = self.read(writing, input)?;
         check_name(&body, writing)?;
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
         if !exists && resource.kind.put_creates && writing.subresource.is_empty() {

@@ -3,6 +3,7 @@
 use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
 use crate::hooks::Requester;
+use crate::input::{Expected, Input};
 use crate::metadata;
 use crate::object::{Draft, Object};
 use crate::options::WriteOptions;
@@ -128,17 +129,35 @@ impl Writing<'_> {
 }
 
 impl Api {
+    /// The body of a write in the normal form of the resource's kind.
+    pub(crate) fn read(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Value, ApiError> {
+        let resource = writing.resource;
+        let expected = Expected {
+            ty: &resource.kind.root,
+            kind: &resource.kind.name,
+            api_version: &resource.api_version,
+            known: &|version, kind| self.resources().has_kind(version, kind),
+        };
+        input.typed(&expected, writing.options.field_validation, &mut writing.warnings)
+    }
+
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
     /// its old state before, so it is nobody's change.
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
+        let mut reset = managed::FieldSet::default();
+        if writing.subresource.is_empty() {
+            for field in writing.resource.hooks.unowned {
+                reset.insert([managed::Element::Field((*field).into())]);
+            }
+        }
         let write = managed::Write {
             ty: &writing.resource.kind.root,
             manager: writing.manager,
             api_version: &writing.resource.api_version,
             subresource: writing.subresource,
             now: &now,
-            reset: &managed::FieldSet::default(),
+            reset: &reset,
             convert: None,
         };
         managed::track(&write, old, object);
@@ -183,12 +202,7 @@ impl Api {
         })?;
         Ok(match resource.hooks.convert {
             None => stored,
-            Some(convert) => {
-                let mut value = (convert.from_stored)(stored);
-                value.set(&["kind"], &*resource.kind.name);
-                value.set(&["apiVersion"], &*resource.api_version);
-                value
-            }
+            Some(convert) => resource.from_stored(convert, stored),
         })
     }
 }

@@ -44,6 +44,8 @@ pub enum DecodeError {
     Syntax(#[from] SyntaxError),
     #[error("{0}")]
     Type(String),
+    #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
+    NotAnObject(String),
 }
 
 /// JSON text against a type.
@@ -69,13 +71,9 @@ fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError
     let mut decoder = Decoder { source, oddities: Vec::new() };
     let value = match decoder.source.value()? {
         Token::Map => decoder.structure(ty, &Path::ROOT)?,
-        other => {
-            let found = found(&other);
-            return Err(DecodeError::Type(format!(
-                "json: cannot unmarshal {found} into Go value of type {}",
-                go_struct(ty)
-            )));
-        }
+        // nothing at all is an object with nothing in it
+        Token::Null => zero_struct(ty),
+        other => return Err(DecodeError::NotAnObject(found(&other))),
     };
     decoder.source.end()?;
     Ok(Decoded { value, oddities: decoder.oddities })
@@ -181,7 +179,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Map(map), Token::Map) => {
                 let mut entries = Vec::new();
                 while let Some(key) = self.source.key()? {
-                    let path = place.path.field(&key);
+                    let path = place.path.entry(&key);
                     let token = self.source.value()?;
                     let value = self.shaped(&map.value, token, &Place { owner: place.owner, path: &path })?;
                     entries.push((Cow::Owned(key.into_owned()), value));
@@ -408,6 +406,12 @@ pub fn zero(shape: &Shape) -> Value {
             Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object => Value::Null,
         },
     }
+}
+
+/// A structure with nothing but what is always written.
+pub fn zero_struct(ty: &Type) -> Value {
+    let entries = ty.fields.iter().filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));
+    Value::Map(entries.collect())
 }
 
 /// Whether a value is the one that cannot be told from absence.

@@ -7,6 +7,7 @@ pub mod defaults;
 pub mod encode;
 pub mod format;
 pub mod lang;
+pub mod openapi;
 pub mod path;
 pub mod problem;
 pub mod proto;

@@ -18,6 +18,7 @@ enum Step<'a> {
     Field(&'a str),
     Index(usize),
     Key(&'a str),
+    Entry(&'a str),
 }
 
 impl<'a> Path<'a> {
@@ -36,7 +37,12 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
-    /// The field names alone, `spec.containers.name`.
+    /// The entry of a map, written as if it were a field.
+    pub fn entry(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Entry(key) }
+    }
+
+    /// The declared field names alone, `spec.containers.name`.
     pub fn fields_only(&self) -> String {
         let mut out = self.parent.map(Path::fields_only).unwrap_or_default();
         if let Step::Field(name) = self.step {
@@ -59,8 +65,8 @@ impl fmt::Display for Path<'_> {
         parent.fmt(f)?;
         match self.step {
             Step::Root => Ok(()),
-            Step::Field(name) if parent.is_root() => f.write_str(name),
-            Step::Field(name) => write!(f, ".{name}"),
+            Step::Field(name) | Step::Entry(name) if parent.is_root() => f.write_str(name),
+            Step::Field(name) | Step::Entry(name) => write!(f, ".{name}"),
             Step::Index(at) => write!(f, "[{at}]"),
             Step::Key(key) => write!(f, "[{key}]"),
         }

@@ -24,6 +24,8 @@ pub enum QuantityError {
     Format,
     #[error("unable to parse quantity's suffix")]
     Suffix,
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
 }
 
 /// The family of suffixes that a quantity is written in.
@@ -72,6 +74,9 @@ impl std::str::FromStr for Quantity {
         }
         let parts = Parts::of(text)?;
         let suffix = Suffix::of(parts.suffix)?;
+        if parts.lacks_digits(text, suffix) {
+            return Err(QuantityError::Numeric);
+        }
         let mut quantity = match suffix {
             Suffix::Ten(exponent, family) => parts.decimal(exponent, family),
             Suffix::Two(power) => parts.binary(power),
@@ -110,6 +115,16 @@ impl<'a> Parts<'a> {
             return Err(QuantityError::Format);
         }
         Ok(Parts { negative: text.starts_with('-'), whole, fraction, suffix })
+    }
+
+    /// No digit at all is zero, but only where the suffix leaves room for a short way of reading it.
+    fn lacks_digits(&self, text: &str, suffix: Suffix) -> bool {
+        let number = &text[..text.len() - self.suffix.len()];
+        let short = match suffix {
+            Suffix::Ten(exponent, _) => exponent >= NANO,
+            Suffix::Two(power) => power <= 40,
+        };
+        !short && !number.bytes().any(|b| b.is_ascii_digit())
     }
 
     fn all_digits(&self) -> Vec<u8> {
@@ -483,6 +498,14 @@ mod tests {
         {
             assert_eq!(canonical(text), Err(QuantityError::Suffix), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_is_missing() {
+        assert_eq!(canonical("Ki").as_deref(), Ok("0"));
+        assert_eq!(canonical("Pi"), Err(QuantityError::Numeric));
+        assert_eq!(canonical("-e-12"), Err(QuantityError::Numeric));
+        assert_eq!(canonical("0Pi").as_deref(), Ok("0"));
     }
 
     #[test]

@@ -23,17 +23,21 @@ pub fn pass(asked: &Asked, headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>
 }
 
 fn authenticate(headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>, ApiError> {
-    // a credential that cannot be checked is refused, not ignored
-    if headers.contains_key(http::header::AUTHORIZATION) {
-        return Err(ApiError::unauthorized());
-    }
     match &peer.certificate {
-        Some(Ok(user)) => Ok(user.clone()),
+        Some(Ok(user)) => return Ok(user.clone()),
         Some(Err(why)) => {
             tracing::debug!(remote = %peer.remote, %why, "a client certificate was refused");
+            return Err(ApiError::unauthorized());
+        }
+        None => {}
+    }
+    // a token that cannot be checked is refused, not ignored; other schemes are nobody's
+    let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    match given.and_then(|value| value.split_once(' ')) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {
             Err(ApiError::unauthorized())
         }
-        None => Ok(Arc::new(User::anonymous())),
+        _ => Ok(Arc::new(User::anonymous())),
     }
 }
 

@@ -1,34 +1,68 @@
-//! Objects, lists and errors as responses, in the form that the client asked for.
+//! Objects, documents and errors as responses, in the form that the client asked for.
 
 use super::{Call, Service};
 use crate::negotiate::table::{self, Include, Layout};
-use crate::negotiate::{Form, Output, Transform, accepts_gzip, gzip, pretty, wants_pretty};
-use crate::request::Asked;
+use crate::negotiate::{Form, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
 use crate::serve::Body;
 use crate::status;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
-use rest::{ApiError, Page, Resource};
-use schema::{decode, encode, yaml};
-use std::sync::Arc;
+use http::{Response, StatusCode};
+use names::Names;
+use rest::{ApiError, Resource};
+use schema::table::Type;
+use schema::{decode, encode, proto, yaml};
 use std::time::Duration;
 
-/// Lists are sent in pieces of about this size.
-const PIECE: usize = 64 * 1024;
+/// Where the API's own types are declared.
+pub(crate) const META_PACKAGE: &str = "apimachinery.pkg.apis.meta.v1";
+
+/// A type of the API itself, such as `Status`.
+pub(crate) fn meta_type(name: &str) -> Option<&'static Type> {
+    kinds::tables::type_named(META_PACKAGE, name)
+}
+
+/// How one client wants its answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Manner {
+    pub output: Output,
+    pub pretty: bool,
+    pub gzip: bool,
+}
+
+impl Manner {
+    /// `transforms`: whether tables and partial metadata can be had here; `stream`: whether a watch could be.
+    pub fn of(call: &Call<'_>, names: &Names, transforms: bool, stream: bool) -> Result<Self, ApiError> {
+        let output = Output::parse(call.header(header::ACCEPT), names, transforms, stream)?;
+        Ok(Self::with(call, output))
+    }
+
+    /// For answers that must be given whatever the client accepts.
+    pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
+        let form = Output::parse(call.header(header::ACCEPT), names, true, true).map(|output| output.form);
+        let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
+        Self::with(call, output)
+    }
+
+    fn with(call: &Call<'_>, output: Output) -> Self {
+        let agent = call.header(header::USER_AGENT).unwrap_or("");
+        let pretty = output.form == Form::Json && wants_pretty(&call.asked.query, agent);
+        Manner { output, pretty, gzip: Self::accepts_gzip(call) }
+    }
+
+    pub fn accepts_gzip(call: &Call<'_>) -> bool {
+        accepts_gzip(call.header(header::ACCEPT_ENCODING))
+    }
+}
 
 /// An error, in a form that the client reads.
-pub fn failure(error: &ApiError, asked: &Asked, headers: &HeaderMap, service: &Service) -> Response<Body> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let form = Output::parse(accept, &service.api.names, true, true).map_or(Form::Json, |output| output.form);
-    let json = status::failure(error);
-    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let body = match form {
-        Form::Json if wants_pretty(&asked.query, agent) => pretty(&json),
-        Form::Json => json,
-        Form::Yaml => to_yaml(&json),
-    };
-    let mut response = response(error.code, form, Body::full(body));
+pub(crate) fn failure(error: &ApiError, call: &Call<'_>, names: &Names) -> Response<Body> {
+    let mut manner = Manner::forgiving(call, names);
+    if error.code == 406 {
+        // nothing that was asked for can be given, so this comes as everybody reads it
+        manner.output.form = Form::Json;
+    }
+    let mut response = document(error.code, status::failure(error), meta_type("Status"), &manner, names);
     let seconds = error.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -36,24 +70,28 @@ pub fn failure(error: &ApiError, asked: &Asked, headers: &HeaderMap, service: &S
     response
 }
 
-/// A document that is JSON already.
-pub(crate) fn json(json: Bytes, output: &Output, call: &Call<'_>) -> Response<Body> {
-    with_code(200, json, output, call)
-}
-
-pub(crate) fn with_code(code: u16, json: Bytes, output: &Output, call: &Call<'_>) -> Response<Body> {
-    let agent = call.header(header::USER_AGENT).unwrap_or("");
-    let body = match output.form {
-        Form::Json if wants_pretty(&call.asked.query, agent) => pretty(&json),
+/// A document that is JSON already; `ty` is its table, for the forms that need one.
+pub(crate) fn document(
+    code: u16,
+    json: Bytes,
+    ty: Option<&Type>,
+    manner: &Manner,
+    names: &Names,
+) -> Response<Body> {
+    let form = manner.output.form;
+    let body = match form {
+        Form::Json if manner.pretty => pretty(&json),
         Form::Json => json,
         Form::Yaml => to_yaml(&json),
+        Form::Protobuf => match ty {
+            Some(ty) => sealed(&json, ty),
+            None => return response(code, Form::Json, Body::full(json), names),
+        },
     };
-    if body.len() > crate::negotiate::WORTH_IT && accepts_gzip(call.header(header::ACCEPT_ENCODING)) {
-        let mut response = response(code, output.form, Body::frames(gzip(std::iter::once(body))));
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        return response;
+    if body.len() > WORTH_IT && manner.gzip {
+        return compressed(response(code, form, Body::frames(gzip(std::iter::once(body))), names));
     }
-    response(code, output.form, Body::full(body))
+    response(code, form, Body::full(body), names)
 }
 
 /// One object, given as its JSON.
@@ -61,35 +99,36 @@ pub(crate) fn object(
     code: u16,
     json: Bytes,
     resource: &Resource,
-    output: &Output,
+    manner: &Manner,
     call: &Call<'_>,
     service: &Service,
 ) -> Result<Response<Body>, ApiError> {
     let names = &service.api.names;
-    let shaped = match output.transform {
-        Transform::Whole => json,
-        Transform::Partial => table::partial(&json, names, false),
+    let (json, ty) = match manner.output.transform {
+        Transform::Whole => (json, Some(&*resource.kind.root)),
+        Transform::Partial => (table::partial(&json, names, false), meta_type("PartialObjectMetadata")),
         Transform::PartialList => {
-            let mut error = ApiError::not_acceptable(&[]);
-            let kind = &resource.kind.name;
-            error.message = format!(
-                "you requested PartialObjectMetadataList, but the requested object is not a list ({kind})"
-            );
-            return Err(error);
+            let kind = format!("*core.{}", resource.kind.name);
+            return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }
         Transform::Table { beta } => {
             let layout = layout(resource, beta, call, service)?;
-            let value =
-                decode::json(&json, &resource.kind.root).map(|decoded| decoded.value).unwrap_or_default();
-            let metadata =
-                format!("{{\"resourceVersion\":{:?}}}", value.text(&["metadata", "resourceVersion"]));
-            let mut out = layout.head(&metadata);
+            let value = decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
+            let version = value.unwrap_or_default().text(&["metadata", "resourceVersion"]).to_owned();
+            let mut out = layout.head(&format!("{{\"resourceVersion\":{version:?}}}"));
             out.extend_from_slice(&layout.row(&json));
             out.extend_from_slice(b"]}");
-            out.into()
+            (out.into(), None)
         }
     };
-    Ok(with_code(code, shaped, output, call))
+    Ok(document(code, json, ty, manner, names))
+}
+
+/// A client that asked for one object's metadata and would get a list's, or the reverse.
+pub(crate) fn wrong_shape(wanted: &str, but: &str) -> ApiError {
+    let mut error = ApiError::not_acceptable(&[]);
+    error.message = format!("you requested {wanted}, but the requested object {but}");
+    error
 }
 
 pub(crate) fn layout<'a>(
@@ -103,157 +142,40 @@ pub(crate) fn layout<'a>(
     Ok(Layout { resource, names: &service.api.names, beta, include, now, headers: true })
 }
 
-/// A list: its header, the items' bytes, the end. Nothing is decoded for the whole form.
-pub(crate) fn list(
-    page: Page,
-    resource: &Arc<Resource>,
-    output: &Output,
-    call: &Call<'_>,
-    service: &Service,
-) -> Result<Response<Body>, ApiError> {
-    let metadata = list_metadata(&page);
-    let names = service.api.names.clone();
-    let (head, row): (Vec<u8>, Row) = match output.transform {
-        Transform::Whole => {
-            let mut head = resource.list_header.to_vec();
-            head.extend_from_slice(format!("\"metadata\":{metadata},\"items\":[").as_bytes());
-            let resource = resource.clone();
-            (head, Row::Item(resource))
-        }
-        Transform::PartialList => {
-            let kind = format!(
-                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}/v1\"",
-                names.meta_group()
-            );
-            let head = format!("{kind},\"metadata\":{metadata},\"items\":[").into_bytes();
-            let resource = resource.clone();
-            (head, Row::Made(Box::new(move |object| table::partial(&resource.json(object), &names, false))))
-        }
-        Transform::Partial => {
-            let mut error = ApiError::not_acceptable(&[]);
-            let kind = &resource.kind.name;
-            error.message = format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({kind}List)"
-            );
-            return Err(error);
-        }
-        Transform::Table { beta } => {
-            let layout = layout(resource, beta, call, service)?;
-            let head = layout.head(&metadata);
-            let (include, now) = (layout.include, layout.now);
-            let resource = resource.clone();
-            let row = move |object: &rest::Object| {
-                let layout =
-                    Layout { resource: &resource, names: &names, beta, include, now, headers: false };
-                layout.row(&resource.json(object)).into()
-            };
-            (head, Row::Made(Box::new(row)))
-        }
-    };
-    let agent = call.header(header::USER_AGENT).unwrap_or("");
-    let whole = output.form == Form::Yaml || wants_pretty(&call.asked.query, agent);
-    let total = match &row {
-        Row::Item(resource) => {
-            let items: usize = page.items.iter().map(|object| resource.json_item(object).len() + 2).sum();
-            Some(head.len() + items.saturating_sub(usize::from(!page.items.is_empty())) + 2)
-        }
-        Row::Made(_) => None,
-    };
-    let pieces = Pieces { head: Some(head), items: page.items.into_iter(), row, first: true, done: false };
-    if whole {
-        let json: Vec<u8> = pieces.flatten().collect();
-        return Ok(with_code(200, json.into(), output, call));
-    }
-    let large = total.is_none_or(|total| total > crate::negotiate::WORTH_IT);
-    if large && accepts_gzip(call.header(header::ACCEPT_ENCODING)) {
-        let mut response = response(200, output.form, Body::frames(gzip(pieces)));
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        return Ok(response);
-    }
-    let body = match total {
-        Some(total) => Body::frames_of(total as u64, pieces),
-        None => Body::frames(pieces),
-    };
-    Ok(response(200, output.form, body))
+/// JSON as a protobuf message in its envelope.
+pub(crate) fn sealed(json: &[u8], ty: &Type) -> Bytes {
+    let value = decode::json(json, ty).map(|decoded| decoded.value).unwrap_or_default();
+    proto::seal(&value, ty).into()
 }
 
-fn list_metadata(page: &Page) -> String {
-    let mut out = format!("{{\"resourceVersion\":\"{}\"", page.revision);
-    if !page.continue_token.is_empty() {
-        out.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));
-    }
-    if let Some(remaining) = page.remaining {
-        out.push_str(&format!(",\"remainingItemCount\":{remaining}"));
-    }
-    out.push('}');
-    out
-}
-
-/// How an item of a list is written.
-enum Row {
-    /// The object's own bytes.
-    Item(Arc<Resource>),
-    /// Bytes made from the object.
-    Made(Box<dyn Fn(&rest::Object) -> Bytes + Send>),
-}
-
-/// The text of a list, piece by piece.
-struct Pieces {
-    head: Option<Vec<u8>>,
-    items: std::vec::IntoIter<Arc<rest::Object>>,
-    row: Row,
-    first: bool,
-    done: bool,
-}
-
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        if self.done {
-            return None;
-        }
-        let mut out = BytesMut::with_capacity(PIECE + 8192);
-        if let Some(head) = self.head.take() {
-            out.extend_from_slice(&head);
-        }
-        while out.len() < PIECE {
-            let Some(object) = self.items.next() else {
-                out.extend_from_slice(b"]}");
-                self.done = true;
-                break;
-            };
-            let comma = !std::mem::replace(&mut self.first, false);
-            match &self.row {
-                Row::Item(resource) => {
-                    out.extend_from_slice(if comma { b",{" } else { b"{" });
-                    out.extend_from_slice(&resource.json_item(&object));
-                }
-                Row::Made(make) => {
-                    if comma {
-                        out.extend_from_slice(b",");
-                    }
-                    out.extend_from_slice(&make(&object));
-                }
-            }
-        }
-        Some(out.freeze())
-    }
-}
-
-pub(crate) fn to_yaml(json: &[u8]) -> Bytes {
+fn to_yaml(json: &[u8]) -> Bytes {
     match decode::json_untyped(json) {
         Ok(decoded) => yaml::emit(&decoded.value).into(),
         Err(_) => Bytes::copy_from_slice(json),
     }
 }
 
-pub(crate) fn response(code: u16, form: Form, body: Body) -> Response<Body> {
+pub(crate) fn response(code: u16, form: Form, body: Body, names: &Names) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
+    headers.insert(header::CONTENT_TYPE, content_type(form, names));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn content_type(form: Form, names: &Names) -> HeaderValue {
+    match form {
+        Form::Json => HeaderValue::from_static("application/json"),
+        Form::Yaml => HeaderValue::from_static("application/yaml"),
+        Form::Protobuf => HeaderValue::from_str(&names.protobuf_media_type())
+            .unwrap_or(HeaderValue::from_static("application/octet-stream")),
+    }
+}
+
+pub(crate) fn compressed(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     response
 }
 

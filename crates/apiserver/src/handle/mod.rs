@@ -1,6 +1,7 @@
 //! From a request that may be carried out to its answer: the dispatch over paths and verbs.
 
-mod answer;
+pub(crate) mod answer;
+mod lists;
 mod resource;
 mod watch;
 
@@ -10,7 +11,6 @@ use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
 use crate::filters;
-use crate::negotiate::Output;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use arc_swap::ArcSwap;
@@ -94,7 +94,11 @@ impl Service {
         let answered = self.answer(&asked, &parts.headers, &peer, body).await;
         let mut response = match answered {
             Ok(response) => response,
-            Err(error) => answer::failure(&error, &asked, &parts.headers, self),
+            Err(error) => {
+                let user = Arc::new(auth::User::anonymous());
+                let call = Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new() };
+                answer::failure(&error, &call, &self.api.names)
+            }
         };
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
@@ -181,8 +185,9 @@ impl Service {
                 if !matches!(call.asked.method, Method::GET | Method::HEAD) {
                     return Err(ApiError::method_not_allowed());
                 }
-                let output = Output::parse(call.header(header::ACCEPT), &self.api.names, false, false)?;
-                Ok(answer::json(json, &output, call))
+                let names = &self.api.names;
+                let manner = answer::Manner::of(call, names, false, false)?;
+                Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
             // a version that a known group does not have
@@ -250,6 +255,12 @@ impl Service {
             check("shutdown", draining, true),
         ]
     }
+}
+
+/// The type of a discovery document, by the kind it names itself.
+fn document_type(json: &[u8]) -> Option<&'static schema::table::Type> {
+    let decoded = schema::decode::json_untyped(json).ok()?;
+    answer::meta_type(decoded.value.text(&["kind"]))
 }
 
 async fn read_body<B>(body: B) -> Result<Bytes, ApiError>

@@ -1,19 +1,17 @@
 //! Requests for resources: which verb, on what, with which options.
 
-use super::{Call, Service, answer, watch};
-use crate::negotiate::{Output, body_format, patch_type};
+use super::answer::{self, Manner};
+use super::{Call, Service, lists, watch};
+use crate::negotiate::{body_format, patch_type};
 use crate::request::Target;
 use crate::serve::Body;
 use http::{Response, header};
 use merge::managed::default_manager;
-use rest::input::{Format, Input};
+use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
 use schema::Value;
 use std::sync::Arc;
-
-/// Where the API's own types are declared.
-const META_PACKAGE: &str = "apimachinery.pkg.apis.meta.v1";
 
 /// Subresources that only a node can answer.
 pub fn on_node(subresource: &str) -> bool {
@@ -56,38 +54,38 @@ impl Service {
     }
 
     async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
         let object = self.api.get(place.resource, place.namespace, place.name, version).await?;
-        answer::object(200, place.resource.json(&object), place.resource, &output, call, self)
+        answer::object(200, place.resource.json(&object), place.resource, &manner, call, self)
     }
 
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, true)?;
+        let manner = Manner::of(call, &self.api.names, true, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let page = self.api.list(place.resource, place.namespace, &options).await?;
-        answer::list(page, place.resource, &output, call, self)
+        lists::answer(page, place.resource, &manner, call, self)
     }
 
     async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
-        let input = input(call)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        self.write(call, place, &options, &output, async |writing| self.api.create(writing, &input).await)
+        self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
             .await
     }
 
     async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
-        let input = input(call)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
-        self.write(call, place, &options, &output, async |writing| self.api.update(writing, &input).await)
+        self.write(call, place, &options, &manner, async |writing| self.api.update(writing, &input).await)
             .await
     }
 
     async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         const ACCEPTED: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
@@ -95,7 +93,7 @@ impl Service {
         };
         let options = WriteOptions::parse(&call.asked.query, "PatchOptions", &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
-        self.write(call, place, &options, &output, async |writing| {
+        self.write(call, place, &options, &manner, async |writing| {
             self.api.patch(writing, kind, &input).await
         })
         .await
@@ -106,7 +104,7 @@ impl Service {
         call: &Call<'_>,
         place: &Place<'_>,
         options: &WriteOptions,
-        output: &Output,
+        manner: &Manner,
         work: impl AsyncFnOnce(&mut Writing<'_>) -> Result<rest::Written, ApiError>,
     ) -> Result<Response<Body>, ApiError> {
         let user = requester(call);
@@ -129,28 +127,29 @@ impl Service {
         let mut response = match written {
             Ok(written) => {
                 let code = if written.created { 201 } else { 200 };
-                answer::object(code, written.json, place.resource, output, call, self)?
+                answer::object(code, written.json, place.resource, manner, call, self)?
             }
-            Err(error) => answer::failure(&error, call.asked, call.headers, self),
+            Err(error) => answer::failure(&error, call, &self.api.names),
         };
         answer::warn(&mut response, &warnings);
         Ok(response)
     }
 
     async fn delete(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let (resource, name) = (place.resource, place.name);
         let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await?;
         match deleted {
             Deleted::Object { json, gone } => {
                 let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-                answer::object(code, json, resource, &output, call, self)
+                answer::object(code, json, resource, &manner, call, self)
             }
             Deleted::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
-                Ok(answer::json(crate::status::success(&details), &output, call))
+                let status = crate::status::success(&details);
+                Ok(answer::document(200, status, answer::meta_type("Status"), &manner, &self.api.names))
             }
         }
     }
@@ -160,7 +159,7 @@ impl Service {
         call: &Call<'_>,
         place: &Place<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, true, false)?;
         let list = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let user = requester(call);
@@ -168,7 +167,12 @@ impl Service {
             .api
             .delete_collection(place.resource, place.namespace, &list, &options, &user, self.delete_workers)
             .await?;
-        answer::list(page, place.resource, &output, call, self)
+        lists::answer(page, place.resource, &manner, call, self)
+    }
+
+    fn input(&self, call: &Call<'_>) -> Result<Input, ApiError> {
+        let format = body_format(call.header(header::CONTENT_TYPE), &self.api.names)?;
+        Ok(Input { bytes: call.body.clone(), format })
     }
 
     /// The options in the body of a delete, `Null` when there is none.
@@ -176,15 +180,14 @@ impl Service {
         if call.body.is_empty() {
             return Ok(Value::Null);
         }
-        let Some(ty) = kinds::tables::type_named(META_PACKAGE, "DeleteOptions") else {
-            return Ok(Value::Null);
-        };
-        let input = input(call)?;
+        let Some(ty) = answer::meta_type("DeleteOptions") else { return Ok(Value::Null) };
+        let input = self.input(call)?;
         // clients send the options under any group's version
         let given =
             input.untyped().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()).unwrap_or_default();
         let version = if given.is_empty() { "v1".to_owned() } else { given };
-        input.typed(ty, "DeleteOptions", &version, rest::options::FieldValidation::Ignore, &mut Vec::new())
+        let expected = Expected { ty, kind: "DeleteOptions", api_version: &version, known: &|_, _| false };
+        input.typed(&expected, rest::options::FieldValidation::Ignore, &mut Vec::new())
     }
 }
 
@@ -223,15 +226,12 @@ impl<'a> Place<'a> {
         let fits = match verb {
             "get" | "update" | "patch" | "delete" => named,
             "create" | "deletecollection" => !named && !whole_cluster,
+            "watch" if target.watching => target.subresource.is_empty(),
             "list" | "watch" => !named,
             _ => false,
         };
         if fits && has(&kind.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
     }
-}
-
-fn input(call: &Call<'_>) -> Result<Input, ApiError> {
-    Ok(Input { bytes: call.body.clone(), format: body_format(call.header(header::CONTENT_TYPE))? })
 }
 
 fn requester(call: &Call<'_>) -> Requester {

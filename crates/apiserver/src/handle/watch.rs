@@ -1,16 +1,18 @@
 //! Watches as streams of events, each encoded once however many clients get it.
 
+use super::answer::{self, Manner};
 use super::resource::Place;
-use super::{Call, Service, answer};
+use super::{Call, Service, lists};
 use crate::negotiate::table::{self, Include, Layout};
-use crate::negotiate::{Form, Output, Transform};
+use crate::negotiate::{Form, Transform};
 use crate::serve::Body;
 use crate::status;
 use bytes::Bytes;
 use futures_core::Stream;
-use http::{Response, header};
+use http::{HeaderValue, Response, header};
 use rest::options::ListOptions;
 use rest::{ApiError, Change, Object, Resource, Seen, Watch};
+use schema::proto;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,15 +28,21 @@ pub(crate) async fn start(
     call: &Call<'_>,
     place: &Place<'_>,
 ) -> Result<Response<Body>, ApiError> {
-    let output = Output::parse(call.header(header::ACCEPT), &service.api.names, true, true)?;
+    let Manner { output, .. } = Manner::of(call, &service.api.names, true, true)?;
+    // events come as JSON documents or protobuf frames
+    let form = if output.form == Form::Protobuf { Form::Protobuf } else { Form::Json };
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
     let include = Include::parse(&call.asked.query)?;
     let watch = match service.api.watch(place.resource, place.namespace, &options).await {
         Ok(watch) => watch,
         // what is too old to begin from is told as an event, so that clients handle it as such
         Err(error) if error.code == 410 => {
-            let event = event_text("ERROR", &status::failure(&error));
-            return Ok(answer::response(200, Form::Json, Body::full(event)));
+            let json = status::failure(&error);
+            let event = match (form, answer::meta_type("Status")) {
+                (Form::Protobuf, Some(ty)) => proto::watch_frame("ERROR", &answer::sealed(&json, ty)).into(),
+                _ => event_text("ERROR", &json),
+            };
+            return Ok(streamed(form, Body::full(event), service));
         }
         Err(error) => return Err(error),
     };
@@ -49,6 +57,7 @@ pub(crate) async fn start(
         watch,
         service: service.clone(),
         resource: place.resource.clone(),
+        form,
         transform: output.transform,
         include,
         first: true,
@@ -56,13 +65,24 @@ pub(crate) async fn start(
         deadline: Box::pin(tokio::time::sleep(limit)),
         stopping: Box::pin(async move { stopping.stopping().await }),
     };
-    Ok(answer::response(200, Form::Json, Body::stream(events)))
+    Ok(streamed(form, Body::stream(events), service))
+}
+
+fn streamed(form: Form, body: Body, service: &Service) -> Response<Body> {
+    let mut response = answer::response(200, form, body, &service.api.names);
+    if form == Form::Protobuf
+        && let Ok(value) = HeaderValue::from_str(&format!("{};stream=watch", service.api.names.protobuf_media_type()))
+    {
+        response.headers_mut().insert(header::CONTENT_TYPE, value);
+    }
+    response
 }
 
 struct Events {
     watch: Watch,
     service: Arc<Service>,
     resource: Arc<Resource>,
+    form: Form,
     transform: Transform,
     include: Include,
     /// Whether nothing has been sent yet: the first table tells its columns.
@@ -112,13 +132,13 @@ impl Events {
             Seen::Left(object) => (Change::Deleted, object),
             Seen::Event(change, event) => {
                 if let Some(slot) = self.slot(*change) {
-                    let make = || event_text(change.name(), &self.form(&event.entry));
+                    let make = || self.event(change.name(), &event.entry);
                     return event.encoded(slot, make);
                 }
                 (*change, &event.entry)
             }
         };
-        let text = event_text(change.name(), &self.form(object));
+        let text = self.event(change.name(), object);
         self.first = false;
         text
     }
@@ -131,10 +151,28 @@ impl Events {
             Transform::Table { .. } => return None,
         };
         let view = usize::from(self.resource.hooks.convert.is_some());
-        Some((form * 2 + view) * 3 + change as usize)
+        let wire = usize::from(self.form == Form::Protobuf);
+        Some(((wire * 2 + form) * 2 + view) * 3 + change as usize)
     }
 
-    fn form(&self, object: &Object) -> Bytes {
+    fn event(&self, kind: &str, object: &Object) -> Bytes {
+        if self.form != Form::Protobuf {
+            return event_text(kind, &self.json(object));
+        }
+        let (api_version, name) = (&self.resource.api_version, &self.resource.kind.name);
+        let sealed = match self.transform {
+            Transform::Whole => {
+                proto::envelope(api_version, name, &lists::message(&self.resource, object)).into()
+            }
+            _ => match answer::meta_type("PartialObjectMetadata") {
+                Some(ty) => answer::sealed(&self.json(object), ty),
+                None => Bytes::new(),
+            },
+        };
+        proto::watch_frame(kind, &sealed).into()
+    }
+
+    fn json(&self, object: &Object) -> Bytes {
         let json = self.resource.json(object);
         let names = &self.service.api.names;
         match self.transform {
@@ -161,11 +199,16 @@ impl Events {
     /// An object of the kind with nothing but a version.
     fn bookmark(&self, revision: u64) -> Bytes {
         let resource = &self.resource;
-        let mut object = schema::decode::zero(&schema::table::Shape::Struct(resource.kind.root.clone()));
+        let mut object = schema::decode::zero_struct(&resource.kind.root);
         object.set(&["kind"], &*resource.kind.name);
         object.set(&["apiVersion"], &*resource.api_version);
         object.set(&["metadata", "resourceVersion"], revision.to_string());
-        event_text("BOOKMARK", &schema::encode::json(&object, &resource.kind.root))
+        match self.form {
+            Form::Protobuf => {
+                proto::watch_frame("BOOKMARK", &proto::seal(&object, &resource.kind.root)).into()
+            }
+            _ => event_text("BOOKMARK", &schema::encode::json(&object, &resource.kind.root)),
+        }
     }
 }
 

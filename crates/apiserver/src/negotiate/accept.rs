@@ -15,6 +15,7 @@ pub struct Output {
 pub enum Form {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// What of the objects is sent.
@@ -29,17 +30,6 @@ pub enum Transform {
     Partial,
     PartialList,
 }
-
-impl Form {
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Form::Json => "application/json",
-            Form::Yaml => "application/yaml",
-        }
-    }
-}
-
-const SERVED: [&str; 2] = ["application/json", "application/yaml"];
 
 impl Output {
     pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
@@ -56,19 +46,21 @@ impl Output {
         let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
         clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         let mut known = false;
+        let protobuf = names.protobuf_media_type();
         for clause in &clauses {
-            let Some(form) = clause.form() else { continue };
+            let Some(form) = clause.form(&protobuf) else { continue };
             known = true;
-            if let Some(transform) = clause.transform(names, transforms) {
+            if let Some(transform) = clause.transform(names, transforms, form) {
                 return Ok(Output { form, transform });
             }
         }
         if known {
-            return Err(ApiError::not_acceptable(&SERVED));
+            return Err(ApiError::not_acceptable(&["application/json", "application/yaml", &protobuf]));
         }
-        let mut available = SERVED.to_vec();
+        let mut available = vec!["application/json", "application/yaml", &protobuf];
+        let protobuf_stream = format!("{protobuf};stream=watch");
         if stream {
-            available.push("application/json;stream=watch");
+            available.extend(["application/json;stream=watch", &protobuf_stream]);
         }
         let mut error = ApiError::not_acceptable(&[]);
         error.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
@@ -92,8 +84,9 @@ impl<'a> Clause<'a> {
         Clause { media, weight: weight.unwrap_or(1.0), parameters }
     }
 
-    fn form(&self) -> Option<Form> {
+    fn form(&self, protobuf: &str) -> Option<Form> {
         match self.media {
+            media if media == protobuf => Some(Form::Protobuf),
             "application/json" | "*/*" => Some(Form::Json),
             "application/yaml" => Some(Form::Yaml),
             _ => None,
@@ -104,7 +97,7 @@ impl<'a> Clause<'a> {
         self.parameters.iter().find(|(k, _)| *k == key).map_or("", |(_, value)| value)
     }
 
-    fn transform(&self, names: &Names, allowed: bool) -> Option<Transform> {
+    fn transform(&self, names: &Names, allowed: bool, form: Form) -> Option<Transform> {
         let wanted = self.get("as");
         if wanted.is_empty() {
             return Some(Transform::Whole);
@@ -114,6 +107,8 @@ impl<'a> Clause<'a> {
             return None;
         }
         match wanted {
+            // rows have no protobuf form
+            "Table" if form == Form::Protobuf => None,
             "Table" => Some(Transform::Table { beta: version == "v1beta1" }),
             "PartialObjectMetadata" => Some(Transform::Partial),
             "PartialObjectMetadataList" => Some(Transform::PartialList),
@@ -136,7 +131,7 @@ mod tests {
         assert_eq!(parse("*/*"), whole(Form::Json));
         assert_eq!(parse("application/yaml"), whole(Form::Yaml));
         assert_eq!(parse("application/json;q=0.1, application/yaml"), whole(Form::Yaml));
-        assert_eq!(parse("application/vnd.kubernetes.protobuf,application/json"), whole(Form::Json));
+        assert_eq!(parse("application/vnd.kubernetes.protobuf,application/json"), whole(Form::Protobuf));
         assert_eq!(parse("text/html"), Err(406));
         assert_eq!(parse("application/json;as=Table;v=v2;g=meta.k8s.io"), Err(406));
         assert_eq!(

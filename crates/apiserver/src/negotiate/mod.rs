@@ -9,16 +9,19 @@ pub use accept::{Form, Output, Transform};
 pub use compress::{WORTH_IT, accepts_gzip, gzip};
 pub use pretty::{pretty, wants_pretty};
 
+use names::Names;
 use rest::ApiError;
 use rest::input::Format;
 
 /// The format of a body by its content type.
-pub fn body_format(content_type: Option<&str>) -> Result<Format, ApiError> {
+pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, ApiError> {
     let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or("").trim();
+    let protobuf = names.protobuf_media_type();
     match media {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
-        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml"])),
+        media if media == protobuf => Ok(Format::Protobuf),
+        _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml", &protobuf])),
     }
 }
 

@@ -30,12 +30,18 @@ pub struct Target {
     pub subresource: String,
     /// What follows the subresource; only proxies have such a thing.
     pub rest: String,
+    /// The path begins with the old form of watching, `/watch/`.
+    pub watching: bool,
 }
 
 impl Asked {
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
-        let query = Query::parse(query);
+        let mut query = Query::parse(query);
         let target = target(path);
+        if let Some(target) = target.as_ref().filter(|target| target.watching && !target.name.is_empty()) {
+            query.0.retain(|(key, _)| key != "fieldSelector");
+            query.0.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
+        }
         let verb = match &target {
             None => plain_verb(method),
             Some(target) => verb(method, target, &query),
@@ -59,6 +65,7 @@ fn plain_verb(method: &Method) -> &'static str {
 
 fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
     match (method.as_str(), target.name.is_empty()) {
+        ("GET" | "HEAD", _) if target.watching => "watch",
         ("GET" | "HEAD", true) if query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "list",
         ("GET" | "HEAD", false) => "get",
@@ -87,7 +94,11 @@ fn target(path: &str) -> Option<Target> {
     let group = if prefix == 3 { parts.pop()? } else { String::new() };
     let group_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
     let mut target = Target { group, version, group_version, ..Target::default() };
-    let first = rest.next()?;
+    let mut first = rest.next()?;
+    if first == "watch" {
+        target.watching = true;
+        first = rest.next()?;
+    }
     if first == "namespaces" {
         let Some(namespace) = rest.next() else {
             target.resource = first;
@@ -146,6 +157,7 @@ mod tests {
             "patch apps/v1 ns=a deployments d scale",
         );
         check("GET", "/api/v1/namespaces/a/pods/p/proxy/x/y", "get v1 ns=a pods p proxyx/y");
+        check("GET", "/api/v1/watch/namespaces/a/pods/p", "watch v1 ns=a pods p ");
         check("POST", "/apis/node.k8s.io/v1/runtimeclasses", "create node.k8s.io/v1 ns= runtimeclasses  ");
     }
 }

@@ -67,7 +67,7 @@ impl Element {
     }
 
     /// The step to the item with this value.
-    pub(super) fn value(value: &Value) -> Element {
+    pub(crate) fn value(value: &Value) -> Element {
         let mut out = String::with_capacity(24);
         write(value, &mut out);
         Element::Value(out.into_boxed_str())

@@ -30,7 +30,7 @@ fn structure(out: &mut Backward, value: &Value, ty: &Type) {
         }
         if let Some((first, value)) = group.first()
             && first.within != 0
-            && !(wraps_list(group) && !matches!(value, Some(Value::List(_))))
+            && (!wraps_list(group) || matches!(value, Some(Value::List(_))))
         {
             out.enclose(first.within, end);
         }

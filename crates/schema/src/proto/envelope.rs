@@ -6,9 +6,9 @@
 //! 1 {1: apiVersion, 2: kind}   2 the object's message   3 content encoding   4 content type
 //! ```
 //!
-//! where 3 and 4 are written as empty text. A list is an envelope around `{1: list metadata, 2: item, 2: item,
-//! ...}`; items are bare messages. As the length of all items stands in front, a list is streamed as
-//! [`list_head`], then an [`ItemHead`] and the bytes of each item, then [`LIST_TAIL`].
+//! where 3 and 4 are written as empty text. A list is an envelope around `{1: list metadata, 2: item}`, with
+//! as many 2 as there are items; items are bare messages. As the length of all items stands in front, a list
+//! is streamed as [`list_head`], then an [`ItemHead`] and the bytes of each item, then [`LIST_TAIL`].
 //!
 //! A watch is a sequence of frames: a length in four bytes, the most significant one first, and a message
 //! `{1: type, 2: {1: object}}` of that length. That message has no envelope and no magic bytes; the object in

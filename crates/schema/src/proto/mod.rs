@@ -7,12 +7,12 @@
 //! of the message: `kind` and `apiVersion` travel in the [envelope](envelope()), anything else not at all.
 //!
 //! ```text
-//! string bool int32 int64   one field, varint or text          {1: seconds, 2: nanos}          time, microtime
-//! float                     fixed 64 bits                      {1: text}                       quantity
-//! bytes                     what the base64 text stands for    {1: 0|1, 2: number, 3: text}    intorstring
-//! structure                 nested message                     {1: nanos}                      duration
-//! []T                       the field, once per item           {1: JSON text}                  any, object
-//! {}T                       {1: key, 2: value}, per entry      {1: ...} around a list that is a map's value
+//! string bool int32 int64   text or varint         time microtime   {1: seconds, 2: nanos}
+//! float                     fixed 64 bits          quantity         {1: text}
+//! bytes                     the bytes themselves   intorstring      {1: 0 or 1, 2: number, 3: text}
+//! a structure               nested message         duration         {1: nanoseconds}
+//! []T                       the field, repeated    any object       {1: JSON text}
+//! {}T                       {1: key, 2: value}, repeated; a list as a value is {1: item, 1: item, ...}
 //! ```
 //!
 //! Reading gives the same normal form as [`decode::json`](crate::decode::json()): whatever way an object came

@@ -31,6 +31,9 @@ impl Default for Limits {
     }
 }
 
+/// Repeated keys that are told of; whoever has more has heard enough.
+const MOST_REPEATED: usize = 1024;
+
 /// What a document holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
@@ -67,9 +70,34 @@ pub fn parse(bytes: &[u8], limits: Limits) -> Result<Document, YamlError> {
     if let Some(line) = line_of_control(text) {
         return Err(at_line(line, "control characters are not allowed"));
     }
+    if let Some(value) = plain_json(text, limits) {
+        return Ok(Document { value, repeated: Vec::new() });
+    }
     // the parser is a guest here: should it ever panic, that is an error of this one document
     catch_unwind(AssertUnwindSafe(|| Reader::new(text, limits).document()))
         .unwrap_or_else(|_| Err(YamlError::new("yaml: document could not be understood")))
+}
+
+/// JSON that is beyond doubt, without the way through YAML, which has other ideas about tabs and escapes.
+fn plain_json(text: &str, limits: Limits) -> Option<Value> {
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    let decoded = crate::decode::json_untyped(text.as_bytes()).ok()?;
+    let fits = decoded.oddities.is_empty() && depth(&decoded.value) <= limits.depth;
+    fits.then(|| whole_numbers(decoded.value))
+}
+
+/// Floats that are whole become integers, as they do in YAML.
+fn whole_numbers(value: Value) -> Value {
+    match value {
+        Value::Float(number) => float_value(number),
+        Value::List(items) => Value::List(items.into_iter().map(whole_numbers).collect()),
+        Value::Map(map) => {
+            Value::Map(map.into_iter().map(|(key, value)| (key, whole_numbers(value))).collect())
+        }
+        other => other,
+    }
 }
 
 fn line_of_control(text: &str) -> Option<usize> {
@@ -149,7 +177,9 @@ impl<'t> Reader<'t> {
         Ok(Document { value, repeated })
     }
 
+    /// Reads on to the end of the document, so that what is wrong behind the root is found too.
     fn root(&mut self) -> Result<Value, YamlError> {
+        let mut root = Value::Null;
         while let Some(event) = self.parser.next_event() {
             let (event, span) = event.map_err(|why| self.refused(&why))?;
             // the line where the node begins, counted from one
@@ -174,14 +204,14 @@ impl<'t> Reader<'t> {
                     line = start;
                     Node { value, merge: false }
                 }
-                Event::StreamEnd | Event::DocumentEnd => return Ok(Value::Null),
+                Event::StreamEnd | Event::DocumentEnd => break,
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
             };
-            if let Some(root) = self.put(node, line)? {
-                return Ok(root);
+            if let Some(whole) = self.put(node, line)? {
+                root = whole;
             }
         }
-        Ok(Value::Null)
+        Ok(root)
     }
 
     fn push(&mut self, frame: Frame) -> Result<(), YamlError> {
@@ -209,7 +239,7 @@ impl<'t> Reader<'t> {
             entries.sort_by(|a, b| a.key.cmp(&b.key));
             for pair in entries.windows(2) {
                 let again = &pair[1];
-                if pair[0].key == again.key {
+                if pair[0].key == again.key && self.repeated.len() < MOST_REPEATED {
                     let shown = if again.textual {
                         crate::problem::quoted(&again.key)
                     } else {
@@ -271,6 +301,12 @@ impl<'t> Reader<'t> {
     /// The parser's complaint in the words that clients know.
     fn refused(&self, why: &ScanError) -> YamlError {
         let line = why.marker().line().saturating_sub(1);
+        if why.info().contains("found unknown anchor") {
+            let name: String =
+                self.text.chars().skip(why.marker().index()).skip_while(|c| *c == '*').collect();
+            let name = name.split([' ', '\n', '\r', '\t', ',', ']', '}']).next().unwrap_or_default();
+            return YamlError::new(format!("yaml: unknown anchor '{name}' referenced"));
+        }
         let (what, in_grammar) = translate(why.info());
         if !in_grammar {
             return at_line(line, &what);
@@ -305,7 +341,6 @@ fn translate(info: &str) -> (Cow<'_, str>, bool) {
         }
     }
     for (part, said) in [
-        ("found unknown anchor", "unknown anchor referenced"),
         ("unexpected character", "found character that cannot start any token"),
         ("tab", "found character that cannot start any token"),
         ("simple key expect", "could not find expected ':'"),

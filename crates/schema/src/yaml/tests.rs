@@ -81,6 +81,7 @@ fn keys_documents_and_merges() {
         ("{\n\t\"a\": [\n\t\t1\n\t]\n}", r#"{"a":[1]}"#),
         ("{\"a\":\"\\/\"}", r#"{"a":"/"}"#),
         ("a: [b: c]", r#"{"a":[{"b":"c"}]}"#),
+        ("{\"a\":\t1.0}", r#"{"a":1}"#),
     ] {
         assert_eq!(json(text), expected, "{text}");
     }
@@ -103,7 +104,8 @@ fn refusals_in_the_words_that_clients_know() {
         ("<<: 5", "yaml: map merge requires map or sequence of maps as the value"),
         ("a: !!null x", "yaml: cannot decode !!str `x` as a !!null"),
         ("a: &x [*x]", "yaml: anchor value contains itself"),
-        ("a: *x", "yaml: unknown anchor referenced"),
+        ("a: *nope", "yaml: unknown anchor 'nope' referenced"),
+        ("a\nb: 1", "yaml: line 2: mapping values are not allowed in this context"),
     ] {
         assert_eq!(json(text), expected, "{text}");
     }

@@ -360,7 +360,7 @@ impl Shape {
                 _ => false,
             };
             special |= !is_printable(c);
-            breaks |= c == '\n';
+            breaks |= matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
             break_space |= c == ' ' && before == Some('\n');
             space_break |= c == '\n' && before == Some(' ');
             before = Some(c);

@@ -1,0 +1,211 @@
+//! Lists as responses: a head, the items' bytes, a tail, sent in pieces as the client takes them.
+//!
+//! No tree is built for the whole form: JSON items are the stored bytes, protobuf items are made once per
+//! object and kept.
+
+use super::answer::{self, Manner};
+use super::{Call, Service};
+use crate::negotiate::table::{self, Layout};
+use crate::negotiate::{Form, Transform, WORTH_IT, gzip};
+use crate::serve::Body;
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use rest::{ApiError, Object, Page, Resource};
+use schema::proto::{self, ItemHead, ListMeta};
+use std::sync::Arc;
+
+/// Lists are sent in pieces of about this size.
+const PIECE: usize = 64 * 1024;
+
+pub(crate) fn answer(
+    page: Page,
+    resource: &Arc<Resource>,
+    manner: &Manner,
+    call: &Call<'_>,
+    service: &Service,
+) -> Result<Response<Body>, ApiError> {
+    let names = &service.api.names;
+    let form = manner.output.form;
+    let pieces = match (manner.output.transform, form) {
+        (Transform::Partial, _) => {
+            let kind = format!("*core.{}List", resource.kind.name);
+            return Err(answer::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
+        }
+        (Transform::Whole, Form::Protobuf) => messages(page, resource),
+        (Transform::Whole, _) => items(page, resource),
+        (Transform::PartialList, Form::Protobuf) => partial_messages(page, resource, service),
+        (Transform::PartialList, _) => {
+            let version = format!("{}/v1", names.meta_group());
+            let head = format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{},\"items\":[",
+                list_metadata(&page)
+            );
+            let (resource, names) = (resource.clone(), names.clone());
+            let row = move |object: &Object| table::partial(&resource.json(object), &names, false);
+            rows(page, head.into_bytes(), Box::new(row))
+        }
+        (Transform::Table { beta }, _) => {
+            let layout = answer::layout(resource, beta, call, service)?;
+            let head = layout.head(&list_metadata(&page));
+            let (include, now) = (layout.include, layout.now);
+            let (resource, names) = (resource.clone(), names.clone());
+            let row = move |object: &Object| {
+                let layout = Layout { resource: &resource, names: &names, beta, include, now, headers: false };
+                layout.row(&resource.json(object)).into()
+            };
+            rows(page, head, Box::new(row))
+        }
+    };
+    if manner.pretty || form == Form::Yaml {
+        let json: Vec<u8> = pieces.flatten().collect();
+        return Ok(answer::document(200, json.into(), None, manner, names));
+    }
+    let total = pieces.total;
+    if manner.gzip && total.is_none_or(|total| total > WORTH_IT) {
+        let body = Body::frames(gzip(pieces));
+        return Ok(answer::compressed(answer::response(200, form, body, names)));
+    }
+    let body = match total {
+        Some(total) => Body::frames_of(total as u64, pieces),
+        None => Body::frames(pieces),
+    };
+    Ok(answer::response(200, form, body, names))
+}
+
+/// The objects' own bytes.
+fn items(page: Page, resource: &Arc<Resource>) -> Pieces {
+    let mut head = resource.list_header.to_vec();
+    head.extend_from_slice(format!("\"metadata\":{},\"items\":[", list_metadata(&page)).as_bytes());
+    let commas = page.items.len().saturating_sub(1);
+    let bytes: usize = page.items.iter().map(|object| resource.json_item(object).len() + 1).sum();
+    let total = Some(head.len() + bytes + commas + 2);
+    let row = Row::Item(resource.clone());
+    Pieces { head: Some(head), items: page.items.into_iter(), row, tail: b"]}", total, first: true, done: false }
+}
+
+fn rows(page: Page, head: Vec<u8>, make: Box<dyn Fn(&Object) -> Bytes + Send>) -> Pieces {
+    let (items, row) = (page.items.into_iter(), Row::Made(make));
+    Pieces { head: Some(head), items, row, tail: b"]}", total: None, first: true, done: false }
+}
+
+fn messages(page: Page, resource: &Arc<Resource>) -> Pieces {
+    let kind = format!("{}List", resource.kind.name);
+    let shared = resource.clone();
+    let message = move |object: &Object| message(&shared, object);
+    protobuf(page, &resource.api_version, &kind, Box::new(message))
+}
+
+fn partial_messages(page: Page, resource: &Arc<Resource>, service: &Service) -> Pieces {
+    let names = service.api.names.clone();
+    let version = format!("{}/v1", names.meta_group());
+    let resource = resource.clone();
+    let message = move |object: &Object| {
+        let json = table::partial(&resource.json(object), &names, false);
+        let ty = answer::meta_type("PartialObjectMetadata");
+        let decoded = ty.and_then(|ty| Some((schema::decode::json(&json, ty).ok()?.value, ty)));
+        decoded.map(|(value, ty)| proto::encode(&value, ty)).unwrap_or_default().into()
+    };
+    protobuf(page, &version, "PartialObjectMetadataList", Box::new(message))
+}
+
+fn protobuf(
+    page: Page,
+    api_version: &str,
+    kind: &str,
+    message: Box<dyn Fn(&Object) -> Bytes + Send>,
+) -> Pieces {
+    let bytes: usize = page.items.iter().map(|object| ItemHead::item_len(message(object).len())).sum();
+    let revision = page.revision.to_string();
+    let meta = ListMeta {
+        resource_version: &revision,
+        continue_token: &page.continue_token,
+        remaining_item_count: page.remaining.map(|count| count as i64),
+    };
+    let head = proto::list_head(api_version, kind, &meta, bytes);
+    let total = Some(head.len() + bytes + proto::LIST_TAIL.len());
+    let row = Row::Message(message);
+    let tail = &proto::LIST_TAIL;
+    Pieces { head: Some(head), items: page.items.into_iter(), row, tail, total, first: true, done: false }
+}
+
+/// The protobuf message of an object in this version, made once.
+pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
+    let slot = if resource.hooks.convert.is_some() { 2 } else { 1 };
+    object.form(slot, || {
+        let json = resource.json(object);
+        let value = schema::decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
+        proto::encode(&value.unwrap_or_default(), &resource.kind.root).into()
+    })
+}
+
+fn list_metadata(page: &Page) -> String {
+    let mut out = format!("{{\"resourceVersion\":\"{}\"", page.revision);
+    if !page.continue_token.is_empty() {
+        out.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));
+    }
+    if let Some(remaining) = page.remaining {
+        out.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+    }
+    out.push('}');
+    out
+}
+
+/// How an item of a list is written.
+enum Row {
+    /// The object's own bytes.
+    Item(Arc<Resource>),
+    /// JSON made from the object.
+    Made(Box<dyn Fn(&Object) -> Bytes + Send>),
+    /// A message made from the object.
+    Message(Box<dyn Fn(&Object) -> Bytes + Send>),
+}
+
+/// The bytes of a list, piece by piece.
+struct Pieces {
+    head: Option<Vec<u8>>,
+    items: std::vec::IntoIter<Arc<Object>>,
+    row: Row,
+    tail: &'static [u8],
+    /// How long all pieces are together, where that is known.
+    total: Option<usize>,
+    first: bool,
+    done: bool,
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.done {
+            return None;
+        }
+        let mut out = BytesMut::with_capacity(PIECE + 8192);
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(&head);
+        }
+        while out.len() < PIECE {
+            let Some(object) = self.items.next() else {
+                out.extend_from_slice(self.tail);
+                self.done = true;
+                break;
+            };
+            let comma = !std::mem::replace(&mut self.first, false);
+            match &self.row {
+                Row::Item(resource) => {
+                    out.extend_from_slice(if comma { b",{" } else { b"{" });
+                    out.extend_from_slice(&resource.json_item(&object));
+                }
+                Row::Made(make) => {
+                    out.extend_from_slice(if comma { b"," } else { b"" });
+                    out.extend_from_slice(&make(&object));
+                }
+                Row::Message(make) => {
+                    let message = make(&object);
+                    out.extend_from_slice(&ItemHead::of(message.len()));
+                    out.extend_from_slice(&message);
+                }
+            }
+        }
+        Some(out.freeze())
+    }
+}

@@ -1,0 +1,63 @@
+//! Takes away fields of features that this version knows but has switched off.
+//!
+//! An object that has such a field keeps it, so that switching a feature off breaks nothing that exists.
+
+use crate::read;
+use schema::Value;
+
+pub(super) fn disabled(next: &mut Value, old: Option<&Value>) {
+    for field in ["schedulingGates", "hostUsers", "resourceClaims"] {
+        if !old.is_some_and(|old| read::has(old, &["spec", field])) {
+            next.unset(&["spec", field]);
+        }
+    }
+    let uses = |list: &str, path: &[&str]| {
+        old.is_some_and(|old| old.items(&["spec", list]).iter().any(|it| read::has(it, path)))
+    };
+    for field in ["minDomains", "matchLabelKeys"] {
+        if !uses("topologySpreadConstraints", &[field]) {
+            read::each_mut(next, &["spec", "topologySpreadConstraints"], |one| {
+                one.unset(&[field]);
+            });
+        }
+    }
+    const CONTAINERS: &[&str] = &["containers", "initContainers", "ephemeralContainers"];
+    let claims = CONTAINERS.iter().any(|list| uses(list, &["resources", "claims"]));
+    let masks = CONTAINERS.iter().any(|list| {
+        let unmasked = |it: &Value| !matches!(it.text(&["securityContext", "procMount"]), "" | "Default");
+        old.is_some_and(|old| old.items(&["spec", list]).iter().any(unmasked))
+    });
+    for list in CONTAINERS {
+        read::each_mut(next, &["spec", list], |one| {
+            if !claims {
+                one.unset(&["resources", "claims"]);
+            }
+            if !masks && read::has(one, &["securityContext", "procMount"]) {
+                one.set(&["securityContext", "procMount"], "Default");
+            }
+        });
+    }
+    read::each_mut(next, &["spec", "volumes"], |volume| {
+        if let Some(spec) = volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec"]) {
+            spec.unset(&["resources", "claims"]);
+            spec.unset(&["dataSourceRef", "namespace"]);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::json;
+
+    #[test]
+    fn disabled_fields_go_unless_they_were_there() {
+        let new = r#"{"spec":{"hostUsers":false,"containers":[{"resources":{"claims":[{"name":"a"}]}}]}}"#;
+        let mut object = json(new);
+        disabled(&mut object, None);
+        assert_eq!(object, json(r#"{"spec":{"containers":[{"resources":{}}]}}"#));
+        let mut object = json(new);
+        disabled(&mut object, Some(&json(new)));
+        assert_eq!(object, json(new));
+    }
+}

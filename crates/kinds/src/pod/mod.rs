@@ -1,0 +1,154 @@
+//! Pods: the largest kind, so its behaviour has a folder.
+//!
+//! `defaults` and `admit` fill in, `drop` takes away what this version has switched off, `spec`, `container`,
+//! `volume` and `security` check, `update` says what may change, `status` and `columns` tell what is going on.
+
+mod admit;
+mod columns;
+mod container;
+mod defaults;
+mod drop;
+mod image;
+mod security;
+mod spec;
+mod status;
+mod update;
+mod volume;
+mod volume_sources;
+pub(crate) mod warn;
+
+pub use columns::row_conditions;
+pub use update::bind;
+
+use crate::Options;
+use crate::check::Problems;
+use crate::read;
+use rest::hooks::{Context, Hooks, SubresourceHooks};
+use schema::problem::Problem;
+use schema::{Path, Value};
+
+pub fn hooks(options: Options) -> Hooks {
+    // hooks are plain functions, so what they may depend on is chosen here
+    if options.allow_privileged { with::<true>(&PRIVILEGED) } else { with::<false>(&UNPRIVILEGED) }
+}
+
+fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Hooks {
+    Hooks {
+        default: Some(defaults::default),
+        prepare_create: Some(prepare_create),
+        prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
+        admit: Some(admit::admit),
+        validate_create: Some(create::<PRIVILEGED>),
+        validate_update: Some(update::validate::<PRIVILEGED>),
+        warn: Some(warn::warn),
+        grace: Some(grace),
+        delete_returns_object: true,
+        subresources,
+        cells: Some(columns::cells),
+        ..Hooks::default()
+    }
+}
+
+static PRIVILEGED: [SubresourceHooks; 2] = subresources::<true>();
+static UNPRIVILEGED: [SubresourceHooks; 2] = subresources::<false>();
+
+const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
+    [
+        SubresourceHooks { name: "status", apply: status::apply, validate: Some(status::validate) },
+        SubresourceHooks {
+            name: "ephemeralcontainers",
+            apply: update::apply_ephemeral,
+            validate: Some(update::validate_ephemeral::<PRIVILEGED>),
+        },
+    ]
+}
+
+fn prepare_create(object: &mut Value, _: &Context<'_>) {
+    object.unset(&["status"]);
+    object.set(&["status", "phase"], "Pending");
+    object.set(&["status", "qosClass"], status::quality(object));
+    drop::disabled(object, None);
+}
+
+fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
+    whole::<PRIVILEGED>(object, context, &mut out);
+    if !object.items(&["spec", "ephemeralContainers"]).is_empty() {
+        let path = Path::ROOT.field("spec");
+        out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
+    }
+    out
+}
+
+/// Everything that holds for a pod at any time.
+fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>, out: &mut Problems) {
+    spec::annotations(object, context.names, out);
+    let path = Path::ROOT.field("spec");
+    spec::validate(object, &path, PRIVILEGED, out);
+    if object.text(&["spec", "serviceAccountName"]).is_empty() {
+        tokens_without_account(object, &path, out);
+    }
+    for list in ["containers", "initContainers"] {
+        let path = path.field(list);
+        for (at, one) in object.items(&["spec", list]).iter().enumerate() {
+            container::image_is_trimmed(one, &path.index(at), out);
+        }
+    }
+}
+
+fn tokens_without_account(object: &Value, spec: &Path<'_>, out: &mut Problems) {
+    let volumes = spec.field("volumes");
+    for (at, volume) in object.items(&["spec", "volumes"]).iter().enumerate() {
+        let path = volumes.index(at);
+        let path = path.field("projected");
+        let path = path.field("sources");
+        for (at, source) in volume.items(&["projected", "sources"]).iter().enumerate() {
+            if read::has(source, &["serviceAccountToken"]) {
+                const WHY: &str = "must not be specified when serviceAccountName is not set";
+                out.push(Problem::forbidden(&path.index(at).field("serviceAccountToken"), WHY));
+            }
+        }
+    }
+}
+
+/// How long a pod gets to stop. One that runs nowhere, or no longer, needs no time.
+fn grace(object: &Value, asked: Option<i64>) -> i64 {
+    let running = !object.text(&["spec", "nodeName"]).is_empty()
+        && !matches!(object.text(&["status", "phase"]), "Succeeded" | "Failed");
+    let wanted = asked.unwrap_or_else(|| read::int(object, &["spec", "terminationGracePeriodSeconds"]));
+    match wanted {
+        _ if !running => 0,
+        // a negative time is as good as none, but the node still gets to know
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, json, problems};
+
+    #[test]
+    fn graces_depend_on_where_the_pod_is() {
+        let check = |object: &str, asked: Option<i64>, expected: i64| assert_eq!(grace(&json(object), asked), expected);
+        check(r#"{"spec":{"terminationGracePeriodSeconds":30}}"#, None, 0);
+        check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"}}"#, None, 30);
+        check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"}}"#, Some(5), 5);
+        check(r#"{"spec":{"terminationGracePeriodSeconds":-7,"nodeName":"n"}}"#, None, 1);
+        check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"},"status":{"phase":"Failed"}}"#, None, 0);
+    }
+
+    #[test]
+    fn new_pods_are_pending() {
+        let mut object = json(r#"{"spec":{"containers":[{"name":"c"}]},"status":{"phase":"Running","podIP":"1.2.3.4"}}"#);
+        prepare_create(&mut object, &context());
+        assert_eq!(object.at(&["status"]), Some(&json(r#"{"phase":"Pending","qosClass":"BestEffort"}"#)));
+    }
+
+    #[test]
+    fn a_pod_needs_containers() {
+        let object = json(r#"{"spec":{"restartPolicy":"Always","dnsPolicy":"Default"}}"#);
+        assert_eq!(problems(&create::<false>(&object, &context())), ["spec.containers: Required value"]);
+    }
+}

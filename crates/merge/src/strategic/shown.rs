@@ -1,0 +1,57 @@
+//! Values as the API's error texts have always shown them: `map[a:1 b:[x y]]`.
+
+use schema::{Value, encode};
+
+/// A value in the form that clients know from error texts.
+pub fn shown(value: &Value) -> String {
+    let mut out = String::new();
+    show(value, &mut out);
+    out
+}
+
+/// Several lists at once.
+pub(super) fn shown_lists(lists: &[&[Value]]) -> String {
+    let mut out = String::from("[");
+    for (nth, list) in lists.iter().enumerate() {
+        if nth > 0 {
+            out.push(' ');
+        }
+        show_list(list, &mut out);
+    }
+    out.push(']');
+    out
+}
+
+fn show(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+        Value::Int(number) => out.push_str(&number.to_string()),
+        Value::Float(number) => out.push_str(&encode::float_text(*number)),
+        Value::String(text) => out.push_str(text),
+        Value::List(items) => show_list(items, out),
+        Value::Map(map) => {
+            out.push_str("map[");
+            for (nth, (name, value)) in map.iter().enumerate() {
+                if nth > 0 {
+                    out.push(' ');
+                }
+                out.push_str(name);
+                out.push(':');
+                show(value, out);
+            }
+            out.push(']');
+        }
+    }
+}
+
+fn show_list(items: &[Value], out: &mut String) {
+    out.push('[');
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            out.push(' ');
+        }
+        show(item, out);
+    }
+    out.push(']');
+}

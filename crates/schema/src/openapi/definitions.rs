@@ -1,0 +1,468 @@
+//! Definitions: what each type looks like.
+
+use super::{Flavour, META, Source, described, object, texts};
+use crate::table::{
+    Field, Flags, Group, Kind, ListKind, Literal, MapShape, Patch, Ref, Rule, Scalar, Shape, Type,
+};
+use crate::value::{Map, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// What a name in a document stands for.
+pub(super) enum Definition<'a> {
+    Type(Ref<Type>),
+    /// The root of a kind; its own definition may stand without a package.
+    Kind(&'a Kind),
+    List(&'a Kind),
+    Scalar(Scalar),
+    /// An object that can hold nothing but what the server keeps as it is.
+    Fields,
+    Patch,
+}
+
+/// Definitions by name, with the kinds that they are known as.
+#[derive(Default)]
+pub(super) struct Definitions<'a> {
+    entries: BTreeMap<String, (Definition<'a>, Vec<Value>)>,
+}
+
+impl<'a> Definitions<'a> {
+    /// All that the given kinds refer to, directly or not, and the extra types.
+    pub(super) fn of(source: &Source<'a>, kinds: &[&'a Kind]) -> Self {
+        let mut all = Definitions::default();
+        let mut waiting: Vec<Ref<Type>> = Vec::new();
+        for kind in kinds {
+            let own = source.gvk(&kind.group, &kind.version, &kind.name);
+            all.add(source.kind_name(kind, ""), Definition::Kind(kind)).push(own);
+            all.needs(source, &kind.root, &mut waiting);
+            if kind.verbs.iter().any(|verb| verb == "list") {
+                let own = source.gvk(&kind.group, &kind.version, &format!("{}List", kind.name));
+                all.add(source.kind_name(kind, "List"), Definition::List(kind)).push(own);
+            }
+        }
+        for ty in source.extra_types {
+            all.meet(source, ty, &mut waiting);
+        }
+        for name in ["ListMeta", "Status", "DeleteOptions", "WatchEvent", "APIResourceList"] {
+            if let Some(ty) = (source.find_type)(META, name) {
+                let known = all.meet(source, &ty, &mut waiting);
+                let more: Vec<_> =
+                    shared_kinds(source, kinds, name).into_iter().filter(|it| !known.contains(it)).collect();
+                known.extend(more);
+            }
+        }
+        all.add(source.name(META, "Patch"), Definition::Patch);
+        while let Some(ty) = waiting.pop() {
+            all.needs(source, &ty, &mut waiting);
+        }
+        all
+    }
+
+    fn add(&mut self, name: String, definition: Definition<'a>) -> &mut Vec<Value> {
+        &mut self.entries.entry(name).or_insert_with(|| (definition, Vec::new())).1
+    }
+
+    /// Notes a type with a name; a new one waits to be looked into.
+    fn meet(&mut self, source: &Source<'a>, ty: &Ref<Type>, waiting: &mut Vec<Ref<Type>>) -> &mut Vec<Value> {
+        let name = source.type_name(ty);
+        if !self.entries.contains_key(&name) {
+            waiting.push(ty.clone());
+        }
+        self.add(name, Definition::Type(ty.clone()))
+    }
+
+    fn needs(&mut self, source: &Source<'a>, ty: &Type, waiting: &mut Vec<Ref<Type>>) {
+        for field in ty.fields.iter() {
+            self.needs_shape(source, &field.shape, field.is(Flags::NILABLE), ty.package.is_empty(), waiting);
+        }
+    }
+
+    fn needs_shape(
+        &mut self,
+        source: &Source<'a>,
+        shape: &Shape,
+        nilable: bool,
+        inline: bool,
+        waiting: &mut Vec<Ref<Type>>,
+    ) {
+        match shape {
+            Shape::Struct(ty) if ty.package.is_empty() => self.needs(source, ty, waiting),
+            Shape::Struct(ty) => {
+                self.meet(source, ty, waiting);
+            }
+            Shape::List(list) => self.needs_shape(source, &list.item, false, inline, waiting),
+            Shape::Map(map) => self.needs_shape(source, &map.value, false, inline, waiting),
+            Shape::Scalar(scalar) => {
+                if let (Some((package, name)), false) = (home(*scalar, nilable), inline) {
+                    let definition =
+                        if name == FIELDS { Definition::Fields } else { Definition::Scalar(*scalar) };
+                    self.add(source.name(package, name), definition);
+                }
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &(Definition<'a>, Vec<Value>))> {
+        self.entries.iter()
+    }
+}
+
+/// The kinds that a type of all APIs is known as: options and events once per group and version.
+fn shared_kinds(source: &Source<'_>, kinds: &[&Kind], name: &str) -> Vec<Value> {
+    let core = Group { stem: "".into(), in_domain: false };
+    match name {
+        "Status" | "APIResourceList" => vec![source.gvk(&core, "v1", name)],
+        "DeleteOptions" | "WatchEvent" => {
+            let mut versions: Vec<_> =
+                kinds.iter().map(|kind| (kind.group.full(source.dialect.api_domain), kind)).collect();
+            versions.sort_by(|a, b| (&a.0, &a.1.version).cmp(&(&b.0, &b.1.version)));
+            versions.dedup_by(|a, b| a.0 == b.0 && a.1.version == b.1.version);
+            versions.iter().map(|(_, kind)| source.gvk(&kind.group, &kind.version, name)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+const FIELDS: &str = "FieldsV1";
+
+/// Package and name of the scalars that have a definition of their own.
+fn home(scalar: Scalar, nilable: bool) -> Option<(&'static str, &'static str)> {
+    match scalar {
+        Scalar::Time => Some((META, "Time")),
+        Scalar::MicroTime => Some((META, "MicroTime")),
+        Scalar::Duration => Some((META, "Duration")),
+        Scalar::Quantity => Some(("apimachinery.pkg.api.resource", "Quantity")),
+        Scalar::IntOrString => Some(("apimachinery.pkg.util.intstr", "IntOrString")),
+        Scalar::Any => Some(("apiextensions-apiserver.pkg.apis.apiextensions.v1", "JSON")),
+        Scalar::Object if nilable => Some((META, FIELDS)),
+        Scalar::Object => Some(("apimachinery.pkg.runtime", "RawExtension")),
+        Scalar::String | Scalar::Bool | Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::Bytes => None,
+    }
+}
+
+/// One definition as a tree.
+pub(super) fn render(
+    source: &Source<'_>,
+    flavour: Flavour,
+    definition: &Definition<'_>,
+    known_as: &[Value],
+) -> Value {
+    let renderer = Renderer { source, flavour };
+    let mut tree = match definition {
+        Definition::Type(ty) => renderer.structure(ty),
+        Definition::Kind(kind) => {
+            let mut tree = renderer.structure(&kind.root);
+            if kind.root.doc.is_empty() && !kind.doc.is_empty() {
+                tree.make_map().insert("description", &*kind.doc);
+            }
+            tree
+        }
+        Definition::List(kind) => renderer.list(kind),
+        Definition::Scalar(scalar) => renderer.scalar_definition(*scalar),
+        Definition::Fields => object([("description", "a set of fields".into()), ("type", "object".into())]),
+        Definition::Patch => {
+            object([("description", "changes to an object".into()), ("type", "object".into())])
+        }
+    };
+    if !known_as.is_empty() {
+        let list = Value::List(known_as.to_vec());
+        tree.make_map().insert(source.extension("group-version-kind"), list);
+    }
+    tree
+}
+
+struct Renderer<'r> {
+    source: &'r Source<'r>,
+    flavour: Flavour,
+}
+
+impl Renderer<'_> {
+    fn structure(&self, ty: &Type) -> Value {
+        let mut tree = Map::new();
+        let inline = ty.package.is_empty();
+        if !ty.doc.is_empty() {
+            tree.insert("description", &*ty.doc);
+        }
+        tree.insert("type", "object");
+        let properties: Map =
+            ty.fields.iter().map(|field| (field.name.clone(), self.field(field, inline))).collect();
+        if !properties.is_empty() {
+            tree.insert("properties", properties);
+        }
+        let mut required: Vec<_> =
+            ty.fields.iter().filter(|it| it.is(Flags::REQUIRED)).map(|it| &*it.name).collect();
+        if !required.is_empty() {
+            required.sort_unstable();
+            tree.insert("required", texts(required));
+        }
+        if ty.atomic {
+            tree.insert(self.source.extension("map-type"), "atomic");
+        }
+        if inline && ty.unknown == crate::table::Unknown::Keep {
+            tree.insert(self.source.extension("preserve-unknown-fields"), true);
+        }
+        Value::Map(tree)
+    }
+
+    fn list(&self, kind: &Kind) -> Value {
+        let item = self.flavour.reference(&self.source.kind_name(kind, ""));
+        let items = match self.flavour {
+            Flavour::V2 => item,
+            Flavour::V3 => object([("allOf", Value::List(vec![item])), ("default", Value::map())]),
+        };
+        let mut properties = object([
+            (
+                "apiVersion",
+                object([("description", "group and version of this list".into()), ("type", "string".into())]),
+            ),
+            ("kind", object([("description", "kind of this list".into()), ("type", "string".into())])),
+            (
+                "items",
+                object([("description", "the objects".into()), ("type", "array".into()), ("items", items)]),
+            ),
+        ]);
+        if let Some(meta) = (self.source.find_type)(META, "ListMeta") {
+            let mut metadata = self.flavour.reference(&self.source.type_name(&meta));
+            metadata.make_map().insert("description", "revision and paging");
+            if self.flavour == Flavour::V3 {
+                metadata.make_map().insert("default", Value::map());
+            }
+            properties.make_map().insert("metadata", self.wrapped(metadata));
+        }
+        object([
+            ("description", format!("a list of {}", kind.name).into()),
+            ("type", "object".into()),
+            ("properties", properties),
+            ("required", texts(["items"])),
+        ])
+    }
+
+    fn field(&self, field: &Field, inline: bool) -> Value {
+        let mut tree = self.shape(&field.shape, field.is(Flags::NILABLE), inline);
+        let map = tree.make_map();
+        self.rules(field, map, inline);
+        if !field.doc.is_empty() || map.contains("enum") {
+            let doc = documented(&field.doc, map.get("enum"));
+            map.insert("description", doc);
+        }
+        if field.is(Flags::NULLABLE) {
+            map.insert("nullable", true);
+        }
+        self.merging(field, map, inline);
+        // the older form never had defaults of built-in types
+        if (self.flavour == Flavour::V3 || inline)
+            && let Some(default) = published_default(field, inline)
+        {
+            map.insert("default", default);
+        }
+        self.wrapped(tree)
+    }
+
+    /// In version 3 nothing may stand beside a reference.
+    fn wrapped(&self, mut tree: Value) -> Value {
+        if self.flavour == Flavour::V3
+            && let Value::Map(map) = &mut tree
+            && map.len() > 1
+            && let Some(target) = map.remove("$ref")
+        {
+            map.insert("allOf", Value::List(vec![object([("$ref", target)])]));
+        }
+        tree
+    }
+
+    fn shape(&self, shape: &Shape, nilable: bool, inline: bool) -> Value {
+        match shape {
+            Shape::Struct(ty) if ty.package.is_empty() => self.structure(ty),
+            Shape::Struct(ty) => self.flavour.reference(&self.source.type_name(ty)),
+            Shape::List(list) => object([("type", "array".into()), ("items", self.part(&list.item, inline))]),
+            Shape::Map(map) => self.map(map, inline),
+            Shape::Scalar(scalar) if inline => self.inline_scalar(*scalar),
+            Shape::Scalar(scalar) => match home(*scalar, nilable) {
+                Some((package, name)) => self.flavour.reference(&self.source.name(package, name)),
+                None => plain_scalar(*scalar),
+            },
+        }
+    }
+
+    fn map(&self, map: &MapShape, inline: bool) -> Value {
+        let mut tree =
+            object([("type", "object".into()), ("additionalProperties", self.part(&map.value, inline))]);
+        if map.atomic {
+            tree.make_map().insert(self.source.extension("map-type"), "atomic");
+        }
+        tree
+    }
+
+    /// An item of a list or a value of a map.
+    fn part(&self, shape: &Shape, inline: bool) -> Value {
+        let mut tree = self.shape(shape, false, inline);
+        if self.flavour == Flavour::V3
+            && !inline
+            && let Some(zero) = published_zero(shape)
+        {
+            tree.make_map().insert("default", zero);
+        }
+        self.wrapped(tree)
+    }
+
+    fn inline_scalar(&self, scalar: Scalar) -> Value {
+        let flag = |name: &str| (Cow::Owned(self.source.extension(name)), Value::Bool(true));
+        match scalar {
+            Scalar::Any => Value::Map([flag("preserve-unknown-fields")].into_iter().collect()),
+            Scalar::Object => Value::Map(
+                [("type".into(), "object".into()), flag("preserve-unknown-fields")].into_iter().collect(),
+            ),
+            Scalar::IntOrString => Value::Map([flag("int-or-string")].into_iter().collect()),
+            Scalar::Time | Scalar::MicroTime => typed("string", "date-time"),
+            Scalar::Duration | Scalar::Quantity => object([("type", "string".into())]),
+            other => plain_scalar(other),
+        }
+    }
+
+    fn scalar_definition(&self, scalar: Scalar) -> Value {
+        let one_of = |types: [&str; 2]| Value::List(types.map(|it| object([("type", it.into())])).into());
+        let v3 = self.flavour == Flavour::V3;
+        let (doc, mut tree) = match scalar {
+            Scalar::Time => ("a point in time, to the second", typed("string", "date-time")),
+            Scalar::MicroTime => ("a point in time, to the microsecond", typed("string", "date-time")),
+            Scalar::Duration => ("a length of time such as 1h30m", object([("type", "string".into())])),
+            Scalar::Quantity if v3 => {
+                ("an amount such as 500m or 2Gi", object([("oneOf", one_of(["string", "number"]))]))
+            }
+            Scalar::Quantity => ("an amount such as 500m or 2Gi", object([("type", "string".into())])),
+            Scalar::IntOrString => {
+                let form = ("format", "int-or-string".into());
+                let tree = if v3 {
+                    object([("oneOf", one_of(["integer", "string"])), form])
+                } else {
+                    object([("type", "string".into()), form])
+                };
+                ("a number, or text such as a name or a percentage", tree)
+            }
+            Scalar::Any => ("any JSON value", Value::map()),
+            Scalar::Object => ("any object, kept as it is", object([("type", "object".into())])),
+            other => ("", plain_scalar(other)),
+        };
+        tree.make_map().insert("description", doc);
+        tree
+    }
+
+    fn rules(&self, field: &Field, map: &mut Map, inline: bool) {
+        for rule in field.rules.iter() {
+            let place = match (rule, &field.shape) {
+                // values of a list's items are said at the items
+                (Rule::Enum(values) | Rule::Values(values), Shape::List(_)) => {
+                    if let Some(items) = map.get_mut("items") {
+                        items.make_map().insert("enum", texts(values.iter()));
+                    }
+                    continue;
+                }
+                (Rule::Enum(values) | Rule::Values(values), _) => ("enum", texts(values.iter())),
+                // built-in types publish no other constraints
+                _ if !inline => continue,
+                (Rule::Min(least), _) => ("minimum", (*least).into()),
+                (Rule::Max(most), _) => ("maximum", (*most).into()),
+                (Rule::MinLength(least), _) => ("minLength", i64::from(*least).into()),
+                (Rule::MaxLength(most), _) => ("maxLength", i64::from(*most).into()),
+                (Rule::MinItems(least), _) => ("minItems", i64::from(*least).into()),
+                (Rule::MaxItems(most), _) => ("maxItems", i64::from(*most).into()),
+                (Rule::Format(_) | Rule::NotEmpty, _) => continue,
+            };
+            map.insert(place.0, place.1);
+        }
+    }
+
+    /// How items are told apart by apply and by strategic merge.
+    fn merging(&self, field: &Field, map: &mut Map, inline: bool) {
+        let extension = |name: &str| self.source.extension(name);
+        if let Shape::List(list) = &field.shape {
+            match &list.kind {
+                ListKind::Atomic if field.patch == Patch::Replace && !inline => {}
+                ListKind::Atomic => drop(map.insert(extension("list-type"), "atomic")),
+                ListKind::Set => drop(map.insert(extension("list-type"), "set")),
+                ListKind::Map { keys } => {
+                    map.insert(extension("list-type"), "map");
+                    map.insert(extension("list-map-keys"), texts(keys.iter()));
+                }
+            }
+        }
+        let strategy = match &field.patch {
+            Patch::Replace => return,
+            Patch::RetainKeys => "retainKeys",
+            Patch::Merge { key, retain_keys } => {
+                if !key.is_empty() {
+                    map.insert(extension("patch-merge-key"), &**key);
+                }
+                if *retain_keys { "merge,retainKeys" } else { "merge" }
+            }
+        };
+        map.insert(extension("patch-strategy"), strategy);
+    }
+}
+
+/// A field's words, and the values it may have.
+fn documented(doc: &str, values: Option<&Value>) -> String {
+    let mut out = doc.to_owned();
+    if let Some(values) = values.and_then(Value::as_list) {
+        out.push_str(if out.is_empty() { "One of:" } else { "\n\nOne of:" });
+        for value in values {
+            out.push_str("\n - ");
+            out.push_str(&crate::problem::quoted(value.as_str().unwrap_or_default()));
+        }
+    }
+    out
+}
+
+fn typed(kind: &str, format: &str) -> Value {
+    object([("type", kind.into()), ("format", format.into())])
+}
+
+fn plain_scalar(scalar: Scalar) -> Value {
+    match scalar {
+        Scalar::String => object([("type", "string".into())]),
+        Scalar::Bool => object([("type", "boolean".into())]),
+        Scalar::Int32 => typed("integer", "int32"),
+        Scalar::Int64 => typed("integer", "int64"),
+        Scalar::Float => typed("number", "double"),
+        Scalar::Bytes => typed("string", "byte"),
+        _ => described(""),
+    }
+}
+
+/// What is published for a value that is never absent.
+fn published_zero(shape: &Shape) -> Option<Value> {
+    match shape {
+        Shape::Struct(_) => Some(Value::map()),
+        Shape::List(_) | Shape::Map(_) => None,
+        Shape::Scalar(scalar) => match scalar {
+            Scalar::String => Some("".into()),
+            Scalar::Bool => Some(false.into()),
+            Scalar::Int32 | Scalar::Int64 | Scalar::Float => Some(0.into()),
+            Scalar::Bytes | Scalar::Any => None,
+            _ => Some(Value::map()),
+        },
+    }
+}
+
+fn published_default(field: &Field, inline: bool) -> Option<Value> {
+    if inline || field.is(Flags::PUBLISHED) {
+        return field.default.as_ref().map(literal);
+    }
+    if field.is(Flags::NILABLE) {
+        return None;
+    }
+    let zero = published_zero(&field.shape)?;
+    let always = field.is(Flags::ALWAYS) || field.is(Flags::REQUIRED);
+    (zero == Value::map() || always).then_some(zero)
+}
+
+fn literal(literal: &Literal) -> Value {
+    match literal {
+        Literal::Bool(truth) => (*truth).into(),
+        Literal::Int(number) => (*number).into(),
+        Literal::Text(text) => (&**text).into(),
+        Literal::Json(text) => {
+            crate::decode::json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value)
+        }
+    }
+}

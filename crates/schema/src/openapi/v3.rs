@@ -1,0 +1,74 @@
+//! One document for each group and version, and the index of them all.
+
+use super::definitions::{self, Definitions};
+use super::{Dialect, Flavour, Members, Source, object, paths, root_path, security, security_definitions};
+use crate::table::{Group, Kind};
+use crate::value::{Map, Value};
+use sha2::{Digest, Sha512};
+
+/// The document of one group and version.
+pub fn v3(source: &Source<'_>, group: &Group, version: &str) -> Vec<u8> {
+    let own: Vec<&Kind> =
+        source.kinds.iter().copied().filter(|kind| kind.group == *group && kind.version == version).collect();
+    let places = paths::places(source, &own);
+    let mut schemas = Members::new();
+    for (name, (definition, known_as)) in Definitions::of(source, &with_bodies(source, &own)).iter() {
+        schemas.put(name, &definitions::render(source, Flavour::V3, definition, known_as));
+    }
+    let mut all_paths = Members::new();
+    for place in places {
+        all_paths.put(&place.path, &paths::render(source, Flavour::V3, &place));
+    }
+    let mut components = Members::new();
+    components.raw("schemas", &schemas.end());
+    components.put("securitySchemes", &security_definitions());
+    let mut document = Members::new();
+    document.put("openapi", &"3.0.0".into());
+    document
+        .put("info", &object([("title", source.dialect.title.into()), ("version", source.version.into())]));
+    document.raw("paths", &all_paths.end());
+    document.raw("components", &components.end());
+    document.put("security", &security());
+    document.end()
+}
+
+/// The kinds of a group, and those of other groups that its subresources carry.
+fn with_bodies<'a>(source: &Source<'a>, own: &[&'a Kind]) -> Vec<&'a Kind> {
+    let mut all = own.to_vec();
+    for sub in own.iter().flat_map(|kind| kind.subresources.iter()) {
+        if let Some((group, version)) = &sub.group_version {
+            let found = source
+                .kinds
+                .iter()
+                .filter(|it| it.name == sub.kind && it.group == *group && it.version == *version);
+            all.extend(found.copied());
+        }
+    }
+    all.sort_by_key(|kind| source.kind_name(kind, ""));
+    all.dedup_by(|a, b| std::ptr::eq(*a, *b));
+    all
+}
+
+/// The key of a group and version in the index: `api/v1`, `apis/apps/v1`.
+pub fn v3_path(dialect: &Dialect<'_>, group: &Group, version: &str) -> String {
+    root_path(dialect, group, version).trim_start_matches('/').to_owned()
+}
+
+/// What the address of a document carries so that it can be kept for ever.
+pub fn v3_hash(document: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha512::digest(document).iter().fold(String::with_capacity(128), |mut out, byte| {
+        let _ = write!(out, "{byte:02X}");
+        out
+    })
+}
+
+/// The index: from [`v3_path`] to the address of each document.
+pub fn v3_index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let entry = |path: &str, hash: &str| {
+        object([("serverRelativeURL", format!("/openapi/v3/{path}?hash={hash}").into())])
+    };
+    let paths: Map =
+        documents.into_iter().map(|(path, hash)| (path.to_owned().into(), entry(path, hash))).collect();
+    crate::encode::untyped(&object([("paths", Value::Map(paths))]))
+}

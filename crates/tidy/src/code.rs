@@ -1,0 +1,240 @@
+//! Rules for Rust code: who may name a kind or a domain, read the clock, how long a file may be.
+
+use std::collections::BTreeSet;
+
+use crate::lexer;
+use crate::tree::{self, Module};
+
+/// Every breach of a rule, as `file:line: what`.
+type Breaches = Vec<String>;
+
+fn assert_none(breaches: Breaches) {
+    assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
+}
+
+/// Exceptions to a rule: the file, what is allowed in it, why. Each must be needed.
+type Exceptions = &'static [(&'static str, &'static str, &'static str)];
+
+/// Takes out what is excepted; an exception that excepts nothing is a breach of its own.
+fn without(exceptions: Exceptions, found: Vec<(String, String, String)>) -> Breaches {
+    let excepted = |path: &str, what: &str| exceptions.iter().any(|it| it.0 == path && it.1 == what);
+    let idle =
+        exceptions.iter().filter(|it| !found.iter().any(|(path, what, _)| path == it.0 && what == it.1));
+    let idle = idle.map(|(path, what, _)| format!("{path}: {what} is excepted, but not there any more"));
+    let rest = found.iter().filter(|(path, what, _)| !excepted(path, what));
+    rest.map(|(_, what, place)| format!("{place}: {what}")).chain(idle).collect()
+}
+
+/// Crates that serve every kind alike.
+const GENERIC: &[&str] = &["rest", "schema", "merge"];
+
+/// Kinds whose names are everyday words: as identifiers they mean something else.
+const EVERYDAY: &[&str] = &["Binding", "Event", "Job", "Namespace", "Node", "Role", "Scale", "Service"];
+
+/// Kinds of later tables, so that their names cannot settle before they come.
+const TO_COME: &[&str] = &[
+    "APIService",
+    "ClusterRole",
+    "CronJob",
+    "CustomResourceDefinition",
+    "DaemonSet",
+    "Deployment",
+    "EndpointSlice",
+    "Endpoints",
+    "HorizontalPodAutoscaler",
+    "Ingress",
+    "Job",
+    "LimitRange",
+    "NetworkPolicy",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ReplicaSet",
+    "ReplicationController",
+    "ResourceQuota",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "StatefulSet",
+    "StorageClass",
+];
+
+const NAMED_KINDS: Exceptions =
+    &[("crates/rest/src/metadata.rs", "Event", "no object of any kind may have an event for its owner")];
+
+/// The kinds that the tables declare, without those that belong to every API.
+fn kinds() -> BTreeSet<String> {
+    let tables = tree::files("crates/kinds/api");
+    let tables = tables.iter().filter(|path| path.ends_with(".api") && !path.contains("/meta/"));
+    let texts: Vec<_> = tables.map(|path| tree::text(path)).collect();
+    let lines = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("kind "));
+    let declared =
+        lines.filter_map(|line| line.split_whitespace().next()).filter(|it| !it.ends_with("Options"));
+    declared.chain(TO_COME.iter().copied()).map(str::to_owned).collect()
+}
+
+#[test]
+fn generic_crates_name_no_kind() {
+    let kinds = kinds();
+    assert!(kinds.contains("Pod") && kinds.contains("Deployment") && kinds.len() > 30, "{kinds:?}");
+    let mut found = Vec::new();
+    for (path, module) in tree::modules() {
+        if module.test || !GENERIC.contains(&module.krate.as_str()) {
+            continue;
+        }
+        let in_code = lexer::words(&module.code).filter(|(_, word)| !EVERYDAY.contains(word));
+        let named = in_code.chain(lexer::words(&module.strings)).filter(|(_, word)| kinds.contains(*word));
+        found.extend(named.map(|(at, word)| (path.clone(), word.to_owned(), module.place(at))));
+    }
+    assert_none(without(NAMED_KINDS, found));
+}
+
+/// Where the names of domains are spelled.
+const SPELLS_DOMAINS: &str = "names";
+
+const DOMAINS: Exceptions = &[];
+
+#[test]
+fn only_one_crate_spells_domains() {
+    let mut found = Vec::new();
+    for (path, module) in tree::modules() {
+        if module.test || [SPELLS_DOMAINS, "tidy"].contains(&module.krate.as_str()) {
+            continue;
+        }
+        for domain in ["k8s.io", "kubernetes.io"] {
+            let spelled = module.strings.match_indices(domain);
+            found.extend(spelled.map(|(at, _)| (path.clone(), domain.to_owned(), module.place(at))));
+        }
+    }
+    for path in tree::files("crates").into_iter().filter(|path| path.ends_with(".api")) {
+        for (at, line) in tree::text(&path).lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            if line.contains("k8s.io") || line.contains("kubernetes.io") {
+                found.push((path.clone(), "a domain".to_owned(), format!("{path}:{}", at + 1)));
+            }
+        }
+    }
+    assert_none(without(DOMAINS, found));
+}
+
+/// What reads the clock, randomness or the environment. `tokio::time` is not here: tests can hold it.
+const WORLDLY: &[&str] = &[
+    "SystemTime::now",
+    "std::time::Instant",
+    "UtcDateTime::now",
+    "OffsetDateTime::now",
+    "Utc::now",
+    "Local::now",
+    "thread_rng",
+    "rand::",
+    "fastrand::",
+    "getrandom",
+    "OsRng",
+    "SystemRandom",
+    "Uuid::new_v4",
+    "env::var",
+    "env::args",
+    "env::temp_dir",
+    "env::current_dir",
+    "process::id",
+    "KeyPair::generate",
+];
+
+/// The crates that hand the world in.
+const HANDS_IN: &[&str] = &["pintle", "tests", "bench", "tidy"];
+
+#[test]
+fn below_the_binary_nothing_reads_the_world() {
+    let mut breaches = Breaches::new();
+    for module in tree::modules().values().filter(|it| !it.test && !HANDS_IN.contains(&it.krate.as_str())) {
+        for piece in WORLDLY {
+            breaches.extend(module.uses(piece).map(|at| format!("{}: {piece}", module.place(at))));
+        }
+        for at in
+            grouped(&module.code, "std::time::{", "Instant").chain(grouped(&module.code, "std::{", "env"))
+        {
+            breaches.push(format!("{}: the clock or the environment, imported", module.place(at)));
+        }
+    }
+    assert_none(breaches);
+}
+
+/// Positions of imports that begin with `opening` and have the word in their braces.
+fn grouped<'a>(code: &'a str, opening: &'a str, wanted: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let inside = move |at: usize| code[at + opening.len()..].split('}').next().unwrap_or_default();
+    let imports = code.match_indices(opening).map(|(at, _)| at);
+    imports.filter(move |at| lexer::words(inside(*at)).any(|(_, word)| word == wanted))
+}
+
+const LONGEST: usize = 1000;
+
+#[test]
+fn files_are_short_enough_to_read() {
+    let long = |module: &&Module| !module.test && module.source.lines().count() > LONGEST;
+    let modules = tree::modules();
+    let breaches = modules.values().filter(long).map(|it| {
+        format!(
+            "{}: {} lines, more than {LONGEST}; it has a seam somewhere",
+            it.path,
+            it.source.lines().count()
+        )
+    });
+    assert_none(breaches.collect());
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let mut breaches = Breaches::new();
+    for (path, module) in tree::modules() {
+        let code = lexer::split(&module.source).code;
+        for piece in ["todo!", "unimplemented!", "dbg!", "#[ignore", "#![ignore"] {
+            let found = code.match_indices(piece);
+            breaches.extend(found.map(|(at, _)| format!("{}: {piece}", module.place(at))));
+        }
+        for (at, line) in module.source.lines().enumerate().filter(|_| module.krate != "tidy") {
+            let marks = ["FIXME", "TODO"].into_iter().filter(|mark| line.contains(mark));
+            breaches.extend(marks.map(|mark| format!("{path}:{}: {mark}", at + 1)));
+        }
+    }
+    assert_none(breaches);
+}
+
+#[test]
+fn names_of_modules_say_something() {
+    let empty = ["util", "utils", "common", "helper", "helpers", "misc", "manager"];
+    let says_nothing = |path: &str| path.split(['/', '.']).any(|part| empty.contains(&part));
+    assert_none(tree::modules().into_keys().filter(|path| says_nothing(path)).collect());
+}
+
+/// Tests say by their names what they are about.
+#[test]
+fn modules_open_by_saying_what_they_are() {
+    let modules = tree::modules();
+    let silent =
+        modules.values().filter(|it| (!it.test || it.krate == "tests") && !it.source.starts_with("//!"));
+    assert_none(silent.map(|it| format!("{}: does not open with //!", it.path)).collect());
+}
+
+#[test]
+fn every_file_is_part_of_a_crate() {
+    let modules = tree::modules();
+    let files = ["crates", "tests", "bench"].into_iter().flat_map(tree::files);
+    let lost = files.filter(|path| path.ends_with(".rs") && !modules.contains_key(path));
+    assert_none(lost.map(|path| format!("{path}: no module declares it")).collect());
+}
+
+#[test]
+fn imports_in_braces_are_seen() {
+    assert_eq!(grouped("use std::time::{Duration, Instant};", "std::time::{", "Instant").count(), 1);
+    assert_eq!(grouped("use std::time::{Duration}; Instant", "std::time::{", "Instant").count(), 0);
+}
+
+#[test]
+fn exceptions_must_be_needed() {
+    const LIST: Exceptions = &[("a.rs", "x", "why"), ("b.rs", "x", "why")];
+    let found = [("a.rs", "x", "a.rs:1"), ("a.rs", "y", "a.rs:2")];
+    let found = found.map(|(path, what, place)| (path.to_owned(), what.to_owned(), place.to_owned()));
+    let told = without(LIST, found.to_vec());
+    assert_eq!(told, ["a.rs:2: y", "b.rs: x is excepted, but not there any more"]);
+}

@@ -1,0 +1,141 @@
+//! What crates may know of each other, and where their dependencies come from.
+
+use crate::tree;
+
+/// From the top down: a crate may use what stands below it.
+const ORDER: &[&str] = &[
+    "pintle",
+    "nodeagent",
+    "scheduler",
+    "controllers",
+    "apiserver",
+    "kinds",
+    "rest",
+    "auth",
+    "cache",
+    "store",
+    "merge",
+    "schema",
+    "names",
+    "ambient",
+];
+
+/// Crates that look at all the others and that nothing uses.
+const OUTSIDE: &[&str] = &["bench", "tests", "tidy"];
+
+/// What a crate must do without although the order would allow it, and why.
+const WITHOUT: &[(&str, &[&str], &str)] = &[
+    ("store", &["schema", "merge", "names", "serde_json"], "the store never parses a value"),
+    ("cache", &["schema", "merge", "names", "serde_json"], "the cache gets its index function passed in"),
+    ("auth", &["cache", "store", "merge", "schema"], "who may do what is decided on what it is handed"),
+    ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
+];
+
+/// Libraries that speak HTTP; only these crates may.
+const HTTP: &[&str] = &["hyper", "hyper-util", "tower", "axum"];
+const HTTP_USERS: &[&str] = &["pintle", "nodeagent", "controllers", "apiserver", "bench", "tests"];
+
+struct Manifest {
+    krate: String,
+    path: String,
+    text: String,
+}
+
+fn manifests() -> Vec<Manifest> {
+    let paths = tree::crates().into_iter().map(|krate| (format!("crates/{krate}/Cargo.toml"), krate));
+    let paths =
+        paths.chain(["bench", "tests"].map(|krate| (format!("{krate}/Cargo.toml"), krate.to_owned())));
+    let there = paths.filter(|(path, _)| tree::root().join(path).exists());
+    there.map(|(path, krate)| Manifest { text: tree::text(&path), krate, path }).collect()
+}
+
+/// The names of all dependencies, of whatever sort, with their lines.
+fn dependencies(text: &str) -> Vec<(usize, String)> {
+    let (mut inside, mut found) = (false, Vec::new());
+    for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            let name = section.rsplit_once("dependencies").map(|(_, rest)| rest.trim_start_matches('.'));
+            inside = name == Some("");
+            found.extend(name.filter(|name| !name.is_empty()).map(|name| (number, name.to_owned())));
+        } else if inside && !line.starts_with('#') && !line.is_empty() {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            found.push((number, name.trim_matches('"').to_owned()));
+        }
+    }
+    found
+}
+
+/// Why a crate may not depend on another one; none when it may.
+fn objection(krate: &str, other: &str) -> Option<String> {
+    if HTTP.contains(&other) && !HTTP_USERS.contains(&krate) {
+        return Some(format!("{krate} speaks no HTTP, but uses {other}"));
+    }
+    for (who, without, why) in WITHOUT {
+        if *who == krate && without.contains(&other) {
+            return Some(format!("{krate} may not use {other}: {why}"));
+        }
+    }
+    if OUTSIDE.contains(&other) {
+        return Some(format!("{krate} uses {other}, which is there for nobody to use"));
+    }
+    let rank = |name: &str| ORDER.iter().position(|it| *it == name);
+    match (rank(krate), rank(other)) {
+        (Some(own), Some(used)) if used <= own => {
+            Some(format!("{krate} uses {other}, which stands above it"))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn dependencies_point_down() {
+    let mut breaches = Vec::new();
+    for manifest in manifests() {
+        for (line, used) in dependencies(&manifest.text) {
+            breaches.extend(
+                objection(&manifest.krate, &used).map(|why| format!("{}:{line}: {why}", manifest.path)),
+            );
+        }
+    }
+    assert!(breaches.is_empty(), "\n{}", breaches.join("\n"));
+}
+
+#[test]
+fn every_crate_has_its_place_and_keeps_the_lints() {
+    let mut breaches = Vec::new();
+    for Manifest { krate, path, text } in manifests() {
+        if !ORDER.contains(&krate.as_str()) && !OUTSIDE.contains(&krate.as_str()) {
+            breaches.push(format!("{path}: {krate} has no place in the order of crates"));
+        }
+        if !text.contains(&format!("\nname = \"{krate}\"")) {
+            breaches.push(format!("{path}: the crate is not called {krate}, as its folder is"));
+        }
+        if !text.contains("[lints]\nworkspace = true") {
+            breaches.push(format!("{path}: does not take the lints of the workspace"));
+        }
+    }
+    assert!(breaches.is_empty(), "\n{}", breaches.join("\n"));
+}
+
+#[test]
+fn dependencies_come_from_one_registry() {
+    let lock = tree::text("Cargo.lock");
+    let sources = lock.lines().enumerate().filter(|(_, line)| line.starts_with("source = "));
+    let foreign = sources.filter(|(_, line)| !line.contains("github.com/rust-lang/crates.io-index"));
+    let foreign: Vec<_> = foreign.map(|(at, line)| format!("Cargo.lock:{}: {line}", at + 1)).collect();
+    assert!(foreign.is_empty(), "\n{}", foreign.join("\n"));
+    assert!(!tree::root().join(".cargo").exists(), "cargo is configured by the workspace alone");
+}
+
+#[test]
+fn objections_are_raised() {
+    assert!(objection("schema", "rest").is_some() && objection("rest", "kinds").is_some());
+    assert!(objection("store", "schema").is_some() && objection("rest", "hyper").is_some());
+    assert!(objection("names", "tidy").is_some() && objection("rest", "rest").is_some());
+    assert!(objection("kinds", "rest").is_none() && objection("schema", "thiserror").is_none());
+    let text =
+        "[dependencies]\na.workspace = true\n# b\nc = { path = \"x\" }\n[dev-dependencies.d]\n[lib]\ne = 1";
+    let names: Vec<_> = dependencies(text).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["a", "c", "d"]);
+}

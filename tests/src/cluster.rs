@@ -1,0 +1,163 @@
+//! A server of one's own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ambient::Simulated;
+use apiserver::serve::{Limits, Listen, TlsMaterial};
+use apiserver::{Config, Server, StoreChoice};
+use http::Method;
+use names::Names;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::ask::{Answer, Ask, Payload};
+use crate::pki::authority;
+use crate::transport::{Protocol, Sender, Stream, Who, connect};
+
+/// When the tests play, in Unix seconds.
+pub const NOW: u64 = 1_700_000_000;
+
+/// What a test may want otherwise.
+pub struct Options {
+    pub store: StoreChoice,
+    pub limits: Limits,
+    pub event_ttl: Duration,
+    pub names: Names,
+    /// When the server's clock starts, in Unix seconds.
+    pub now: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            store: StoreChoice::Memory,
+            limits: Limits::default(),
+            event_ttl: Duration::from_secs(3600),
+            names: Names::default(),
+            now: NOW,
+        }
+    }
+}
+
+/// A running server and its clock.
+pub struct Cluster {
+    pub world: Arc<Simulated>,
+    pub address: SocketAddr,
+    pub server: Server,
+    /// One connection that the administrator's requests share.
+    admin: OnceCell<Sender>,
+}
+
+impl Cluster {
+    /// With everything in memory.
+    pub async fn start() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    /// With the objects below a directory.
+    pub async fn on(directory: &Path) -> Self {
+        Self::with(Options { store: StoreChoice::Directory(directory.to_owned()), ..Options::default() }).await
+    }
+
+    pub async fn with(options: Options) -> Self {
+        let world = Simulated::new(options.now, 7);
+        let served = authority().server();
+        let tls = TlsMaterial {
+            certificate_chain: served.certificate.into(),
+            private_key: served.key.into(),
+            client_authorities: Some(authority().pem().into()),
+        };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listen = Listen { address, tls, limits: options.limits, world: world.clone() };
+        let config = Config {
+            store: options.store,
+            listen,
+            world: world.clone(),
+            names: options.names,
+            event_ttl: options.event_ttl,
+        };
+        let server = Server::start(config).await.unwrap();
+        Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() }
+    }
+
+    /// Ends the server as SIGTERM would.
+    pub async fn stop(self) {
+        let Cluster { server, admin, .. } = self;
+        drop(admin);
+        crate::soon("the server's end", server.shutdown()).await;
+    }
+
+    /// Moves the server's clock.
+    pub fn advance(&self, by: Duration) {
+        self.world.advance(by);
+    }
+
+    /// A bare connection, to speak anything over.
+    pub async fn connect(&self, who: &Who, protocol: Protocol) -> Stream {
+        connect(self.address, who, protocol).await
+    }
+
+    pub(crate) async fn admin(&self) -> Sender {
+        let open = || Sender::open(self.address, &Who::Admin, Protocol::Http2);
+        match self.admin.get_or_init(open).await {
+            Sender::Http2(sender) => Sender::Http2(sender.clone()),
+            Sender::Http1(_) => unreachable!("the shared connection multiplexes"),
+        }
+    }
+
+    pub fn ask(&self, method: Method, path: &str) -> Ask<'_> {
+        Ask::new(self, method, path)
+    }
+
+    pub fn get(&self, path: &str) -> Ask<'_> {
+        self.ask(Method::GET, path)
+    }
+
+    pub fn post(&self, path: &str, body: impl Into<Payload>) -> Ask<'_> {
+        self.ask(Method::POST, path).body(body)
+    }
+
+    pub fn put(&self, path: &str, body: impl Into<Payload>) -> Ask<'_> {
+        self.ask(Method::PUT, path).body(body)
+    }
+
+    pub fn delete(&self, path: &str) -> Ask<'_> {
+        self.ask(Method::DELETE, path)
+    }
+
+    /// A patch; an array is a JSON patch, everything else a merge patch.
+    pub fn patch(&self, path: &str, body: Value) -> Ask<'_> {
+        let media =
+            if body.is_array() { "application/json-patch+json" } else { "application/merge-patch+json" };
+        self.ask(Method::PATCH, path).body(body).header("content-type", media)
+    }
+
+    /// The object or list at a path.
+    pub async fn read(&self, path: &str) -> Value {
+        self.get(path).await.code(200).json()
+    }
+
+    /// Makes an object in a collection.
+    pub async fn create(&self, collection: &str, object: Value) -> Value {
+        self.post(collection, object).await.code(201).json()
+    }
+
+    /// Makes an object that has nothing but a name.
+    pub async fn named(&self, collection: &str, name: &str) -> Value {
+        self.create(collection, json!({"metadata": {"name": name}})).await
+    }
+
+    /// Makes an object with a name and labels.
+    pub async fn labelled(&self, collection: &str, name: &str, labels: Value) -> Value {
+        self.create(collection, json!({"metadata": {"name": name, "labels": labels}})).await
+    }
+
+    /// Whether the server still answers, after whatever was done to it.
+    pub async fn answers(&self) {
+        let again: Answer = self.get("/readyz").protocol(Protocol::Http1).await;
+        assert_eq!(again.code(200).text(), "ok");
+    }
+}

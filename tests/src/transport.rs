@@ -1,0 +1,121 @@
+//! Connections: TLS with or without a client certificate, HTTP/1.1 or HTTP/2 on top.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::pki::{Pair, authority};
+use crate::{NOW, soon};
+
+/// An open TLS connection.
+pub type Stream = TlsStream<TcpStream>;
+
+/// The version of HTTP to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Who is asking.
+#[derive(Clone)]
+pub enum Who {
+    /// A member of the masters' group.
+    Admin,
+    /// Somebody without a certificate.
+    Nobody,
+    /// The holder of a certificate.
+    Holder(Pair),
+}
+
+impl Who {
+    fn pair(&self) -> Option<&Pair> {
+        static ADMIN: OnceLock<Pair> = OnceLock::new();
+        match self {
+            Who::Admin => Some(ADMIN.get_or_init(|| authority().client("admin", "system:masters"))),
+            Who::Nobody => None,
+            Who::Holder(pair) => Some(pair),
+        }
+    }
+}
+
+/// Shakes hands with a server.
+pub(crate) async fn connect(address: SocketAddr, who: &Who, protocol: Protocol) -> Stream {
+    let tcp = soon("the connection", TcpStream::connect(address)).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connecting = TlsConnector::from(Arc::new(config(who, protocol))).connect(name, tcp);
+    soon("the TLS handshake", connecting).await.unwrap()
+}
+
+fn config(who: &Who, protocol: Protocol) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority().pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(StillClock))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match who.pair() {
+        None => builder.with_no_client_auth(),
+        Some(pair) => builder.with_client_cert_resolver(Arc::new(pair.resolver())),
+    };
+    let alpn: &[u8] = if protocol == Protocol::Http2 { b"h2" } else { b"http/1.1" };
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config
+}
+
+/// The server's certificate is valid when the tests play.
+#[derive(Debug)]
+struct StillClock;
+
+impl rustls::time_provider::TimeProvider for StillClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(NOW)))
+    }
+}
+
+/// The sending half of a connection.
+pub(crate) enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Sender {
+    pub(crate) async fn open(address: SocketAddr, who: &Who, protocol: Protocol) -> Self {
+        let stream = TokioIo::new(connect(address, who, protocol).await);
+        match protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = http1::handshake(stream).await.unwrap();
+                tokio::spawn(connection);
+                Sender::Http1(sender)
+            }
+            Protocol::Http2 => {
+                let builder = http2::Builder::new(TokioExecutor::new());
+                let (sender, connection) = builder.handshake(stream).await.unwrap();
+                tokio::spawn(connection);
+                Sender::Http2(sender)
+            }
+        }
+    }
+
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Sender::Http1(sender) => sender.send_request(request).await,
+            Sender::Http2(sender) => sender.send_request(request).await,
+        }
+    }
+}
