@@ -16,7 +16,7 @@
 
 mod ask;
 mod cluster;
-mod kube;
+mod kube_client;
 mod pki;
 mod transport;
 mod watch;

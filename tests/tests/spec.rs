@@ -1,1 +1,85 @@
-fn main(){}
+//! The specification as tests: one module for each of its headings, against a real server over TLS.
+//!
+//! `docs/spec.md` says which test shows which statement. What always holds: a test has a server of its own
+//! (see the harness in `tests/src`), so all of them run at once and in any order.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+mod spec {
+    mod authentication;
+    mod bad_input;
+    mod deletion;
+    mod discovery;
+    mod dry_run;
+    mod endpoints;
+    mod errors;
+    mod field_validation;
+    mod health;
+    mod kube_client;
+    mod limits;
+    mod lists;
+    mod negotiation;
+    mod openapi;
+    mod patches;
+    mod protobuf;
+    mod resources;
+    mod restart;
+    mod runtime_classes;
+    mod runtime_kind;
+    mod service_accounts;
+    mod signing_requests;
+    mod states;
+    mod tables;
+    mod versions;
+    mod watch;
+
+    use serde_json::{Value, json};
+
+    const NAMESPACES: &str = "/api/v1/namespaces";
+    const NODES: &str = "/api/v1/nodes";
+    const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+    /// A pod that the API takes.
+    fn pod(name: &str) -> Value {
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    /// A pod that a node has been chosen for, whose deletion therefore takes time.
+    fn assigned_pod(name: &str) -> Value {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = "n".into();
+        pod
+    }
+
+    fn runtime_class(name: &str) -> Value {
+        json!({"metadata": {"name": name}, "handler": "plain"})
+    }
+
+    /// An object's or a list's version.
+    fn version(object: &Value) -> String {
+        object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).to_owned()
+    }
+
+    fn uid(object: &Value) -> String {
+        object["metadata"]["uid"].as_str().unwrap_or_else(|| panic!("no uid: {object}")).to_owned()
+    }
+
+    /// The names in a list, in its order.
+    fn names(list: &Value) -> Vec<&str> {
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("no items: {list}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+    }
+
+    /// The fields that a refusal names.
+    fn fields(status: &Value) -> Vec<&str> {
+        let causes = status["details"]["causes"].as_array().unwrap_or_else(|| panic!("no causes: {status}"));
+        causes.iter().map(|cause| cause["field"].as_str().unwrap_or("")).collect()
+    }
+}

@@ -66,7 +66,7 @@ impl Server {
         let storage = Storage::new(store, recovered, cache::Options::default(), config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
-        for (kind, mut hooks) in builtin() {
+        for (kind, mut hooks) in kinds::builtin() {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
@@ -153,11 +153,4 @@ async fn make_system_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
         made.map_err(|why| StartError::Namespace { name, why })?;
     }
     Ok(())
-}
-
-fn builtin() -> Vec<(schema::table::Ref<schema::table::Kind>, rest::Hooks)> {
-    kinds::tables::KINDS
-        .iter()
-        .map(|kind| (schema::table::Ref::Static(*kind), rest::Hooks::default()))
-        .collect()
 }

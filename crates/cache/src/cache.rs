@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::contents::Contents;
-use crate::hub::{Hub, Wakes};
+use crate::hub::{Hub, SeatId, Wakes};
 use crate::pins::Pins;
 use crate::ring::{Ring, Tail};
 use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Watcher};
@@ -38,7 +38,7 @@ struct Publishing<E> {
 }
 
 impl<E: Entry> Shared<E> {
-    pub(crate) fn leave(&self, id: u64, interest: &Interest) {
+    pub(crate) fn leave(&self, id: SeatId, interest: &Interest) {
         self.publishing.lock().hub.leave(id, interest);
     }
 }
@@ -191,13 +191,24 @@ impl<E: Entry> Cache<E> {
 
     /// Watches from just after `revision`: first what happened since, then what happens.
     pub fn watch_after(&self, revision: u64, interest: Interest) -> Result<Watcher<E>, Gone> {
+        self.watch_after_in(0, revision, interest)
+    }
+
+    /// The same for one of a group of watchers, which are told of an event one right after the other: those
+    /// that share a connection can then share what it costs to send.
+    pub fn watch_after_in(
+        &self,
+        group: u64,
+        revision: u64,
+        interest: Interest,
+    ) -> Result<Watcher<E>, Gone> {
         let (seat, tail) = {
             let mut publishing = self.shared.publishing.lock();
             let oldest = publishing.ring.oldest();
             if revision < oldest {
                 return Err(Gone { oldest });
             }
-            (publishing.hub.join(&interest, revision), publishing.ring.tail())
+            (publishing.hub.join(&interest, revision, group), publishing.ring.tail())
         };
         let mut backlog = VecDeque::new();
         for event in tail.back_to(revision).filter(|event| interest.matches(event)) {
@@ -208,9 +219,14 @@ impl<E: Entry> Cache<E> {
 
     /// Watches from now: the state, and exactly the events after it.
     pub fn watch_now(&self, interest: Interest) -> (Watcher<E>, Snapshot<E>) {
+        self.watch_now_in(0, interest)
+    }
+
+    /// The same for one of a group of watchers.
+    pub fn watch_now_in(&self, group: u64, interest: Interest) -> (Watcher<E>, Snapshot<E>) {
         let mut publishing = self.shared.publishing.lock();
         let snapshot = self.snapshot();
-        let seat = publishing.hub.join(&interest, snapshot.revision());
+        let seat = publishing.hub.join(&interest, snapshot.revision(), group);
         drop(publishing);
         (Watcher::new(self.shared.clone(), seat, interest, VecDeque::new()), snapshot)
     }

@@ -24,9 +24,12 @@ pub(crate) struct Hub<E> {
     pub(crate) lagged: u64,
 }
 
-/// A watcher's place in a list. Lists are sorted by id, since ids only grow and newcomers sit at the end.
+/// A watcher's place among others: those of one group sit side by side, in the order in which they came.
+pub(crate) type SeatId = (u64, u64);
+
+/// A watcher's place in a list. Lists are sorted by id.
 struct Seat<E> {
-    id: u64,
+    id: SeatId,
     queue: Arc<Queue<E>>,
     /// For an interest that its list alone does not settle.
     namespace: Option<Arc<str>>,
@@ -59,8 +62,8 @@ impl<E: Entry> Hub<E> {
 
     /// Takes in a watcher that knows everything up to `after`. After [`close`](Self::close) its queue is closed
     /// from the start.
-    pub(crate) fn join(&mut self, interest: &Interest, after: u64) -> (u64, Arc<Queue<E>>) {
-        let id = self.next_id;
+    pub(crate) fn join(&mut self, interest: &Interest, after: u64, group: u64) -> (SeatId, Arc<Queue<E>>) {
+        let id = (group, self.next_id);
         self.next_id += 1;
         let phase = if self.closed { Phase::Closed } else { Phase::Open };
         let queue = Arc::new(Queue::new(after, phase));
@@ -70,22 +73,21 @@ impl<E: Entry> Hub<E> {
                 _ => None,
             };
             let seat = Seat { id, queue: queue.clone(), namespace };
-            match interest {
-                Interest::All => self.all.push(seat),
-                Interest::Namespace(namespace) => {
-                    self.namespaces.entry(namespace.clone()).or_default().push(seat)
-                }
-                Interest::Object(key) => self.objects.entry(key.clone()).or_default().push(seat),
+            let seats = match interest {
+                Interest::All => &mut self.all,
+                Interest::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default(),
+                Interest::Object(key) => self.objects.entry(key.clone()).or_default(),
                 Interest::Term(term) | Interest::TermIn { term, .. } => {
-                    self.terms.entry(term.clone()).or_default().push(seat)
+                    self.terms.entry(term.clone()).or_default()
                 }
-            }
+            };
+            seats.insert(seats.partition_point(|one| one.id < id), seat);
         }
         (id, queue)
     }
 
     /// Lets a watcher go. One that was cut off or closed has no seat any more; that is fine.
-    pub(crate) fn leave(&mut self, id: u64, interest: &Interest) {
+    pub(crate) fn leave(&mut self, id: SeatId, interest: &Interest) {
         let remove = |seats: &mut Vec<Seat<E>>| {
             if let Ok(index) = seats.binary_search_by_key(&id, |seat| seat.id) {
                 seats.remove(index);

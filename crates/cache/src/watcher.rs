@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::cache::Shared;
+use crate::hub::SeatId;
 use crate::queue::{Phase, Queue};
 use crate::{Entry, Event, Interest, Lagged};
 
 /// A stream of events, in revision order. It ends when the cache is closed, or after a final [`Lagged`].
 pub struct Watcher<E: Entry> {
     shared: Arc<Shared<E>>,
-    id: u64,
+    id: SeatId,
     interest: Interest,
     queue: Arc<Queue<E>>,
     backlog: VecDeque<Arc<Event<E>>>,
@@ -40,7 +41,7 @@ pub enum TryRecvError {
 impl<E: Entry> Watcher<E> {
     pub(crate) fn new(
         shared: Arc<Shared<E>>,
-        (id, queue): (u64, Arc<Queue<E>>),
+        (id, queue): (SeatId, Arc<Queue<E>>),
         interest: Interest,
         backlog: VecDeque<Arc<Event<E>>>,
     ) -> Self {

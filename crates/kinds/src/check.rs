@@ -84,7 +84,11 @@ pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Pr
 
 /// An invalid value that is shown as it is given here.
 pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
-    Problem { reason: Reason::Invalid, field: path.to_string(), message: format!("Invalid value: {shown}: {detail}") }
+    Problem {
+        reason: Reason::Invalid,
+        field: path.to_string(),
+        message: format!("Invalid value: {shown}: {detail}"),
+    }
 }
 
 pub(crate) fn invalid_int(path: &Path<'_>, number: i64, detail: &str) -> Problem {
@@ -200,13 +204,15 @@ pub(crate) fn shown_texts(items: &[Value]) -> String {
     format!("[]string{{{}}}", items.join(", "))
 }
 
-/// Bytes as messages show them.
+/// Bytes as messages show them; of many only the first.
 pub(crate) fn shown_bytes(bytes: &[u8]) -> String {
+    const MOST: usize = 256;
     if bytes.is_empty() {
         return "[]byte(nil)".to_owned();
     }
-    let bytes: Vec<_> = bytes.iter().map(|byte| format!("0x{byte:x}")).collect();
-    format!("[]byte{{{}}}", bytes.join(", "))
+    let shown: Vec<_> = bytes.iter().take(MOST).map(|byte| format!("0x{byte:x}")).collect();
+    let more = if bytes.len() > MOST { ", ..." } else { "" };
+    format!("[]byte{{{}{more}}}", shown.join(", "))
 }
 
 /// The bytes behind base64 text; none where it is not that, which decoding has refused before.

@@ -52,6 +52,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, context| validate(object, None, context)),
         validate_update: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
         name_rule: Some(metadata::path_name),
+        unowned: &["spec", "status"],
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -63,11 +64,13 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         name: "status",
         apply: apply_status,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Status)),
+        unowned: &[],
     },
     SubresourceHooks {
         name: "approval",
         apply: apply_approval,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Approval)),
+        unowned: &[],
     },
 ];
 
@@ -169,7 +172,10 @@ fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Resu
     let group = names.group("certificates");
     let name = object.text(&["metadata", "name"]);
     let subject = Subject { group: &group, kind: "certificatesigningrequests", name };
-    Err(ApiError::object_forbidden(subject, &format!("use of {signer} signer with {MASTERS} group is not allowed")))
+    Err(ApiError::object_forbidden(
+        subject,
+        &format!("use of {signer} signer with {MASTERS} group is not allowed"),
+    ))
 }
 
 /// The bytes of the request inside its PEM block.
@@ -219,7 +225,9 @@ fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Probl
     } else {
         signer_name(signer, &spec.field("signerName"), &mut out);
     }
-    if let Some(seconds) = read::opt_int(object, &["spec", "expirationSeconds"]).filter(|it| *it < LEAST_SECONDS) {
+    if let Some(seconds) =
+        read::opt_int(object, &["spec", "expirationSeconds"]).filter(|it| *it < LEAST_SECONDS)
+    {
         const WHY: &str = "may not specify a duration less than 600 seconds (10 minutes)";
         out.push(check::invalid_int(&spec.field("expirationSeconds"), seconds, WHY));
     }
@@ -244,7 +252,8 @@ fn signer_name(name: &str, path: &Path<'_>, out: &mut Problems) {
     let (domain, rest) = match name.split_once('/') {
         Some((domain, rest)) if !rest.contains('/') => (domain, rest),
         _ => {
-            const WHY: &str = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+            const WHY: &str =
+                "must be a fully qualified domain and path of the form 'example.com/signer-name'";
             out.push(Problem::invalid_text(path, name, WHY));
             return;
         }
@@ -268,7 +277,8 @@ fn signer_name(name: &str, path: &Path<'_>, out: &mut Problems) {
 
 /// The parts between dots; one that is wrong is enough to tell.
 fn dotted(text: &str, form: Format, path: &Path<'_>, out: &mut Problems) {
-    let wrong = text.split('.').map(|label| (label, check::why(form, label))).find(|(_, why)| !why.is_empty());
+    let wrong =
+        text.split('.').map(|label| (label, check::why(form, label))).find(|(_, why)| !why.is_empty());
     if let Some((label, why)) = wrong {
         let told = why.iter().map(|why| format!("validating label {label:?}: {why}"));
         out.extend(told.map(|why| Problem::invalid_text(path, text, &why)));
@@ -324,7 +334,9 @@ fn check_certificate(base64: &str) -> Result<(), String> {
             return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
         }
         while !rest.is_empty() {
-            rest = X509Certificate::from_der(rest).map_err(|why| format!("x509: malformed certificate: {why}"))?.0;
+            rest = X509Certificate::from_der(rest)
+                .map_err(|why| format!("x509: malformed certificate: {why}"))?
+                .0;
         }
     }
     Ok(())
@@ -378,7 +390,8 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 }
 
 fn state(object: &Value) -> String {
-    let has = |kind: &str| object.items(&["status", "conditions"]).iter().any(|it| it.text(&["type"]) == kind);
+    let has =
+        |kind: &str| object.items(&["status", "conditions"]).iter().any(|it| it.text(&["type"]) == kind);
     let decision = if has("Denied") {
         "Denied"
     } else if has("Approved") {
@@ -413,7 +426,8 @@ mod tests {
 
     #[test]
     fn the_caller_cannot_be_somebody_else() {
-        let mut object = json(r#"{"spec":{"username":"x","extra":{"a":["b"]}},"status":{"certificate":"x"}}"#);
+        let mut object =
+            json(r#"{"spec":{"username":"x","extra":{"a":["b"]}},"status":{"certificate":"x"}}"#);
         prepare_create(&mut object, &context());
         let expected = json(
             r#"{"spec":{"username":"admin","uid":"1","groups":["system:masters","system:authenticated"]},"status":{}}"#,
@@ -451,19 +465,29 @@ mod tests {
             &["Approved"],
             &["Approved", "Denied"],
             Endpoint::Approval,
-            &[r#"status.conditions[1].type: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive"#],
+            &[
+                r#"status.conditions[1].type: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive"#,
+            ],
         );
     }
 
     #[test]
     fn certificates_come_once_through_status() {
         assert_eq!(check_certificate(""), Ok(()));
-        assert_eq!(check_certificate("anVuaw=="), Err("must contain at least one CERTIFICATE PEM block".to_owned()));
+        assert_eq!(
+            check_certificate("anVuaw=="),
+            Err("must contain at least one CERTIFICATE PEM block".to_owned())
+        );
         let request = check::base64_of(b"-----BEGIN X-----\nYQ==\n-----END X-----\n");
-        assert_eq!(check_certificate(&request), Err("only CERTIFICATE PEM blocks are allowed, found \"X\"".to_owned()));
+        assert_eq!(
+            check_certificate(&request),
+            Err("only CERTIFICATE PEM blocks are allowed, found \"X\"".to_owned())
+        );
         let old = json(r#"{"status":{"certificate":"YQ=="}}"#);
         let found = problems(&change(&json("{}"), &old, &context(), Endpoint::Status));
-        assert!(found.contains(&"status.certificate: Forbidden: updates may not modify existing certificate content".to_owned()));
+        assert!(found.contains(
+            &"status.certificate: Forbidden: updates may not modify existing certificate content".to_owned()
+        ));
     }
 
     #[test]
@@ -471,10 +495,15 @@ mod tests {
         let mut next = json(
             r#"{"status":{"conditions":[{"type":"Approved","status":"True","lastTransitionTime":"2001-01-01T00:00:00Z"}]}}"#,
         );
-        let submitted = json(r#"{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"X","status":"True"}]}}"#);
+        let submitted = json(
+            r#"{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"X","status":"True"}]}}"#,
+        );
         apply_approval(&mut next, &submitted, &context());
-        let times: Vec<_> =
-            next.items(&["status", "conditions"]).iter().map(|it| it.text(&["lastTransitionTime"]).to_owned()).collect();
+        let times: Vec<_> = next
+            .items(&["status", "conditions"])
+            .iter()
+            .map(|it| it.text(&["lastTransitionTime"]).to_owned())
+            .collect();
         assert_eq!(times, ["2001-01-01T00:00:00Z".to_owned(), context().timestamp()]);
     }
 

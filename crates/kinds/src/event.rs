@@ -50,7 +50,8 @@ pub fn own_group_hooks() -> Hooks {
 }
 
 fn to_stored(object: Value) -> Value {
-    let mut object = renamed(object, |name| RENAMED.iter().find(|(_, new)| *new == name).map(|(old, _)| *old));
+    let mut object =
+        renamed(object, |name| RENAMED.iter().find(|(_, new)| *new == name).map(|(old, _)| *old));
     // written out in the older form whatever they hold
     for field in ["reportingComponent", "reportingInstance"] {
         let value = object.make_map().entry(field);
@@ -62,7 +63,8 @@ fn to_stored(object: Value) -> Value {
 }
 
 fn from_stored(object: Value) -> Value {
-    let mut object = renamed(object, |name| RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new));
+    let mut object =
+        renamed(object, |name| RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new));
     if let Some(fields) = object.as_map_mut() {
         fields.retain(|name, value| {
             !matches!(name, "reportingController" | "reportingInstance") || value.as_str() != Some("")
@@ -232,7 +234,8 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let age = |path: &[&str]| metadata::since(event.text(path), now);
     let first_known = !is_zero_time(&event, &["firstTimestamp"]);
     let first = if first_known { age(&["firstTimestamp"]) } else { age(&["eventTime"]) };
-    let mut last = if is_zero_time(&event, &["lastTimestamp"]) { first.clone() } else { age(&["lastTimestamp"]) };
+    let mut last =
+        if is_zero_time(&event, &["lastTimestamp"]) { first.clone() } else { age(&["lastTimestamp"]) };
     let mut count = read::int(&event, &["count"]);
     if read::has(&event, &["series"]) {
         last = age(&["series", "lastObservedTime"]);
@@ -308,7 +311,10 @@ mod tests {
         check(
             "series",
             json("{}"),
-            &[r#"series.count: Invalid value: "": should be at least 2"#, "series.lastObservedTime: Required value"],
+            &[
+                r#"series.count: Invalid value: "": should be at least 2"#,
+                "series.lastObservedTime: Required value",
+            ],
         );
     }
 

@@ -22,11 +22,17 @@ fn update(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 fn validate(object: &Value) -> Problems {
     let mut out = Vec::new();
     let path = Path::ROOT.field("spec");
-    if let Some(seconds) = read::opt_int(object, &["spec", "leaseDurationSeconds"]).filter(|seconds| *seconds <= 0) {
+    if let Some(seconds) =
+        read::opt_int(object, &["spec", "leaseDurationSeconds"]).filter(|seconds| *seconds <= 0)
+    {
         out.push(check::invalid_int(&path.field("leaseDurationSeconds"), seconds, "must be greater than 0"));
     }
     if let Some(count) = read::opt_int(object, &["spec", "leaseTransitions"]).filter(|count| *count < 0) {
-        out.push(check::invalid_int(&path.field("leaseTransitions"), count, "must be greater than or equal to 0"));
+        out.push(check::invalid_int(
+            &path.field("leaseTransitions"),
+            count,
+            "must be greater than or equal to 0",
+        ));
     }
     out
 }
@@ -43,7 +49,8 @@ mod tests {
 
     #[test]
     fn numbers_make_sense() {
-        let check = |object: &str, expected: &[&str]| assert_eq!(problems(&validate(&json(object))), expected);
+        let check =
+            |object: &str, expected: &[&str]| assert_eq!(problems(&validate(&json(object))), expected);
         check(r#"{"spec":{}}"#, &[]);
         check(
             r#"{"spec":{"leaseDurationSeconds":0,"leaseTransitions":-1}}"#,

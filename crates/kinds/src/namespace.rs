@@ -27,8 +27,8 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[
-    SubresourceHooks { name: "status", apply: apply_status, validate: Some(validate_status) },
-    SubresourceHooks { name: "finalize", apply: apply_finalize, validate: Some(validate_finalize) },
+    SubresourceHooks { name: "status", apply: apply_status, validate: Some(validate_status), unowned: &[] },
+    SubresourceHooks { name: "finalize", apply: apply_finalize, validate: Some(validate_finalize), unowned: &[] },
 ];
 
 /// Defaults run without a context, hence the names that clients know.
@@ -128,7 +128,8 @@ fn holds(object: &Value) -> bool {
 fn may_delete(object: &Value, context: &Context<'_>) -> Result<(), ApiError> {
     let name = object.text(&["metadata", "name"]);
     let names = context.names;
-    let kept = [names::DEFAULT_NAMESPACE, &names.system_namespace(), &names.public_namespace()].contains(&name);
+    let kept =
+        [names::DEFAULT_NAMESPACE, &names.system_namespace(), &names.public_namespace()].contains(&name);
     if !kept {
         return Ok(());
     }
@@ -181,12 +182,19 @@ mod tests {
         };
         check(r#"{"status":{"phase":"Active"}}"#, true);
         check(r#"{"status":{"phase":"Terminating"}}"#, false);
-        check(r#"{"metadata":{"deletionTimestamp":"2020-01-01T00:00:00Z"},"status":{"phase":"Terminating"}}"#, true);
+        check(
+            r#"{"metadata":{"deletionTimestamp":"2020-01-01T00:00:00Z"},"status":{"phase":"Terminating"}}"#,
+            true,
+        );
     }
 
     #[test]
     fn finalizers_are_standard_or_qualified() {
-        let found = validate_finalize(&json(r#"{"spec":{"finalizers":["kubernetes","noslash","a.b/c"]}}"#), &Value::Null, &context());
+        let found = validate_finalize(
+            &json(r#"{"spec":{"finalizers":["kubernetes","noslash","a.b/c"]}}"#),
+            &Value::Null,
+            &context(),
+        );
         let expected = r#"spec.finalizers[1]: Invalid value: "noslash": name is neither a standard finalizer name nor is it fully qualified"#;
         assert_eq!(problems(&found), [expected]);
     }
@@ -200,6 +208,9 @@ mod tests {
         assert!(may_delete(&object, &context()).is_ok());
         object.set(&["metadata", "name"], "kube-system");
         let refused = may_delete(&object, &context()).map_err(|it| it.message);
-        assert_eq!(refused, Err("namespaces \"kube-system\" is forbidden: this namespace may not be deleted".to_owned()));
+        assert_eq!(
+            refused,
+            Err("namespaces \"kube-system\" is forbidden: this namespace may not be deleted".to_owned())
+        );
     }
 }

@@ -26,7 +26,7 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(update) }];
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(update), unowned: &[] }];
 
 fn default(object: &mut Value) {
     mirror_pod_cidr(object);
@@ -112,6 +112,8 @@ fn resources(object: &Value, out: &mut Problems) {
     }
 }
 
+const MOST_TOLD: usize = 16;
+
 fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
     let path = Path::ROOT.field("spec");
     let path = path.field("podCIDRs");
@@ -122,11 +124,15 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
             Some((address, _)) => addresses.push(address),
             None => {
                 wrong.get_or_insert(read::text(range));
-                out.push(check::invalid_shown(&path.index(at), &check::shown_texts(ranges), "must be valid CIDR"));
+                out.push(check::invalid_shown(
+                    &path.index(at),
+                    &check::shown_texts(ranges),
+                    "must be valid CIDR",
+                ));
             }
         }
-        // two are enough to say; the text above names them all each time
-        if out.len() > 64 {
+        // each report names them all, so a few have to do
+        if at == MOST_TOLD {
             break;
         }
     }
@@ -174,7 +180,11 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         const WHY: &str = "node updates may not change providerID except from \"\" to valid";
         out.push(Problem::forbidden(&spec.field("providerID"), WHY));
     }
-    scheduling::taints(new.items(&["spec", "taints"]), &Path::ROOT.field("metadata").field("taints"), &mut out);
+    scheduling::taints(
+        new.items(&["spec", "taints"]),
+        &Path::ROOT.field("metadata").field("taints"),
+        &mut out,
+    );
     if old.text(&["spec", "externalID"]) != new.text(&["spec", "externalID"]) {
         out.push(Problem::forbidden(&spec.field("externalID"), "may not be updated"));
     }
@@ -219,7 +229,8 @@ fn roles(object: &Value, names: &Names) -> String {
     let (prefix, single) = (names.well_known_under("node-role", ""), names.well_known("role"));
     let mut roles = BTreeSet::new();
     for (label, value) in read::map(object, &["metadata", "labels"]).iter() {
-        let role = if label == single { read::text(value) } else { label.strip_prefix(&prefix).unwrap_or("") };
+        let role =
+            if label == single { read::text(value) } else { label.strip_prefix(&prefix).unwrap_or("") };
         if !role.is_empty() {
             roles.insert(role);
         }
@@ -254,7 +265,8 @@ mod tests {
         for _ in 0..2 {
             admit(&mut object, None, &context()).unwrap();
         }
-        let expected = json(r#"{"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]}}"#);
+        let expected =
+            json(r#"{"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]}}"#);
         assert_eq!(object, expected);
     }
 
@@ -280,7 +292,10 @@ mod tests {
     fn identity_stays() {
         let old = json(r#"{"spec":{"podCIDRs":["10.0.0.0/24"],"providerID":"a"}}"#);
         let found = update(&json(r#"{"spec":{}}"#), &old, &context());
-        assert_eq!(found.iter().map(|it| &*it.field).collect::<Vec<_>>(), ["spec.podCIDRs", "spec.providerID"]);
+        assert_eq!(
+            found.iter().map(|it| &*it.field).collect::<Vec<_>>(),
+            ["spec.podCIDRs", "spec.providerID"]
+        );
     }
 
     #[test]

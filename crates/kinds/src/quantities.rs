@@ -4,6 +4,7 @@
 
 use crate::check::{self, Problems};
 use crate::read;
+use names::Names;
 use schema::problem::Problem;
 use schema::quantity::{self, Quantity};
 use schema::table::Format;
@@ -32,8 +33,8 @@ const OTHER: &[&str] = &[
     "limits.ephemeral-storage",
 ];
 pub(crate) const HUGE_PAGES: &str = "hugepages-";
-/// Resources whose names carry this belong to the system even when they are qualified.
-const NATIVE: &str = "kubernetes.io/";
+/// Resources below the well-known domain belong to the system although they are qualified.
+const NAMES: Names = Names::kubernetes();
 
 pub(crate) fn parse(value: &Value) -> Quantity {
     read::text(value).parse().unwrap_or_else(|_| Quantity::new(0))
@@ -52,11 +53,16 @@ pub(crate) fn round(resources: Option<&mut Value>) {
 }
 
 fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains(NATIVE)
+    match name.split_once('/') {
+        None => true,
+        Some((prefix, _)) => prefix.ends_with(&*NAMES.well_known_domain),
+    }
 }
 
 fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.") && check::is(Format::QualifiedName, &format!("requests.{name}"))
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && check::is(Format::QualifiedName, &format!("requests.{name}"))
 }
 
 fn overcommit_allowed(name: &str) -> bool {
@@ -75,7 +81,11 @@ fn container_resource(name: &str, path: &Path<'_>, out: &mut Problems) {
     check::qualified_name(name, path, out);
     if !name.contains('/') {
         if out.len() == before && !is_standard(name) {
-            out.push(Problem::invalid_text(path, name, "must be a standard resource type or fully qualified"));
+            out.push(Problem::invalid_text(
+                path,
+                name,
+                "must be a standard resource type or fully qualified",
+            ));
         }
         if !CONTAINER.contains(&name) && !name.starts_with(HUGE_PAGES) {
             out.push(Problem::invalid_text(path, name, "must be a standard resource for containers"));
@@ -99,7 +109,8 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
 /// Huge pages come in multiples of their size.
 fn huge_pages(name: &str, value: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return };
-    let size = size.parse::<Quantity>().map_or(0, |size| if size.milli() % 1000 == 0 { size.whole() } else { 0 });
+    let size =
+        size.parse::<Quantity>().map_or(0, |size| if size.milli() % 1000 == 0 { size.whole() } else { 0 });
     if size <= 0 || parse(value).whole() % size != 0 {
         let why = format!("{} is not positive integer multiple of {name}", read::text(value));
         out.push(Problem::invalid(path, value, &why));
@@ -127,10 +138,17 @@ pub(crate) fn requirements(limits: &Map, requests: &Map, path: &Path<'_>, out: &
                 out.push(Problem::invalid(&requests_path, value, &format!("must be equal to {name} limit")));
             }
             Some(limit) if parse(value) > limit => {
-                out.push(Problem::invalid(&requests_path, value, &format!("must be less than or equal to {name} limit")));
+                out.push(Problem::invalid(
+                    &requests_path,
+                    value,
+                    &format!("must be less than or equal to {name} limit"),
+                ));
             }
             None if !overcommit_allowed(name) => {
-                out.push(Problem::required(&limits_path, "Limit must be set for non overcommitable resources"));
+                out.push(Problem::required(
+                    &limits_path,
+                    "Limit must be set for non overcommitable resources",
+                ));
             }
             _ => {}
         }
@@ -168,7 +186,11 @@ mod tests {
             r#"{"a.b/c":"1"}"#,
             &[r#"r.requests: Invalid value: "1": must be equal to a.b/c limit"#],
         );
-        check("{}", r#"{"a.b/c":"1"}"#, &["r.limits: Required value: Limit must be set for non overcommitable resources"]);
+        check(
+            "{}",
+            r#"{"a.b/c":"1"}"#,
+            &["r.limits: Required value: Limit must be set for non overcommitable resources"],
+        );
     }
 
     #[test]
@@ -187,7 +209,9 @@ mod tests {
         check(
             r#"{"hugepages-2Mi":"3Mi","cpu":"1"}"#,
             "{}",
-            &[r#"r.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi"#],
+            &[
+                r#"r.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi"#,
+            ],
         );
     }
 

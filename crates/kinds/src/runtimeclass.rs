@@ -51,7 +51,10 @@ fn validate(object: &Value) -> Problems {
 }
 
 fn warn(new: &Value, _: Option<&Value>) -> Vec<String> {
-    crate::pod::warn::node_selector(read::map(new, &["scheduling", "nodeSelector"]), "scheduling.nodeSelector")
+    crate::pod::warn::node_selector(
+        read::map(new, &["scheduling", "nodeSelector"]),
+        "scheduling.nodeSelector",
+    )
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
@@ -65,7 +68,8 @@ mod tests {
 
     #[test]
     fn parts_are_checked() {
-        let check = |object: &str, expected: &[&str]| assert_eq!(problems(&validate(&json(object))), expected);
+        let check =
+            |object: &str, expected: &[&str]| assert_eq!(problems(&validate(&json(object))), expected);
         check(r#"{"handler":"kata","overhead":{"podFixed":{"cpu":"250m"}}}"#, &[]);
         check(
             r#"{"handler":"kata","overhead":{"podFixed":{"cpu":"-1"}}}"#,

@@ -25,7 +25,8 @@ fn toleration(item: &Value, path: &Path<'_>, out: &mut Problems) {
     if !key.is_empty() {
         check::qualified_name(key, &path.field("key"), out);
     } else if operator != "Exists" {
-        const WHY: &str = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        const WHY: &str =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         out.push(Problem::invalid_text(&path.field("operator"), operator, WHY));
     }
     if read::has(item, &["tolerationSeconds"]) && effect != "NoExecute" {
@@ -123,7 +124,10 @@ pub(crate) fn label_selector(selector: Option<&Value>, path: &Path<'_>, out: &mu
 
 fn some_values(values: &[Value], path: &Path<'_>, out: &mut Problems) {
     if values.is_empty() {
-        out.push(Problem::required(&path.field("values"), "must be specified when `operator` is 'In' or 'NotIn'"));
+        out.push(Problem::required(
+            &path.field("values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        ));
     }
 }
 
@@ -202,7 +206,8 @@ fn node_field(one: &Value, path: &Path<'_>, out: &mut Problems) {
     match one.text(&["operator"]) {
         "In" | "NotIn" if values.len() == 1 => {}
         "In" | "NotIn" => {
-            const WHY: &str = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            const WHY: &str =
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
             out.push(Problem::required(&path.field("values"), WHY));
         }
         other => out.push(Problem::invalid_text(&path.field("operator"), other, NOT_OPERATOR)),
@@ -247,7 +252,8 @@ fn pod_term(term: &Value, path: &Path<'_>, out: &mut Problems) {
 
 pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut Problems) {
     // the earlier one of two equal constraints is reported, so those that come later are counted first
-    let tuple = |it: &Value| (it.text(&["topologyKey"]).to_owned(), it.text(&["whenUnsatisfiable"]).to_owned());
+    let tuple =
+        |it: &Value| (it.text(&["topologyKey"]).to_owned(), it.text(&["whenUnsatisfiable"]).to_owned());
     let mut later = HashSet::new();
     let mut repeated = vec![false; constraints.len()];
     for (at, one) in constraints.iter().enumerate().rev() {
@@ -272,7 +278,8 @@ pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut 
             out.push(check::duplicate_text(&path, &format!("{{{key}, {action}}}")));
         }
         for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if let Some(policy) = read::opt_text(one, &[field]).filter(|it| !["Honor", "Ignore"].contains(it)) {
+            if let Some(policy) = read::opt_text(one, &[field]).filter(|it| !["Honor", "Ignore"].contains(it))
+            {
                 out.push(check::unsupported(&path.field(field), policy, &["Honor", "Ignore"]));
             }
         }
@@ -320,7 +327,9 @@ fn covers(a: &Value, b: &Value) -> bool {
     }
     match a.text(&["operator"]) {
         "Exists" => true,
-        "" | "Equal" => matches!(b.text(&["operator"]), "" | "Equal") && a.text(&["value"]) == b.text(&["value"]),
+        "" | "Equal" => {
+            matches!(b.text(&["operator"]), "" | "Equal") && a.text(&["value"]) == b.text(&["value"])
+        }
         _ => false,
     }
 }
@@ -340,7 +349,9 @@ mod tests {
         check(r#"{"operator":"Exists"}"#, &[]);
         check(
             r#"{"key":"k","tolerationSeconds":1,"effect":"NoSchedule"}"#,
-            &[r#"t[0].effect: Invalid value: "NoSchedule": effect must be 'NoExecute' when `tolerationSeconds` is set"#],
+            &[
+                r#"t[0].effect: Invalid value: "NoSchedule": effect must be 'NoExecute' when `tolerationSeconds` is set"#,
+            ],
         );
         check(
             r#"{"key":"k","operator":"Bogus"}"#,

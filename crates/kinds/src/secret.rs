@@ -122,13 +122,12 @@ mod tests {
 
     #[test]
     fn types_need_their_keys() {
-        let check = |object: &str, expected: &[&str]| assert_eq!(problems(&create(&json(object), &context())), expected);
+        let check = |object: &str, expected: &[&str]| {
+            assert_eq!(problems(&create(&json(object), &context())), expected)
+        };
         check(r#"{"type":"Opaque"}"#, &[]);
         check(r#"{"type":"example.com/tls"}"#, &[]);
-        check(
-            r#"{"type":"kubernetes.io/tls","data":{"tls.crt":""}}"#,
-            &["data[tls.key]: Required value"],
-        );
+        check(r#"{"type":"kubernetes.io/tls","data":{"tls.crt":""}}"#, &["data[tls.key]: Required value"]);
         check(
             r#"{"type":"kubernetes.io/basic-auth"}"#,
             &["data[username]: Required value", "data[password]: Required value"],
@@ -139,7 +138,11 @@ mod tests {
         );
         check(r#"{"type":"kubernetes.io/dockercfg","data":{".dockercfg":"e30="}}"#, &[]);
         check(r#"{"type":"kubernetes.io/dockercfg"}"#, &["data[.dockercfg]: Required value"]);
-        assert_eq!(create(&json(r#"{"type":"kubernetes.io/dockercfg","data":{".dockercfg":"YQ=="}}"#), &context()).len(), 1);
+        assert_eq!(
+            create(&json(r#"{"type":"kubernetes.io/dockercfg","data":{".dockercfg":"YQ=="}}"#), &context())
+                .len(),
+            1
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! How one state of an object becomes the next: JSON patch, merge patch, strategic merge patch, and who owns
-//! which field.
+//! How one state of an object becomes the next: JSON patch, merge patch, strategic merge patch, server-side
+//! apply, and who owns which field.
 //!
 //! Everything here is a function over trees ([`schema::Value`]) and, where fields are tracked, tables
 //! ([`schema::table::Type`]). Always true: no kind is named, no clock is read, and the work is linear in the
@@ -8,6 +8,7 @@
 //! What it does not do: decode or encode text, validate, or answer requests. A caller turns an
 //! [`Error`] into a response with [`Error::code`].
 
+pub mod apply;
 mod error;
 pub mod json_patch;
 pub mod managed;
@@ -16,6 +17,7 @@ pub mod merge_patch;
 mod recorded;
 pub mod strategic;
 
+pub use apply::{Applied, ApplyError, ApplyWrite, Conflict, Conflicts, apply};
 pub use error::{Error, Rejection};
 pub use json_patch::JsonPatch;
 pub use merge_patch::merge_patch;

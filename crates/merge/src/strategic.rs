@@ -53,7 +53,8 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
         Value::Null => return Ok(current),
         other => {
             let found = type_name(other);
-            let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+            let why =
+                format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
             return Err(Error::BadPatch(why));
         }
     };
@@ -223,9 +224,8 @@ fn retain(held: &mut Map, retained: &Value, patch: &Map) -> Result<(), Error> {
     let malformed = || Error::BadPatch("invalid patch format of retainKeys".to_owned());
     let list = retained.as_list().ok_or_else(malformed)?;
     let names: BTreeSet<&str> = list.iter().filter_map(Value::as_str).collect();
-    let strays = |(name, value): (&str, &Value)| {
-        !(value.is_null() || is_directive(name) || names.contains(name))
-    };
+    let strays =
+        |(name, value): (&str, &Value)| !(value.is_null() || is_directive(name) || names.contains(name));
     if patch.iter().any(strays) {
         return Err(malformed());
     }
@@ -296,12 +296,7 @@ fn not_a_list(found: &Value) -> Error {
 }
 
 /// One member; without a value before it, what the patch has is merged into nothing.
-fn merge_value(
-    member: Member<'_>,
-    held: Option<Value>,
-    patch: &Value,
-    room: usize,
-) -> Result<Value, Error> {
+fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usize) -> Result<Value, Error> {
     match patch {
         Value::Map(patch) => {
             let held = if let Some(Value::Map(map)) = held { map } else { Map::new() };

@@ -232,7 +232,10 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
         object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
         bump_generation(&mut object);
     }
-    object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
+    // a kind that begins its deletion itself has no grace to speak of
+    if resource.hooks.begin_delete.is_none() {
+        object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
+    }
     Step::Mark(object)
 }
 

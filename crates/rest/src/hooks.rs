@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
+use schema::table::Type;
 use schema::time;
 use std::time::Duration;
 
@@ -68,8 +69,11 @@ pub struct Hooks {
     pub delete_returns_object: bool,
     /// What writes to subresources may touch.
     pub subresources: &'static [SubresourceHooks],
+    pub actions: &'static [ActionHooks],
     /// Cells of the table form, in the order of the columns, given now.
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
+    /// What clients should know about a row, beside its cells.
+    pub row_conditions: Option<fn(&Value) -> Vec<Value>>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
     /// Objects live this long; for kinds that expire.
@@ -89,6 +93,18 @@ pub struct SubresourceHooks {
     /// Puts into `next` (a copy of the live object) what the submitted object may change through here.
     pub apply: fn(next: &mut Value, submitted: &Value, context: &Context<'_>),
     pub validate: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    /// Top-level fields that writes through here never own.
+    pub unowned: &'static [&'static str],
+}
+
+/// A subresource that is posted to and changes its object, such as an assignment.
+pub struct ActionHooks {
+    pub name: &'static str,
+    /// The type of the body, with its kind and version as clients write them.
+    pub body: fn() -> Option<&'static Type>,
+    pub kind: &'static str,
+    pub api_version: &'static str,
+    pub act: fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>,
 }
 
 /// The `status` of most kinds: everything but the spec comes from the client.

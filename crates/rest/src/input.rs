@@ -34,7 +34,7 @@ pub struct Expected<'a> {
     pub kind: &'a str,
     pub api_version: &'a str,
     /// Whether a version and kind are known at all, for the wording of a refusal.
-    pub known: &'a dyn Fn(&str, &str) -> bool,
+    pub known: &'a (dyn Fn(&str, &str) -> bool + Sync),
 }
 
 impl Input {

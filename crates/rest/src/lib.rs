@@ -3,6 +3,7 @@
 //! Always true: nothing here names a kind. A Pod and a custom resource are both a [`Resource`]; what a kind
 //! adds is in its [`hooks::Hooks`].
 
+mod act;
 pub mod api;
 mod create;
 mod delete;

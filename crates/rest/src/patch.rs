@@ -3,22 +3,26 @@
 use crate::api::Api;
 use crate::error::{ApiError, Subject};
 use crate::input::{Input, judge};
-use crate::update::check_patched_name;
+use crate::update::check_name;
 use crate::write::{Writing, Written};
-use merge::JsonPatch;
+use merge::{Error, JsonPatch};
 use schema::problem::Problem;
-use schema::{Path, Value, decode};
+use schema::table::Type;
+use schema::{Path, Value, decode, encode};
 
 /// The formats of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchKind {
     Json,
     Merge,
+    /// Merges lists by the keys that the table names.
+    Strategic,
 }
 
 enum Patch {
     Json(JsonPatch),
     Merge(Value),
+    Strategic(Value),
 }
 
 impl Api {
@@ -31,83 +35,88 @@ impl Api {
         let resource = writing.resource.clone();
         let validation = writing.options.field_validation;
         let patch = parse(kind, input, writing)?;
-        let (namespace, name, subresource) = (writing.namespace, writing.name, writing.subresource);
-        let (options, user, manager) = (writing.options, writing.user, writing.manager);
+        let name = writing.name;
         self.replace(writing, &|old, warnings| {
-            let patched = patch.apply(old.clone())?;
-            let shown = || String::from_utf8_lossy(&schema::encode::untyped(&patched)).into_owned();
-            let decoded = decode::tree(patched.clone(), &resource.kind.root).map_err(|why| {
-                let problem = Problem::invalid_text(&Path::ROOT.field("patch"), &shown(), &why.to_string());
-                ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])
-            })?;
-            let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
-            judge(oddities, validation, warnings).map_err(|why| {
-                let problem = Problem::invalid_text(&Path::ROOT.field("patch"), &shown(), &why);
-                ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])
-            })?;
-            let next = decoded.value;
-            let place = Writing {
-                resource: &resource,
-                namespace,
-                name,
-                subresource,
-                options,
-                user,
-                manager,
-                warnings: Vec::new(),
+            let ty = &resource.kind.root;
+            // only an error shows what came out, and then it is made again
+            let refused = |why: &str| match patch.apply(ty, old) {
+                Ok(patched) => misfit(&String::from_utf8_lossy(&encode::untyped(&patched)), why),
+                Err(why) => patch_error(&why),
             };
-            check_patched_name(&next, &place)?;
-            Ok(next)
+            let patched = patch.apply(ty, old).map_err(|why| patch_error(&why))?;
+            let decoded = decode::tree(patched, ty).map_err(|why| refused(&why.to_string()))?;
+            let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
+            judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            check_name(&decoded.value, name)?;
+            Ok(decoded.value)
         })
         .await
     }
 }
 
 fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {
-    let undecodable = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    // the older format's errors come without a preface
+    let preface = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+    let undecodable = |why: String| ApiError::bad_request(format!("{preface}{why}"));
     let untyped = input.untyped().map_err(undecodable)?;
     let validation = writing.options.field_validation;
+    let mut note = |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
     match kind {
         PatchKind::Json => {
-            let (patch, oddities) = JsonPatch::parse(&untyped.value).map_err(|why| patch_error(&why))?;
-            judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request)?;
+            let (patch, mut oddities) = JsonPatch::parse(&untyped.value).map_err(|why| patch_error(&why))?;
+            oddities.extend(untyped.oddities.iter().map(|oddity| format!("json patch {oddity}")));
+            note(oddities)?;
             Ok(Patch::Json(patch))
         }
-        PatchKind::Merge => {
+        PatchKind::Merge | PatchKind::Strategic => {
             if !matches!(untyped.value, Value::Map(_)) {
-                let found = match untyped.value {
-                    Value::List(_) => "array",
-                    Value::String(_) => "string",
-                    Value::Bool(_) => "bool",
-                    Value::Null => "null",
-                    _ => "number",
-                };
-                let why =
-                    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                let found = type_name(&untyped.value);
+                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 return Err(undecodable(why));
             }
-            judge(untyped.oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request)?;
-            Ok(Patch::Merge(untyped.value))
+            note(untyped.oddities)?;
+            Ok(if kind == PatchKind::Merge { Patch::Merge(untyped.value) } else { Patch::Strategic(untyped.value) })
         }
     }
 }
 
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Map(_) => "object",
+        Value::List(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+        Value::Int(_) | Value::Float(_) => "number",
+    }
+}
+
 impl Patch {
-    fn apply(&self, mut object: Value) -> Result<Value, ApiError> {
+    fn apply(&self, ty: &Type, object: &Value) -> Result<Value, Error> {
+        let mut object = object.clone();
         match self {
-            Patch::Json(patch) => patch.apply(object).map_err(|why| patch_error(&why)),
+            Patch::Json(patch) => patch.apply(object),
+            Patch::Strategic(patch) => merge::strategic_merge(ty, object, patch),
             Patch::Merge(patch) => {
-                merge::merge_patch(&mut object, patch.clone()).map_err(|why| patch_error(&why))?;
+                merge::merge_patch(&mut object, patch.clone())?;
                 Ok(object)
             }
         }
     }
 }
 
-fn patch_error(why: &merge::Error) -> ApiError {
-    match why.code() {
-        413 => ApiError::too_large(why.to_string()),
-        422 => ApiError::unprocessable(why.to_string()),
+/// What the patch makes is not of the object's type.
+fn misfit(shown: &str, why: &str) -> ApiError {
+    let problem = Problem::invalid_text(&Path::ROOT.field("patch"), shown, why);
+    ApiError::invalid(Subject { group: "", kind: "", name: "" }, vec![problem])
+}
+
+fn patch_error(why: &Error) -> ApiError {
+    match (why, why.code()) {
+        (Error::Misfit { patch, why }, _) => misfit(patch, why),
+        (_, 413) => ApiError::too_large(why.to_string()),
+        (_, 422) => ApiError::unprocessable(why.to_string()),
+        (_, 500) => ApiError::internal(why.to_string()),
         _ => ApiError::bad_request(why.to_string()),
     }
 }

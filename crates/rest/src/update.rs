@@ -21,7 +21,7 @@ impl Api {
     pub async fn update(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
         let resource = writing.resource.clone();
         let body = self.read(writing, input)?;
-        check_name(&body, writing)?;
+        check_name(&body, writing.name)?;
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
         if !exists && resource.kind.put_creates && writing.subresource.is_empty() {
             let mut body = body;
@@ -193,30 +193,24 @@ impl Api {
 
     /// Whether this update is what a deleted object was waiting for.
     fn vanishes(&self, writing: &Writing<'_>, next: &Value, old: &Value) -> bool {
-        let waiting = old.at(&["metadata", "deletionGracePeriodSeconds"]) == Some(&Value::Int(0))
-            && !old.text(&["metadata", "deletionTimestamp"]).is_empty();
+        let left = old.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
+        let waiting = left == 0 && !old.text(&["metadata", "deletionTimestamp"]).is_empty();
         let held = writing.resource.hooks.holds.is_some_and(|holds| holds(next));
         waiting && !held && next.items(&["metadata", "finalizers"]).is_empty()
     }
 }
 
-fn check_name(body: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
-    let (name, url) = (body.text(&["metadata", "name"]), writing.name);
-    if name.is_empty() {
-        return Err(ApiError::bad_request(format!(
+/// The object must bear the name that the URL has.
+pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
+    match object.text(&["metadata", "name"]) {
+        "" => Err(ApiError::bad_request(format!(
             "the name of the object ({url} based on URL) was undeterminable: name must be provided"
-        )));
-    }
-    if name != url {
-        return Err(ApiError::bad_request(format!(
+        ))),
+        name if name != url => Err(ApiError::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({url})"
-        )));
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
-}
-
-pub(crate) fn check_patched_name(object: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
-    check_name(object, writing)
 }
 
 fn uid_conflict(subject: Subject<'_>, asked: &str, uid: &str) -> ApiError {

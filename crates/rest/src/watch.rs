@@ -48,17 +48,19 @@ pub struct Watch {
 }
 
 impl Api {
+    /// Watches of one `group` are woken together: give those of one connection the same.
     pub async fn watch(
         &self,
         resource: &Resource,
         namespace: &str,
         options: &ListOptions,
+        group: u64,
     ) -> Result<Watch, ApiError> {
         let collection = &resource.collection;
         let selector = Selector::parse(&options.label_selector, &options.field_selector, collection)?;
         let interest = interest(&selector, namespace, resource);
         if matches!(&*options.resource_version, "" | "0") {
-            let (watcher, snapshot) = collection.cache.watch_now(interest);
+            let (watcher, snapshot) = collection.cache.watch_now_in(group, interest);
             let within = (!namespace.is_empty()).then_some(namespace);
             let initial = snapshot
                 .range(within, None)
@@ -69,7 +71,7 @@ impl Api {
         let from = parse_revision(&options.resource_version)?;
         let watcher = collection
             .cache
-            .watch_after(from, interest)
+            .watch_after_in(group, from, interest)
             .map_err(|gone| ApiError::gone(format!("too old resource version: {from} ({})", gone.oldest)))?;
         Ok(Watch { initial: VecDeque::new(), watcher, selector })
     }

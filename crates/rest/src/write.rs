@@ -90,6 +90,15 @@ impl Writing<'_> {
         }
     }
 
+    /// Fields that this kind of write never owns.
+    fn unowned(&self) -> &'static [&'static str] {
+        let hooks = &self.resource.hooks;
+        if self.subresource.is_empty() {
+            return hooks.unowned;
+        }
+        hooks.subresources.iter().find(|one| one.name == self.subresource).map_or(&[], |one| one.unowned)
+    }
+
     pub(crate) fn has_status(&self) -> bool {
         self.resource.subresource("status").is_some()
     }
@@ -112,7 +121,7 @@ impl Writing<'_> {
             return Ok(());
         }
         let name = object.text(&["metadata", "name"]);
-        Err(ApiError::invalid(self.resource.kind_subject(name), problems))
+        Err(ApiError::invalid(self.resource.stored_subject(name), problems))
     }
 
     /// What the tables and the metadata's rules say about an object.
@@ -146,10 +155,8 @@ impl Api {
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
         let mut reset = managed::FieldSet::default();
-        if writing.subresource.is_empty() {
-            for field in writing.resource.hooks.unowned {
-                reset.insert([managed::Element::Field((*field).into())]);
-            }
+        for field in writing.unowned() {
+            reset.insert([managed::Element::Field((*field).into())]);
         }
         let write = managed::Write {
             ty: &writing.resource.kind.root,

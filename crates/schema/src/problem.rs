@@ -48,7 +48,9 @@ pub struct Problem {
 
 impl Problem {
     fn new(reason: Reason, path: &Path<'_>, message: String) -> Self {
-        Problem { reason, field: path.to_string(), message }
+        // the object as a whole has no name; clients know this one
+        let field = if path.is_root() { "[]".to_owned() } else { path.to_string() };
+        Problem { reason, field, message }
     }
 
     pub fn required(path: &Path<'_>, detail: &str) -> Self {

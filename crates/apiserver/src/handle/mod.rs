@@ -48,6 +48,8 @@ pub(crate) struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub user: Arc<auth::User>,
     pub body: Bytes,
+    /// Which connection it came on.
+    pub connection: u64,
 }
 
 impl Call<'_> {
@@ -58,7 +60,9 @@ impl Call<'_> {
 
 /// Whether a subresource can be asked for here.
 pub fn serves(resource: &Resource, name: &str) -> bool {
-    resource.hooks.subresources.iter().any(|one| one.name == name) || resource::on_node(name)
+    resource.hooks.subresources.iter().any(|one| one.name == name)
+        || resource.hooks.actions.iter().any(|one| one.name == name)
+        || resource::on_node(name)
 }
 
 impl Handler for Service {
@@ -96,7 +100,7 @@ impl Service {
             Ok(response) => response,
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
-                let call = Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new() };
+                let call = Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new(), connection: 0 };
                 answer::failure(&error, &call, &self.api.names)
             }
         };
@@ -132,7 +136,7 @@ impl Service {
         let user = filters::pass(asked, headers, peer)?;
         let work = async {
             let body = read_body(body).await?;
-            let call = Call { asked, headers, user, body };
+            let call = Call { asked, headers, user, body, connection: peer.connection };
             match &asked.target {
                 Some(target) => self.resource(&call, target).await,
                 None => self.plain(&call),

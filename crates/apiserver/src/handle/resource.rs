@@ -41,6 +41,7 @@ impl Service {
                 "no node agent can be reached for {sub:?} of {} {:?}",
                 resource.kind.plural, place.name
             ))),
+            ("create", sub) if !sub.is_empty() => self.act(call, &place).await,
             ("get", _) => self.get(call, &place).await,
             ("list", _) => self.list(call, &place).await,
             ("watch", _) => watch::start(self, call, &place).await,
@@ -75,6 +76,32 @@ impl Service {
             .await
     }
 
+    /// A post to a part of an object that changes the object.
+    async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
+        let action = action.ok_or_else(ApiError::method_not_allowed)?;
+        let input = self.input(call)?;
+        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
+        let user = requester(call);
+        let mut writing = Writing {
+            resource: place.resource,
+            namespace: place.namespace,
+            name: place.name,
+            subresource: place.subresource,
+            options: &options,
+            user: &user,
+            manager: "",
+            warnings: Vec::new(),
+        };
+        self.api.act(&mut writing, action, &input).await?;
+        let status = crate::status::done(201);
+        let mut response =
+            answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
+        answer::warn(&mut response, &writing.warnings);
+        Ok(response)
+    }
+
     async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, true, false)?;
         let input = self.input(call)?;
@@ -84,12 +111,14 @@ impl Service {
     }
 
     async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        const ACCEPTED: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
         let manner = Manner::of(call, &self.api.names, true, false)?;
+        let merges_lists = place.resource.kind.kind_first;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => PatchKind::Json,
             "application/merge-patch+json" => PatchKind::Merge,
-            _ => return Err(ApiError::unsupported_media_type(&ACCEPTED)),
+            // only tables of built-in kinds say how lists merge
+            "application/strategic-merge-patch+json" if merges_lists => PatchKind::Strategic,
+            _ => return Err(ApiError::unsupported_media_type(accepted_patches(merges_lists))),
         };
         let options = WriteOptions::parse(&call.asked.query, "PatchOptions", &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
@@ -189,6 +218,15 @@ impl Service {
         let expected = Expected { ty, kind: "DeleteOptions", api_version: &version, known: &|_, _| false };
         input.typed(&expected, rest::options::FieldValidation::Ignore, &mut Vec::new())
     }
+}
+
+fn accepted_patches(strategic: bool) -> &'static [&'static str] {
+    const ALL: [&str; 3] = [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ];
+    if strategic { &ALL } else { &ALL[..2] }
 }
 
 /// What a path means on this resource.

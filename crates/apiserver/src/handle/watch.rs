@@ -33,7 +33,7 @@ pub(crate) async fn start(
     let form = if output.form == Form::Protobuf { Form::Protobuf } else { Form::Json };
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
     let include = Include::parse(&call.asked.query)?;
-    let watch = match service.api.watch(place.resource, place.namespace, &options).await {
+    let watch = match service.api.watch(place.resource, place.namespace, &options, call.connection).await {
         Ok(watch) => watch,
         // what is too old to begin from is told as an event, so that clients handle it as such
         Err(error) if error.code == 410 => {
@@ -52,7 +52,8 @@ pub(crate) async fn start(
         _ => shortest.mul_f64(1.0 + (ambient::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
     };
     service.metrics.watches.inc();
-    let stopping = service.shutdown.clone();
+    let end = Instant::now() + limit;
+    let bookmarks = options.allow_bookmarks;
     let events = Events {
         watch,
         service: service.clone(),
@@ -61,9 +62,9 @@ pub(crate) async fn start(
         transform: output.transform,
         include,
         first: true,
-        bookmarks: options.allow_bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_EVERY))),
-        deadline: Box::pin(tokio::time::sleep(limit)),
-        stopping: Box::pin(async move { stopping.stopping().await }),
+        bookmarks,
+        end,
+        timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
     };
     Ok(streamed(form, Body::stream(events), service))
 }
@@ -87,9 +88,15 @@ struct Events {
     include: Include,
     /// Whether nothing has been sent yet: the first table tells its columns.
     first: bool,
-    bookmarks: Option<Pin<Box<Sleep>>>,
-    deadline: Pin<Box<Sleep>>,
-    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    bookmarks: bool,
+    end: Instant,
+    /// Rings for the next bookmark or at the end, whichever is first. A server that stops ends the watch
+    /// itself, through the cache.
+    timer: Pin<Box<Sleep>>,
+}
+
+fn due(end: Instant, bookmarks: bool) -> Instant {
+    if bookmarks { end.min(Instant::now() + BOOKMARK_EVERY) } else { end }
 }
 
 impl Drop for Events {
@@ -108,15 +115,11 @@ impl Stream for Events {
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
-        if this.deadline.as_mut().poll(cx).is_ready() || this.stopping.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        if let Some(due) = &mut this.bookmarks
-            && due.as_mut().poll(cx).is_ready()
-        {
-            due.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
-            // asks to be woken for the next one
-            let _ = due.as_mut().poll(cx);
+        while this.timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= this.end {
+                return Poll::Ready(None);
+            }
+            this.timer.as_mut().reset(due(this.end, this.bookmarks));
             if let Some(revision) = this.watch.progress() {
                 return Poll::Ready(Some(this.bookmark(revision)));
             }

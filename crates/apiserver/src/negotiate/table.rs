@@ -69,6 +69,11 @@ impl Layout<'_> {
         let root = &self.resource.kind.root;
         let value = schema::decode::json(json, root).map(|decoded| decoded.value).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
+        let conditions = self.resource.hooks.row_conditions.map(|told| told(&value)).unwrap_or_default();
+        if !conditions.is_empty() {
+            out.extend_from_slice(b",\"conditions\":");
+            out.extend_from_slice(&encode::untyped(&Value::List(conditions)));
+        }
         out.extend_from_slice(b",\"object\":");
         match self.include {
             Include::Nothing => out.extend_from_slice(b"null"),

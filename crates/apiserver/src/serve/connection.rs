@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
+use super::cork::Cork;
 use super::activity::{Activity, Prompt, Tracked};
 use super::tls::Tls;
 use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
@@ -40,6 +42,8 @@ pub(super) struct Server<H> {
     limits: Limits,
     handler: Arc<H>,
     shutdown: Shutdown,
+    /// How many there have been.
+    connections: AtomicU64,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
@@ -47,7 +51,7 @@ pub(super) struct Server<H> {
 impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
         let (http1, http2) = (http1_of(&limits), http2_of(&limits));
-        Self { tls, limits, handler, shutdown, http1, http2 }
+        Self { tls, limits, handler, shutdown, connections: AtomicU64::new(1), http1, http2 }
     }
 }
 
@@ -97,7 +101,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         move |request| answer(handler.clone(), request, peer.clone(), activity.clone())
     });
     let ended = if peer.http2 {
-        let connection = server.http2.serve_connection(TokioIo::new(io), service);
+        let connection = server.http2.serve_connection(TokioIo::new(Cork::new(io)), service);
         drive(&server, &activity, connection, |c| c.graceful_shutdown()).await
     } else {
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
@@ -130,7 +134,8 @@ fn is_plain_http(start: &[u8]) -> bool {
 fn peer_of<H>(server: &Server<H>, stream: &TlsStream<TcpStream>, remote: SocketAddr) -> Peer {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| server.tls.clients.identify(chain));
-    Peer { remote, certificate, http2: session.alpn_protocol() == Some(b"h2") }
+    let connection = server.connections.fetch_add(1, Ordering::Relaxed);
+    Peer { connection, remote, certificate, http2: session.alpn_protocol() == Some(b"h2") }
 }
 
 /// Lets the connection run until it ends, and sees to it that it does when it should.

@@ -20,6 +20,7 @@
 mod activity;
 mod body;
 mod connection;
+mod cork;
 mod shutdown;
 mod tls;
 
@@ -56,6 +57,8 @@ pub trait Handler: Send + Sync + 'static {
 /// The other end of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
+    /// Tells connections apart.
+    pub connection: u64,
     /// Where the connection comes from.
     pub remote: SocketAddr,
     /// Whom the client's certificate names, or what is wrong with it; `None` where none was shown, or one

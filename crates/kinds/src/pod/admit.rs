@@ -8,7 +8,8 @@ use schema::Value;
 const TOLERATED_SECONDS: i64 = 300;
 const PREEMPT: &str = "PreemptLowerPriority";
 /// Classes that exist in every cluster.
-const SYSTEM_CLASSES: &[(&str, i64)] = &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+const SYSTEM_CLASSES: &[(&str, i64)] =
+    &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 pub(super) fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
     match old {
@@ -98,18 +99,20 @@ fn default_tolerations(object: &mut Value, context: &Context<'_>) {
 }
 
 fn runtime_class(object: &mut Value, context: &Context<'_>) -> Result<(), ApiError> {
-    let class = match read::opt_text(object, &["spec", "runtimeClassName"]) {
-        None => None,
-        Some(name) => Some(
-            (context.lookup)("runtimeclasses", "", name)
-                .ok_or_else(|| forbidden(object, &format!("pod rejected: RuntimeClass {name:?} not found")))?,
-        ),
-    };
+    let class =
+        match read::opt_text(object, &["spec", "runtimeClassName"]) {
+            None => None,
+            Some(name) => Some((context.lookup)("runtimeclasses", "", name).ok_or_else(|| {
+                forbidden(object, &format!("pod rejected: RuntimeClass {name:?} not found"))
+            })?),
+        };
     let has_overhead = !read::map(object, &["spec", "overhead"]).is_empty();
-    let fixed = class.as_ref().map(|class| read::map(class, &["overhead", "podFixed"])).filter(|it| !it.is_empty());
+    let fixed =
+        class.as_ref().map(|class| read::map(class, &["overhead", "podFixed"])).filter(|it| !it.is_empty());
     match fixed {
         None if has_overhead => {
-            const WHY: &str = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            const WHY: &str =
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             return Err(forbidden(object, WHY));
         }
         Some(fixed) if has_overhead && read::map(object, &["spec", "overhead"]) != fixed => {
@@ -128,7 +131,9 @@ fn runtime_class(object: &mut Value, context: &Context<'_>) -> Result<(), ApiErr
 fn scheduling_of(class: &Value, object: &mut Value) -> Result<(), ApiError> {
     for (label, value) in read::map(class, &["scheduling", "nodeSelector"]).iter() {
         let wanted = read::text(value);
-        if let Some(given) = read::opt_text(object, &["spec", "nodeSelector", label]).filter(|it| *it != wanted) {
+        if let Some(given) =
+            read::opt_text(object, &["spec", "nodeSelector", label]).filter(|it| *it != wanted)
+        {
             let why = format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{label}] = {wanted}; pod.spec.nodeSelector[{label}] = {given}"
             );

@@ -110,7 +110,11 @@ pub(super) fn ephemeral(
 pub(super) fn image_is_trimmed(one: &Value, path: &Path<'_>, out: &mut Problems) {
     let image = one.text(&["image"]);
     if image.trim() != image {
-        out.push(Problem::invalid_text(&path.field("image"), image, "must not have leading or trailing whitespace"));
+        out.push(Problem::invalid_text(
+            &path.field("image"),
+            image,
+            "must not have leading or trailing whitespace",
+        ));
     }
 }
 
@@ -130,7 +134,8 @@ fn common(one: &Value, pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
     volume::devices(one, &pod.volumes, &path.field("volumeDevices"), out);
     let pull = one.text(&["imagePullPolicy"]);
     check::one_of(pull, &["Always", "IfNotPresent", "Never"], &path.field("imagePullPolicy"), out);
-    let (limits, requests) = (read::map(one, &["resources", "limits"]), read::map(one, &["resources", "requests"]));
+    let (limits, requests) =
+        (read::map(one, &["resources", "limits"]), read::map(one, &["resources", "requests"]));
     quantities::requirements(limits, requests, &path.field("resources"), out);
     if let Some(context) = one.at(&["securityContext"]).filter(|it| !it.is_null()) {
         security::of_container(context, pod.allow_privileged, &path.field("securityContext"), out);
@@ -230,7 +235,8 @@ fn value_from(from: &Value, has_value: bool, path: &Path<'_>, out: &mut Problems
         }
     }
     if sources == 0 {
-        const WHY: &str = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`";
+        const WHY: &str =
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`";
         out.push(Problem::invalid_text(path, "", WHY));
     }
     if has_value && sources != 0 {
@@ -259,7 +265,11 @@ fn env_from(items: &[Value], path: &Path<'_>, out: &mut Problems) {
             }
         }
         match sources {
-            0 => out.push(Problem::invalid_text(path, "", "must specify one of: `configMapRef` or `secretRef`")),
+            0 => out.push(Problem::invalid_text(
+                path,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
             1 => {}
             _ => out.push(Problem::invalid_text(path, "", TOO_MANY)),
         }
@@ -278,10 +288,8 @@ pub(super) fn field_ref(reference: &Value, allowed: &[&str], path: &Path<'_>, ou
         out.push(Problem::required(&field_path, ""));
         return;
     }
-    let subscripted = field
-        .strip_suffix("']")
-        .and_then(|it| it.split_once("['"))
-        .filter(|(map, _)| !map.is_empty());
+    let subscripted =
+        field.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|(map, _)| !map.is_empty());
     let mut refuse = |why: String| {
         out.push(Problem::invalid_text(&field_path, field, &format!("error converting fieldPath: {why}")));
     };
@@ -345,7 +353,8 @@ pub(super) fn resource_field_ref(reference: &Value, path: &Path<'_>, in_volume: 
     if quantities::parse(divisor).is_zero() {
         return;
     }
-    const BYTES: &[&str] = &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    const BYTES: &[&str] =
+        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let (allowed, shown, kind) = match resource.split_once('.').map_or("", |(_, name)| name) {
         "cpu" => (&["1m", "1"][..], "1m and 1", "cpu"),
         "memory" => (BYTES, "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei", "memory"),
@@ -372,7 +381,9 @@ fn lifecycle(one: &Value, path: &Path<'_>, out: &mut Problems) {
 
 fn probe_of(probe: &Value, kind: &str, path: &Path<'_>, out: &mut Problems) {
     handler_of(probe, path, out);
-    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
         check::not_negative(probe, field, path, out);
     }
     let grace = read::opt_int(probe, &["terminationGracePeriodSeconds"]);
@@ -435,7 +446,8 @@ mod tests {
     use super::*;
     use crate::testing::{json, problems};
 
-    const BASE: &str = r#"{"name":"c","image":"i","terminationMessagePolicy":"File","imagePullPolicy":"Always"}"#;
+    const BASE: &str =
+        r#"{"name":"c","image":"i","terminationMessagePolicy":"File","imagePullPolicy":"Always"}"#;
 
     fn check(field: &'static str, value: &str, expected: &[&str]) {
         let mut one = json(BASE);
@@ -462,7 +474,8 @@ mod tests {
     #[test]
     fn variables_have_one_source() {
         let with = |from: &str| format!(r#"[{{"name":"A","valueFrom":{from}}}]"#);
-        let field = |path: &str| with(&format!(r#"{{"fieldRef":{{"apiVersion":"v1","fieldPath":{path:?}}}}}"#));
+        let field =
+            |path: &str| with(&format!(r#"{{"fieldRef":{{"apiVersion":"v1","fieldPath":{path:?}}}}}"#));
         check("env", &field("metadata.name"), &[]);
         check("env", &field("metadata.labels['a']"), &[]);
         check(
@@ -477,12 +490,16 @@ mod tests {
         check(
             "env",
             &field("spec.x['a']"),
-            &[r#"c[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.x['a']": error converting fieldPath: field label does not support subscript: spec.x['a']"#],
+            &[
+                r#"c[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.x['a']": error converting fieldPath: field label does not support subscript: spec.x['a']"#,
+            ],
         );
         check(
             "env",
             &with(r#"{"resourceFieldRef":{"resource":"limits.cpu","divisor":"2"}}"#),
-            &[r#"c[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only divisor's values 1m and 1 are supported with the cpu resource"#],
+            &[
+                r#"c[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only divisor's values 1m and 1 are supported with the cpu resource"#,
+            ],
         );
     }
 

@@ -33,7 +33,9 @@ pub(super) fn default(object: &mut Value) {
 
 /// Before there were init containers, annotations said what they are; those are not carried on.
 fn drop_old_annotations(object: &mut Value, names: &Names) {
-    let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else { return };
+    let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else {
+        return;
+    };
     for stage in ["alpha", "beta"] {
         for name in ["init-containers", "init-container-statuses"] {
             annotations.remove(&names.well_known_under(&format!("pod.{stage}"), name));
@@ -108,6 +110,11 @@ fn volume(volume: &mut Value) {
     if !SOURCES.iter().any(|source| fields.get(source.field).is_some_and(|it| !it.is_null())) {
         volume.set(&["emptyDir"], Value::map());
     }
+    if let Some(sources) = volume.at_mut(&["projected", "sources"])
+        && sources.as_list().is_some_and(<[Value]>::is_empty)
+    {
+        *sources = Value::Null;
+    }
     for list in ["limits", "requests"] {
         quantities::round(volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec", "resources", list]));
     }
@@ -127,7 +134,11 @@ mod tests {
     #[test]
     fn names_are_mirrored() {
         check(r#"{"spec":{"serviceAccount":"a"}}"#, &["spec", "serviceAccountName"], r#""a""#);
-        check(r#"{"spec":{"serviceAccount":"a","serviceAccountName":"b"}}"#, &["spec", "serviceAccount"], r#""b""#);
+        check(
+            r#"{"spec":{"serviceAccount":"a","serviceAccountName":"b"}}"#,
+            &["spec", "serviceAccount"],
+            r#""b""#,
+        );
         check(r#"{"status":{"podIP":"1.1.1.1"}}"#, &["status", "podIPs"], r#"[{"ip":"1.1.1.1"}]"#);
         check(r#"{"status":{"podIPs":[{"ip":"1.1.1.1"}]}}"#, &["status", "podIP"], r#""1.1.1.1""#);
         check(

@@ -33,7 +33,18 @@ fn parse(image: &str) -> Option<(Option<&str>, bool)> {
         None => (rest, None),
     };
     let fits = domain.is_none_or(is_domain) && path.split('/').all(is_component) && tag.is_none_or(is_tag);
-    (fits && named.len() <= 255 + 128).then_some((tag, digest.is_some()))
+    (fits && full_length(domain, path) <= MOST_CHARACTERS).then_some((tag, digest.is_some()))
+}
+
+const MOST_CHARACTERS: usize = 255;
+
+/// The length of a name with the parts that are left out of short ones.
+fn full_length(domain: Option<&str>, path: &str) -> usize {
+    match domain {
+        Some(domain) => domain.len() + 1 + path.len(),
+        None if path.contains('/') => "docker.io/".len() + path.len(),
+        None => "docker.io/library/".len() + path.len(),
+    }
 }
 
 fn is_domain_like(first: &str) -> bool {
@@ -111,7 +122,10 @@ mod tests {
         check("nginx:1.2", false);
         check("localhost:5000/a/b", true);
         check("localhost:5000/a/b:1", false);
-        check("registry.example.com/app@sha256:0000000000000000000000000000000000000000000000000000000000000000", false);
+        check(
+            "registry.example.com/app@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            false,
+        );
         check("a__b/c--d/e.f", true);
         check("", false);
         check("In valid", false);
@@ -120,5 +134,7 @@ mod tests {
         check("a/:x", false);
         check("-a", false);
         check("0000000000000000000000000000000000000000000000000000000000000000", false);
+        check(&"a".repeat(237), true);
+        check(&"a".repeat(238), false);
     }
 }

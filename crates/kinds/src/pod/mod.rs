@@ -17,13 +17,11 @@ mod volume;
 mod volume_sources;
 pub(crate) mod warn;
 
-pub use columns::row_conditions;
-pub use update::bind;
 
 use crate::Options;
 use crate::check::Problems;
 use crate::read;
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{ActionHooks, Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -44,21 +42,32 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         grace: Some(grace),
         delete_returns_object: true,
         subresources,
+        actions: &ACTIONS,
         cells: Some(columns::cells),
+        row_conditions: Some(columns::row_conditions),
         ..Hooks::default()
     }
 }
+
+static ACTIONS: [ActionHooks; 1] = [ActionHooks {
+    name: "binding",
+    body: || crate::tables::type_named("api.core.v1", "Binding"),
+    kind: "Binding",
+    api_version: "v1",
+    act: |pod, binding, context| update::bind(pod, binding, &context.timestamp()),
+}];
 
 static PRIVILEGED: [SubresourceHooks; 2] = subresources::<true>();
 static UNPRIVILEGED: [SubresourceHooks; 2] = subresources::<false>();
 
 const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
     [
-        SubresourceHooks { name: "status", apply: status::apply, validate: Some(status::validate) },
+        SubresourceHooks { name: "status", apply: status::apply, validate: Some(status::validate), unowned: &[] },
         SubresourceHooks {
             name: "ephemeralcontainers",
             apply: update::apply_ephemeral,
             validate: Some(update::validate_ephemeral::<PRIVILEGED>),
+            unowned: &["spec"],
         },
     ]
 }
@@ -131,17 +140,24 @@ mod tests {
 
     #[test]
     fn graces_depend_on_where_the_pod_is() {
-        let check = |object: &str, asked: Option<i64>, expected: i64| assert_eq!(grace(&json(object), asked), expected);
+        let check = |object: &str, asked: Option<i64>, expected: i64| {
+            assert_eq!(grace(&json(object), asked), expected)
+        };
         check(r#"{"spec":{"terminationGracePeriodSeconds":30}}"#, None, 0);
         check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"}}"#, None, 30);
         check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"}}"#, Some(5), 5);
         check(r#"{"spec":{"terminationGracePeriodSeconds":-7,"nodeName":"n"}}"#, None, 1);
-        check(r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"},"status":{"phase":"Failed"}}"#, None, 0);
+        check(
+            r#"{"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n"},"status":{"phase":"Failed"}}"#,
+            None,
+            0,
+        );
     }
 
     #[test]
     fn new_pods_are_pending() {
-        let mut object = json(r#"{"spec":{"containers":[{"name":"c"}]},"status":{"phase":"Running","podIP":"1.2.3.4"}}"#);
+        let mut object =
+            json(r#"{"spec":{"containers":[{"name":"c"}]},"status":{"phase":"Running","podIP":"1.2.3.4"}}"#);
         prepare_create(&mut object, &context());
         assert_eq!(object.at(&["status"]), Some(&json(r#"{"phase":"Pending","qosClass":"BestEffort"}"#)));
     }

@@ -24,7 +24,8 @@ pub(super) fn of_container(context: &Value, allow_privileged: bool, path: &Path<
         }
         let added = context.items(&["capabilities", "add"]);
         if added.iter().any(|it| it.as_str() == Some("CAP_SYS_ADMIN")) {
-            const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            const WHY: &str =
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
             out.push(Problem::invalid(path, context, WHY));
         }
     }
@@ -50,7 +51,9 @@ pub(super) fn of_pod(spec: &Value, spec_path: &Path<'_>, out: &mut Problems) {
     }
     sysctls(context.items(&["sysctls"]), &path.field("sysctls"), out);
     const POLICIES: &[&str] = &["Always", "OnRootMismatch"];
-    if let Some(policy) = read::opt_text(context, &["fsGroupChangePolicy"]).filter(|it| !POLICIES.contains(it)) {
+    if let Some(policy) =
+        read::opt_text(context, &["fsGroupChangePolicy"]).filter(|it| !POLICIES.contains(it))
+    {
         out.push(check::unsupported(&path.field("fsGroupChangePolicy"), policy, POLICIES));
     }
     seccomp(context, &path, out);
@@ -145,9 +148,15 @@ fn windows_options(context: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     let user_path = path.field("runAsUserName");
     match read::opt_text(options, &["runAsUserName"]) {
-        Some("") => out.push(Problem::invalid_text(&user_path, "", "runAsUserName cannot be an empty string")),
+        Some("") => {
+            out.push(Problem::invalid_text(&user_path, "", "runAsUserName cannot be an empty string"))
+        }
         Some(user) if user.chars().any(char::is_control) => {
-            out.push(Problem::invalid_text(&user_path, user, "runAsUserName cannot contain control characters"));
+            out.push(Problem::invalid_text(
+                &user_path,
+                user,
+                "runAsUserName cannot contain control characters",
+            ));
         }
         Some(user) => {
             // DOMAIN\user, the domain being optional
@@ -157,7 +166,8 @@ fn windows_options(context: &Value, path: &Path<'_>, out: &mut Problems) {
                 out.push(Problem::invalid_text(&user_path, user, WHY));
             }
             if name.is_empty() || name.len() > 104 {
-                const WHY: &str = "runAsUserName's User length must not be empty or longer than 104 characters";
+                const WHY: &str =
+                    "runAsUserName's User length must not be empty or longer than 104 characters";
                 out.push(Problem::invalid_text(&user_path, user, WHY));
             }
         }
@@ -264,7 +274,11 @@ mod tests {
         };
         check(r#"{"privileged":true}"#, true, &[]);
         check(r#"{"privileged":true}"#, false, &["s.privileged: Forbidden: disallowed by cluster policy"]);
-        check(r#"{"runAsUser":-1}"#, true, &["s.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive"]);
+        check(
+            r#"{"runAsUser":-1}"#,
+            true,
+            &["s.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive"],
+        );
     }
 
     #[test]
@@ -294,6 +308,9 @@ mod tests {
                 "spec.containers[0].securityContext.privileged: Forbidden: cannot be set for a windows pod",
             ],
         );
-        check(r#"{"os":{"name":"x"}}"#, &[r#"spec.os.name: Unsupported value: "x": supported values: "linux", "windows""#]);
+        check(
+            r#"{"os":{"name":"x"}}"#,
+            &[r#"spec.os.name: Unsupported value: "x": supported values: "linux", "windows""#],
+        );
     }
 }

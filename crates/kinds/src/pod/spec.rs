@@ -7,6 +7,7 @@ use crate::{quantities, read, scheduling};
 use names::Names;
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
+use std::collections::HashSet;
 
 /// Annotations that mean something.
 pub(super) fn annotations(pod: &Value, names: &Names, out: &mut Problems) {
@@ -27,18 +28,25 @@ pub(super) fn annotations(pod: &Value, names: &Names, out: &mut Problems) {
         out.push(Problem::invalid(&path.key(&cost), value, "must be a 32bit integer"));
     }
     let profiles = app_armor_prefix(names);
+    let containers: HashSet<&str> = ["containers", "initContainers", "ephemeralContainers"]
+        .iter()
+        .flat_map(|list| pod.items(&["spec", list]))
+        .map(|it| it.text(&["name"]))
+        .collect();
     for (key, value) in annotations.iter() {
         let Some(container) = key.strip_prefix(&*profiles) else { continue };
-        let known = ["containers", "initContainers", "ephemeralContainers"]
-            .iter()
-            .any(|list| pod.items(&["spec", list]).iter().any(|it| it.text(&["name"]) == container));
-        if !known {
+        if !containers.contains(container) {
             out.push(Problem::invalid_text(&path.key(key), container, "container not found"));
         }
         let profile = read::text(value);
-        let fits = matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with("localhost/");
+        let fits =
+            matches!(profile, "" | "runtime/default" | "unconfined") || profile.starts_with("localhost/");
         if !fits {
-            out.push(Problem::invalid(&path.key(key), value, &format!("invalid AppArmor profile name: {profile:?}")));
+            out.push(Problem::invalid(
+                &path.key(key),
+                value,
+                &format!("invalid AppArmor profile name: {profile:?}"),
+            ));
         }
     }
 }
@@ -64,7 +72,12 @@ pub(super) fn validate(pod: &Value, path: &Path<'_>, allow_privileged: bool, out
     container::init(init, regular, &of_pod, &path.field("initContainers"), out);
     let ephemeral = spec.items(&["ephemeralContainers"]);
     container::ephemeral(ephemeral, [regular, init], &of_pod, &path.field("ephemeralContainers"), out);
-    check::one_of(spec.text(&["restartPolicy"]), &["Always", "OnFailure", "Never"], &path.field("restartPolicy"), out);
+    check::one_of(
+        spec.text(&["restartPolicy"]),
+        &["Always", "OnFailure", "Never"],
+        &path.field("restartPolicy"),
+        out,
+    );
     const DNS: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     check::one_of(spec.text(&["dnsPolicy"]), DNS, &path.field("dnsPolicy"), out);
     if let Some(selector) = spec.at(&["nodeSelector"]) {
@@ -199,21 +212,31 @@ mod tests {
         check("{}", &[]);
         check(
             r#"{"restartPolicy":"Bogus"}"#,
-            &[r#"spec.restartPolicy: Unsupported value: "Bogus": supported values: "Always", "OnFailure", "Never""#],
+            &[
+                r#"spec.restartPolicy: Unsupported value: "Bogus": supported values: "Always", "OnFailure", "Never""#,
+            ],
         );
         check(
             r#"{"activeDeadlineSeconds":0}"#,
             &["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
         );
-        check(r#"{"hostAliases":[{"ip":"x"}]}"#, &[r#"spec.hostAliases.ip: Invalid value: "x": must be valid IP address"#]);
+        check(
+            r#"{"hostAliases":[{"ip":"x"}]}"#,
+            &[r#"spec.hostAliases.ip: Invalid value: "x": must be valid IP address"#],
+        );
     }
 
     #[test]
     fn own_name_resolution_needs_servers() {
-        check(r#"{"dnsPolicy":"None"}"#, &["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]);
+        check(
+            r#"{"dnsPolicy":"None"}"#,
+            &["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+        );
         check(
             r#"{"dnsPolicy":"None","dnsConfig":{}}"#,
-            &["spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None"],
+            &[
+                "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+            ],
         );
         check(
             r#"{"dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3","1.1.1.4"],"searches":["a.b."],"options":[{}]}}"#,
@@ -237,12 +260,16 @@ mod tests {
         check(r#"{"controller.kubernetes.io/pod-deletion-cost":"-100"}"#, &[]);
         check(
             r#"{"controller.kubernetes.io/pod-deletion-cost":"+1"}"#,
-            &[r#"metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer"#],
+            &[
+                r#"metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer"#,
+            ],
         );
         check(r#"{"container.apparmor.security.beta.kubernetes.io/c":"runtime/default"}"#, &[]);
         check(
             r#"{"container.apparmor.security.beta.kubernetes.io/x":"unconfined"}"#,
-            &[r#"metadata.annotations[container.apparmor.security.beta.kubernetes.io/x]: Invalid value: "x": container not found"#],
+            &[
+                r#"metadata.annotations[container.apparmor.security.beta.kubernetes.io/x]: Invalid value: "x": container not found"#,
+            ],
         );
     }
 }

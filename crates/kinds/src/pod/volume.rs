@@ -101,7 +101,10 @@ fn one_source(volume: &Value, path: &Path<'_>, out: &mut Problems) {
     for source in SOURCES {
         let Some(value) = volume.at(&[source.field]).filter(|it| !it.is_null()) else { continue };
         if found {
-            out.push(Problem::forbidden(&path.field(source.extra), "may not specify more than 1 volume type"));
+            out.push(Problem::forbidden(
+                &path.field(source.extra),
+                "may not specify more than 1 volume type",
+            ));
         } else {
             found = true;
             (source.check)(value, &path.field(source.shown), out);
@@ -131,7 +134,11 @@ pub(super) fn mounts(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, 
             out.push(Problem::invalid_text(&item.field("mountPath"), point, "must be unique"));
         }
         if device_names.contains(name) {
-            out.push(Problem::invalid_text(&item.field("name"), name, "must not already exist in volumeDevices"));
+            out.push(Problem::invalid_text(
+                &item.field("name"),
+                name,
+                "must not already exist in volumeDevices",
+            ));
         }
         if device_paths.contains(point) {
             const WHY: &str = "must not already exist as a path in volumeDevices";
@@ -182,8 +189,11 @@ pub(super) fn devices(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>,
         }
         match volumes.get(name) {
             None => out.push(check::not_found(&name_path, name)),
-            Some(volume) if !["persistentVolumeClaim", "ephemeral"].iter().any(|it| read::has(volume, &[it])) => {
-                const WHY: &str = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            Some(volume)
+                if !["persistentVolumeClaim", "ephemeral"].iter().any(|it| read::has(volume, &[it])) =>
+            {
+                const WHY: &str =
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
                 out.push(Problem::invalid_text(&name_path, name, WHY));
             }
             Some(_) => {}
@@ -201,7 +211,11 @@ pub(super) fn devices(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>,
             out.push(Problem::invalid_text(&name_path, name, "must not already exist in volumeMounts"));
         }
         if mount_paths.contains(point) {
-            out.push(Problem::invalid_text(&point_path, point, "must not already exist as a path in volumeMounts"));
+            out.push(Problem::invalid_text(
+                &point_path,
+                point,
+                "must not already exist as a path in volumeMounts",
+            ));
         }
         if !name.is_empty() {
             names.insert(name);
@@ -230,13 +244,18 @@ mod tests {
         );
         check_volumes(
             r#"[{"name":"a","hostPath":{},"downwardAPI":{}}]"#,
-            &["v[0].hostPath.path: Required value", "v[0].downwarAPI: Forbidden: may not specify more than 1 volume type"],
+            &[
+                "v[0].hostPath.path: Required value",
+                "v[0].downwarAPI: Forbidden: may not specify more than 1 volume type",
+            ],
         );
         check_volumes(r#"[{"name":"a"}]"#, &["v[0]: Required value: must specify a volume type"]);
         check_volumes(
             r#"[{"name":"a","ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1"}}}}}},
                 {"name":"b","persistentVolumeClaim":{"claimName":"p-a"}}]"#,
-            &[r#"v[1].persistentVolumeClaim.claimName: Invalid value: "p-a": must not reference a PVC that gets created for an ephemeral volume"#],
+            &[
+                r#"v[1].persistentVolumeClaim.claimName: Invalid value: "p-a": must not reference a PVC that gets created for an ephemeral volume"#,
+            ],
         );
     }
 

@@ -31,8 +31,16 @@ pub(super) fn empty_dir(it: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 pub(super) fn host_path(it: &Value, path: &Path<'_>, out: &mut Problems) {
-    const TYPES: &[&str] =
-        &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    const TYPES: &[&str] = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
     let place = it.text(&["path"]);
     if place.is_empty() {
         out.push(Problem::required(&path.field("path"), ""));
@@ -118,7 +126,8 @@ fn iscsi_name(name: &str, path: &Path<'_>, out: &mut Problems) {
     };
     let fits = if let Some(rest) = name.strip_prefix("iqn.") {
         let (date, domain) = (rest.get(..7).unwrap_or(""), rest.get(7..).unwrap_or(""));
-        let date_fits = date.bytes().enumerate().all(|(at, b)| if at == 4 { b == b'-' } else { b.is_ascii_digit() });
+        let date_fits =
+            date.bytes().enumerate().all(|(at, b)| if at == 4 { b == b'-' } else { b.is_ascii_digit() });
         let domain = domain.strip_prefix('.').unwrap_or("").split(':').next().unwrap_or("");
         let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
         date.len() == 7 && date_fits && domain.len() > 1 && domain.bytes().all(letters)
@@ -227,7 +236,9 @@ pub(super) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
     if !targets.is_empty() {
         match read::opt_int(it, &["lun"]) {
             Some(lun) => check::between(lun, 0, 255, &path.field("lun"), out),
-            None => out.push(Problem::required(&path.field("lun"), "lun is required if targetWWNs is specified")),
+            None => {
+                out.push(Problem::required(&path.field("lun"), "lun is required if targetWWNs is specified"))
+            }
         }
     }
 }
@@ -420,7 +431,9 @@ fn claim(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         "" => {}
         class => check::subdomain(class, &path.field("storageClassName"), out),
     }
-    if let Some(mode) = read::opt_text(spec, &["volumeMode"]).filter(|it| !["Block", "Filesystem"].contains(it)) {
+    if let Some(mode) =
+        read::opt_text(spec, &["volumeMode"]).filter(|it| !["Block", "Filesystem"].contains(it))
+    {
         out.push(check::unsupported(&path.field("volumeMode"), mode, &["Block", "Filesystem"]));
     }
     for field in ["dataSource", "dataSourceRef"] {
@@ -455,7 +468,11 @@ mod tests {
         check(iscsi, &with("eui.0123456789abcdef"), &[]);
         check(iscsi, &with("naa.0123456789abcdef"), &[]);
         check(iscsi, &with("eui.1"), &[r#"v.iqn: Invalid value: "eui.1": must be valid format"#]);
-        check(iscsi, &with("x"), &[r#"v.iqn: Invalid value: "x": must be valid format starting with iqn, eui, or naa"#]);
+        check(
+            iscsi,
+            &with("x"),
+            &[r#"v.iqn: Invalid value: "x": must be valid format starting with iqn, eui, or naa"#],
+        );
         check(iscsi, &with("iqn.é"), &[r#"v.iqn: Invalid value: "iqn.é": must be valid format"#]);
     }
 
@@ -479,8 +496,20 @@ mod tests {
 
     #[test]
     fn paths_stay_inside() {
-        check(secret, r#"{"secretName":"s","items":[{"key":"k","path":"/a"}]}"#, &[r#"v.items[0].path: Invalid value: "/a": must be a relative path"#]);
-        check(secret, r#"{"secretName":"s","items":[{"key":"k","path":"..a"}]}"#, &[r#"v.items[0].path: Invalid value: "..a": must not start with '..'"#]);
-        check(host_path, r#"{"path":"/a/../b"}"#, &[r#"v.path: Invalid value: "/a/../b": must not contain '..'"#]);
+        check(
+            secret,
+            r#"{"secretName":"s","items":[{"key":"k","path":"/a"}]}"#,
+            &[r#"v.items[0].path: Invalid value: "/a": must be a relative path"#],
+        );
+        check(
+            secret,
+            r#"{"secretName":"s","items":[{"key":"k","path":"..a"}]}"#,
+            &[r#"v.items[0].path: Invalid value: "..a": must not start with '..'"#],
+        );
+        check(
+            host_path,
+            r#"{"path":"/a/../b"}"#,
+            &[r#"v.path: Invalid value: "/a/../b": must not contain '..'"#],
+        );
     }
 }

@@ -12,7 +12,7 @@
 
 use super::Invalid;
 use schema::table::{Literal, Text};
-use schema::{Value, decode, encode};
+use schema::{Value, decode, encode, problem};
 
 /// One step of a field path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,10 +90,30 @@ impl Element {
         text.push_str(rest);
         text
     }
+
+    /// The step as messages write it: `.replicas`, `[name="c"]`, `[="x"]`, `[3]`.
+    pub fn path(&self) -> String {
+        let told = |json: &str| match decode::json_untyped(json.as_bytes()) {
+            Ok(decoded) => decoded.value,
+            Err(_) => Value::String(json.to_owned()),
+        };
+        match self {
+            Element::Field(name) => format!(".{name}"),
+            Element::Index(at) => format!("[{at}]"),
+            Element::Value(json) => format!("[={}]", problem::shown(&told(json))),
+            Element::Key(json) => {
+                let keys = told(json);
+                let parts: Vec<String> = keys.as_map().map_or_else(Vec::new, |map| {
+                    map.iter().map(|(name, value)| format!("{name}={}", problem::shown(value))).collect()
+                });
+                format!("[{}]", parts.join(","))
+            }
+        }
+    }
 }
 
 /// The value of one key of an item.
-pub(super) enum Part<'a> {
+pub(crate) enum Part<'a> {
     Value(&'a Value),
     /// The item leaves the key out, and its table has a default for it.
     Default(&'a Literal),
@@ -188,6 +208,15 @@ mod tests {
         check(r#"v:"<\u0001>""#, r#"v:"\u003c\u0001\u003e""#);
         check("v:1.5", "v:1.5");
         check("v:true", "v:true");
+    }
+
+    #[test]
+    fn messages_show_paths() {
+        let path = |text: &str| Element::parse(text).unwrap().unwrap().path();
+        assert_eq!(path("f:a"), ".a");
+        assert_eq!(path(r#"k:{"port":80,"protocol":"TCP"}"#), r#"[port=80,protocol="TCP"]"#);
+        assert_eq!(path(r#"v:"a<b""#), r#"[="a<b"]"#);
+        assert_eq!(path("i:3"), "[3]");
     }
 
     #[test]

@@ -38,10 +38,10 @@ pub struct Entry {
 }
 
 /// What tells writers apart. One who applies is the same in every version.
-pub(super) type Identity<'a> = (&'a str, Operation, &'a str, &'a str);
+pub(crate) type Identity<'a> = (&'a str, Operation, &'a str, &'a str);
 
 impl Entry {
-    pub(super) fn identity(&self) -> Identity<'_> {
+    pub(crate) fn identity(&self) -> Identity<'_> {
         let version = match self.operation {
             Operation::Apply => "",
             Operation::Update => &*self.api_version,

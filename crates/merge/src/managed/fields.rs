@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 512;
 /// A set of field paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldSet {
-    pub(super) member: bool,
+    pub(crate) member: bool,
     children: Vec<(Element, FieldSet)>,
 }
 
@@ -75,6 +75,16 @@ impl FieldSet {
         Some(&self.children[at].1)
     }
 
+    /// What the set holds below a field of this name.
+    pub(crate) fn below_field(&self, name: &str) -> Option<&FieldSet> {
+        let order = |it: &Element| match it {
+            Element::Field(field) => (**field).cmp(name),
+            _ => Ordering::Greater,
+        };
+        let at = self.children.binary_search_by(|(it, _)| order(it)).ok()?;
+        Some(&self.children[at].1)
+    }
+
     pub fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
@@ -94,7 +104,7 @@ impl FieldSet {
     }
 
     /// Puts a branch behind all others; walks that go in order build sets this way.
-    pub(super) fn push(&mut self, element: Element, below: FieldSet) {
+    pub(crate) fn push(&mut self, element: Element, below: FieldSet) {
         debug_assert!(self.children.last().is_none_or(|(last, _)| *last < element), "branches come in order");
         if !below.is_empty() {
             self.children.push((element, below));

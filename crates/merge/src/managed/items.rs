@@ -4,55 +4,77 @@
 //! [`Ambiguous`].
 
 use super::element::{Element, Part};
-use schema::table::{ListKind, ListShape, Literal, Many, Shape, Text};
+use schema::table::{ListKind, ListShape, Literal, Shape};
 use schema::{Map, Value};
 
 /// A list has two items with the same key, or an item without one: it cannot be said who owns which.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("items of a list cannot be told apart: {0}")]
+#[error("{0}")]
 pub struct Ambiguous(pub String);
+
+impl Ambiguous {
+    pub(crate) fn duplicate(element: &Element) -> Self {
+        Ambiguous(format!("duplicate entries for key {}", element.path()))
+    }
+}
+
+/// How the items of one list are told apart.
+pub(crate) enum Steps<'s> {
+    /// Names of the keys, sorted, each with the default that the item's table declares.
+    Keys(Vec<(&'s str, Option<&'s Literal>)>),
+    Values,
+}
+
+impl<'s> Steps<'s> {
+    pub(crate) fn of(list: &'s ListShape) -> Self {
+        let ListKind::Map { keys } = &list.kind else { return Steps::Values };
+        let default = |name: &str| match &list.item {
+            Shape::Struct(ty) => ty.field(name).and_then(|(_, field)| field.default.as_ref()),
+            _ => None,
+        };
+        let mut fields: Vec<_> = keys.iter().map(|name| (&**name, default(name))).collect();
+        fields.sort_by_key(|(name, _)| *name);
+        Steps::Keys(fields)
+    }
+
+    /// The step that leads to an item.
+    pub(crate) fn step(&self, item: &Value) -> Result<Element, Ambiguous> {
+        match self {
+            Steps::Keys(keys) => by_keys(keys, item),
+            Steps::Values => by_value(item),
+        }
+    }
+}
 
 /// The items of a list with the steps that lead to them.
 pub(super) fn keyed<'v>(
     list: &ListShape,
     items: &'v [Value],
 ) -> Result<Vec<(Element, &'v Value)>, Ambiguous> {
-    let mut keyed = match &list.kind {
-        ListKind::Map { keys } => by_keys(&key_fields(keys, &list.item), items)?,
-        ListKind::Set | ListKind::Atomic => by_value(items)?,
-    };
+    let steps = Steps::of(list);
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items {
+        keyed.push((steps.step(item)?, item));
+    }
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
     match keyed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => Err(Ambiguous(format!("duplicate entries for key {}", pair[0].0.text()))),
+        Some(pair) => Err(Ambiguous::duplicate(&pair[0].0)),
         None => Ok(keyed),
     }
 }
 
-/// The names of the keys, sorted, each with the default that the item's table declares.
-fn key_fields<'s>(keys: &'s Many<Text>, item: &'s Shape) -> Vec<(&'s str, Option<&'s Literal>)> {
-    let default = |name: &str| match item {
-        Shape::Struct(ty) => ty.field(name).and_then(|(_, field)| field.default.as_ref()),
-        _ => None,
+fn by_keys(keys: &[(&str, Option<&Literal>)], item: &Value) -> Result<Element, Ambiguous> {
+    let map = match item {
+        Value::Map(map) => map,
+        Value::Null => return Err(ambiguous("associative list with keys may not have a null element")),
+        _ => return Err(ambiguous("associative list with keys may not have non-map elements")),
     };
-    let mut fields: Vec<_> = keys.iter().map(|name| (&**name, default(name))).collect();
-    fields.sort_by_key(|(name, _)| *name);
-    fields
-}
-
-fn by_keys<'v>(
-    keys: &[(&str, Option<&Literal>)],
-    items: &'v [Value],
-) -> Result<Vec<(Element, &'v Value)>, Ambiguous> {
-    let mut keyed = Vec::with_capacity(items.len());
-    for item in items {
-        let Value::Map(map) = item else { return Err(Ambiguous("an item is not an object".to_owned())) };
-        if let Some((name, _)) = keys.iter().find(|(name, default)| part(map, name, *default).is_none()) {
-            return Err(Ambiguous(format!("an item omits its key {name:?}")));
-        }
-        let parts = keys.iter().filter_map(|(name, default)| Some((*name, part(map, name, *default)?)));
-        keyed.push((Element::key(parts), item));
+    if let Some((name, _)) = keys.iter().find(|(name, default)| part(map, name, *default).is_none()) {
+        return Err(Ambiguous(format!(
+            "associative list with keys has an element that omits key field {name:?} (and doesn't have default value)"
+        )));
     }
-    Ok(keyed)
+    Ok(Element::key(keys.iter().filter_map(|(name, default)| Some((*name, part(map, name, *default)?)))))
 }
 
 fn part<'a>(map: &'a Map, name: &str, default: Option<&'a Literal>) -> Option<Part<'a>> {
@@ -62,12 +84,17 @@ fn part<'a>(map: &'a Map, name: &str, default: Option<&'a Literal>) -> Option<Pa
     }
 }
 
-fn by_value(items: &[Value]) -> Result<Vec<(Element, &Value)>, Ambiguous> {
-    let step = |item| match item {
-        &Value::Null | &Value::List(_) | &Value::Map(_) => {
-            Err(Ambiguous("an item of a set is not a scalar".to_owned()))
+fn by_value(item: &Value) -> Result<Element, Ambiguous> {
+    match item {
+        Value::Map(_) => Err(ambiguous("associative list without keys has an element that's a map type")),
+        Value::List(_) => {
+            Err(ambiguous("not supported: associative list without keys has an element that's a list"))
         }
-        scalar => Ok((Element::value(scalar), scalar)),
-    };
-    items.iter().map(step).collect()
+        Value::Null => Err(ambiguous("associative list without keys has an element that's an explicit null")),
+        scalar => Ok(Element::value(scalar)),
+    }
+}
+
+fn ambiguous(why: &str) -> Ambiguous {
+    Ambiguous(why.to_owned())
 }

@@ -7,8 +7,8 @@
 //!
 //! A writer owns what it changed. [`track`] is the whole of it for writes that are not applies: it
 //! [`compare`]s the object before and after, takes what changed from everybody else, gives it to the writer
-//! and writes the entries back. [`owned`] gives the fields that a configuration names, which is what an apply
-//! will own; both walk table and tree the same way and speak of the same [`FieldSet`].
+//! and writes the entries back. [`owned`] gives the fields that a configuration names, which is what an
+//! [apply](crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
 //!
 //! Always true: entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
 //! has one entry. An object whose lists cannot be told apart item by item keeps the entries it had.
@@ -30,8 +30,10 @@ pub use element::Element;
 pub use entries::{Entry, Managed, Operation};
 pub use fields::FieldSet;
 pub use items::Ambiguous;
+pub(crate) use items::Steps;
 pub use owned::owned;
 pub use update::{Convert, Elsewhere, Write, keep_times, track, update};
+pub(crate) use update::{UNKNOWN, UNOWNED};
 
 /// The longest name of a manager, in bytes.
 pub const MAX_MANAGER: usize = 128;

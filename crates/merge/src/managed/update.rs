@@ -26,10 +26,10 @@ const MAX_UPDATERS: usize = 10;
 /// The name that older updaters are gathered under.
 const GATHERED: &str = "ancient-changes";
 /// The name of a writer that gave none.
-const UNKNOWN: &str = "unknown";
+pub(crate) const UNKNOWN: &str = "unknown";
 
-/// Fields that an update never owns.
-static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+/// Fields that nobody owns.
+pub(crate) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
         &["kind"],

@@ -274,9 +274,7 @@ fn arrange(items: Vec<(Key, Value)>, order: &[Key], server: &[Key]) -> Vec<Value
     let mut arranged = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, named_at, item) in named {
-        let before = |(_, other_at, _): &(usize, Option<usize>, Value)| {
-            matches!((other_at, named_at), (Some(other), Some(named)) if *other < named)
-        };
+        let before = |(_, other_at, _): &(usize, Option<usize>, Value)| matches!((other_at, named_at), (Some(other), Some(named)) if *other < named);
         while let Some((.., other)) = others.next_if(before) {
             arranged.push(other);
         }

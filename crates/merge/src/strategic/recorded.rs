@@ -1,48 +1,15 @@
 //! Strategic merge patches against recorded answers, where they are at hand.
 //!
 //! Each scenario is played on the object as it was sent: what the server fills in is not there, so a recorded
-//! value may have more than ours has ([`FILLED`]), never less and never other.
+//! value may have more than ours has ([`FILLED`](crate::recorded::FILLED)), never less and never other.
 
 use super::*;
 use crate::managed::tests::json;
-use crate::recorded::{Types, scenarios};
+use crate::recorded::{Types, compare, scenarios};
 use schema::decode;
 use schema::table::Ref;
 use std::collections::HashMap;
 use std::path::Path;
-
-/// Members that the server fills in when they are absent.
-const FILLED: &[&str] = &[
-    "apiVersion",
-    "backoffLimit",
-    "clusterIPs",
-    "concurrencyPolicy",
-    "conditions",
-    "creationTimestamp",
-    "defaultMode",
-    "dnsPolicy",
-    "imagePullPolicy",
-    "internalTrafficPolicy",
-    "ipFamilies",
-    "ipFamilyPolicy",
-    "maxSurge",
-    "namespace",
-    "phase",
-    "progressDeadlineSeconds",
-    "protocol",
-    "resourceVersion",
-    "restartPolicy",
-    "revisionHistoryLimit",
-    "schedulerName",
-    "securityContext",
-    "sessionAffinity",
-    "targetPort",
-    "terminationGracePeriodSeconds",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "type",
-    "uid",
-];
 
 /// Steps whose answer does not follow from the patch alone.
 const OTHERWISE: &[&str] = &[
@@ -153,69 +120,5 @@ fn check(
             played.merged += 1;
             Ok(Some(next))
         }
-    }
-}
-
-fn compare(next: &Value, answer: &Value) -> Result<(), String> {
-    if let Some(body) = answer.at(&["body"]) {
-        let mut body = body.clone();
-        body.unset(&["metadata"]);
-        let mut next = next.clone();
-        next.unset(&["metadata"]);
-        return agree(&body, &next, "");
-    }
-    for (pointer, expected) in answer.at(&["parts"]).and_then(Value::as_map).into_iter().flat_map(Map::iter) {
-        let made = ["/metadata/generation", "/metadata/managedFields", "/metadata/resourceVersion"];
-        if made.contains(&pointer) || pointer.contains('[') || pointer.contains('*') {
-            continue;
-        }
-        let mut ours = Some(next);
-        for step in pointer.split('/').skip(1) {
-            let step = step.replace("~1", "/").replace("~0", "~");
-            ours = ours.and_then(|value| match value {
-                Value::List(items) => items.get(step.parse::<usize>().ok()?),
-                other => other.at(&[&step]),
-            });
-        }
-        match (expected.as_str(), ours) {
-            (Some("${absent}"), None | Some(Value::Null)) => {}
-            (Some("${absent}"), Some(ours)) => return Err(format!("{pointer} is {}", shown(ours))),
-            (_, None) if pointer.rsplit('/').next().is_some_and(|it| FILLED.contains(&it)) => {}
-            (_, None) => return Err(format!("{pointer} is absent")),
-            (_, Some(ours)) => agree(expected, ours, pointer)?,
-        }
-    }
-    Ok(())
-}
-
-/// Whether ours is the recorded value, but for what the server fills in.
-fn agree(recorded: &Value, ours: &Value, path: &str) -> Result<(), String> {
-    match (recorded, ours) {
-        (Value::Map(recorded), Value::Map(ours)) => {
-            for (name, value) in ours.iter() {
-                let path = format!("{path}/{name}");
-                let Some(recorded) = recorded.get(name) else {
-                    if decode::is_zero(value) {
-                        continue;
-                    }
-                    return Err(format!("{path} should not be there"));
-                };
-                if !(FILLED.contains(&name) && decode::is_zero(value)) {
-                    agree(recorded, value, &path)?;
-                }
-            }
-            let lost = |(name, value): (&str, &Value)| {
-                (!ours.contains(name) && !FILLED.contains(&name) && !decode::is_zero(value))
-                    .then(|| format!("{path}/{name} should be there"))
-            };
-            recorded.iter().find_map(lost).map_or(Ok(()), Err)
-        }
-        (Value::List(recorded), Value::List(ours)) if recorded.len() == ours.len() => {
-            let pairs = recorded.iter().zip(ours).enumerate();
-            pairs.into_iter().try_for_each(|(at, (a, b))| agree(a, b, &format!("{path}/{at}")))
-        }
-        (Value::String(text), _) if text.starts_with("${") => Ok(()),
-        (a, b) if a == b => Ok(()),
-        (a, b) => Err(format!("{path} should be {} and is {}", shown(a), shown(b))),
     }
 }

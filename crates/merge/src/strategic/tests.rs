@@ -21,7 +21,11 @@ fn strings() -> Shape {
 }
 
 fn ty() -> Type {
-    let port = Type::new("Port", "x", vec![Field::new("port", Shape::Scalar(Scalar::Int32)), Field::new("name", string())]);
+    let port = Type::new(
+        "Port",
+        "x",
+        vec![Field::new("port", Shape::Scalar(Scalar::Int32)), Field::new("name", string())],
+    );
     let item = Type::new(
         "Item",
         "x",
@@ -52,7 +56,11 @@ fn ty() -> Type {
 
 #[track_caller]
 fn check(object: &str, patch: &str, expected: &str) {
-    assert_eq!(strategic_merge(&ty(), json(object), &json(patch)).unwrap(), json(expected), "{object} + {patch}");
+    assert_eq!(
+        strategic_merge(&ty(), json(object), &json(patch)).unwrap(),
+        json(expected),
+        "{object} + {patch}"
+    );
 }
 
 #[track_caller]
@@ -63,11 +71,23 @@ fn check_refused(object: &str, patch: &str, code: u16, message: &str) {
 
 #[test]
 fn maps_merge_and_null_takes_away() {
-    check(r#"{"labels":{"a":"1","b":"2"}}"#, r#"{"labels":{"b":"3","c":"4"}}"#, r#"{"labels":{"a":"1","b":"3","c":"4"}}"#);
+    check(
+        r#"{"labels":{"a":"1","b":"2"}}"#,
+        r#"{"labels":{"b":"3","c":"4"}}"#,
+        r#"{"labels":{"a":"1","b":"3","c":"4"}}"#,
+    );
     check(r#"{"labels":{"a":"1","b":"2"}}"#, r#"{"labels":{"b":null,"z":null}}"#, r#"{"labels":{"a":"1"}}"#);
     check(r#"{"labels":{"a":"1"}}"#, r#"{"labels":null}"#, "{}");
-    check("{}", r#"{"one":{"name":"n","image":null,"limits":{"a":null,"b":"1"}}}"#, r#"{"one":{"name":"n","limits":{"b":"1"}}}"#);
-    check(r#"{"free":{"a":{"b":1},"l":[1]}}"#, r#"{"free":{"a":{"c":2},"l":[2]}}"#, r#"{"free":{"a":{"b":1,"c":2},"l":[2]}}"#);
+    check(
+        "{}",
+        r#"{"one":{"name":"n","image":null,"limits":{"a":null,"b":"1"}}}"#,
+        r#"{"one":{"name":"n","limits":{"b":"1"}}}"#,
+    );
+    check(
+        r#"{"free":{"a":{"b":1},"l":[1]}}"#,
+        r#"{"free":{"a":{"c":2},"l":[2]}}"#,
+        r#"{"free":{"a":{"b":1,"c":2},"l":[2]}}"#,
+    );
     check(r#"{"count":1}"#, r#"{"count":3.0}"#, r#"{"count":3}"#);
     check(r#"{"count":1}"#, "null", r#"{"count":1}"#);
     // unknown fields are the decoder's business
@@ -77,44 +97,89 @@ fn maps_merge_and_null_takes_away() {
 #[test]
 fn lists_are_replaced_unless_they_merge() {
     let object = r#"{"whole":[{"name":"a"}],"one":{"args":["x"]}}"#;
-    check(object, r#"{"whole":[{"name":"b","$patch":"delete"}],"one":{"args":["y"]}}"#,
-        r#"{"whole":[{"name":"b","$patch":"delete"}],"one":{"args":["y"]}}"#);
+    check(
+        object,
+        r#"{"whole":[{"name":"b","$patch":"delete"}],"one":{"args":["y"]}}"#,
+        r#"{"whole":[{"name":"b","$patch":"delete"}],"one":{"args":["y"]}}"#,
+    );
     let items = r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c","image":"3"}]}"#;
-    check(items, r#"{"items":[{"name":"b","image":"9"}]}"#,
-        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"9"},{"name":"c","image":"3"}]}"#);
+    check(
+        items,
+        r#"{"items":[{"name":"b","image":"9"}]}"#,
+        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"9"},{"name":"c","image":"3"}]}"#,
+    );
     check(items, r#"{"items":[]}"#, items);
     // new items come before those that only the server has, where nothing else says their place
-    check(items, r#"{"items":[{"name":"n"}]}"#,
-        r#"{"items":[{"name":"n"},{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c","image":"3"}]}"#);
-    check(items, r#"{"items":[{"name":"b"},{"name":"n"}]}"#,
-        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"n"},{"name":"c","image":"3"}]}"#);
+    check(
+        items,
+        r#"{"items":[{"name":"n"}]}"#,
+        r#"{"items":[{"name":"n"},{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c","image":"3"}]}"#,
+    );
+    check(
+        items,
+        r#"{"items":[{"name":"b"},{"name":"n"}]}"#,
+        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"n"},{"name":"c","image":"3"}]}"#,
+    );
     // the same key twice in the patch: one after the other
-    check(items, r#"{"items":[{"name":"c","image":"4"},{"name":"c","image":"5"}]}"#,
-        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c","image":"5"}]}"#);
+    check(
+        items,
+        r#"{"items":[{"name":"c","image":"4"},{"name":"c","image":"5"}]}"#,
+        r#"{"items":[{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c","image":"5"}]}"#,
+    );
     check(r#"{"finalizers":["a","b"]}"#, r#"{"finalizers":["c","b"]}"#, r#"{"finalizers":["c","a","b"]}"#);
     check("{}", r#"{"items":[{"name":"a","$patch":"delete"},{"name":"b"}]}"#, r#"{"items":[{"name":"b"}]}"#);
-    check(r#"{"items":[{"name":"a","ports":[{"port":1,"name":"x"}]}]}"#, r#"{"items":[{"name":"a","ports":[{"port":1.0,"name":"y"}]}]}"#,
-        r#"{"items":[{"name":"a","ports":[{"port":1,"name":"y"}]}]}"#);
+    check(
+        r#"{"items":[{"name":"a","ports":[{"port":1,"name":"x"}]}]}"#,
+        r#"{"items":[{"name":"a","ports":[{"port":1.0,"name":"y"}]}]}"#,
+        r#"{"items":[{"name":"a","ports":[{"port":1,"name":"y"}]}]}"#,
+    );
 }
 
 #[test]
 fn directives_of_maps_and_items() {
     let items = r#"{"items":[{"name":"a"},{"name":"b"},{"name":"c"}],"labels":{"x":"1"}}"#;
-    check(items, r#"{"items":[{"name":"b","$patch":"delete"}]}"#, r#"{"items":[{"name":"a"},{"name":"c"}],"labels":{"x":"1"}}"#);
-    check(items, r#"{"items":[{"$patch":"replace"},{"name":"z"}]}"#, r#"{"items":[{"name":"z"}],"labels":{"x":"1"}}"#);
+    check(
+        items,
+        r#"{"items":[{"name":"b","$patch":"delete"}]}"#,
+        r#"{"items":[{"name":"a"},{"name":"c"}],"labels":{"x":"1"}}"#,
+    );
+    check(
+        items,
+        r#"{"items":[{"$patch":"replace"},{"name":"z"}]}"#,
+        r#"{"items":[{"name":"z"}],"labels":{"x":"1"}}"#,
+    );
     check(items, r#"{"items":null,"labels":{"$patch":"replace","y":"2"}}"#, r#"{"labels":{"y":"2"}}"#);
     check(items, r#"{"items":null,"labels":{"$patch":"delete"}}"#, r#"{"labels":{}}"#);
     check(items, r#"{"$patch":"delete"}"#, "{}");
-    check_refused(items, r#"{"items":[{"$patch":"merge"}]}"#, 500, "merging lists cannot yet be specified in the patch");
+    check_refused(
+        items,
+        r#"{"items":[{"$patch":"merge"}]}"#,
+        500,
+        "merging lists cannot yet be specified in the patch",
+    );
     check_refused(items, r#"{"items":[{"$patch":"x"}]}"#, 500, "unknown patch type: x in map: map[$patch:x]");
-    check_refused(items, r#"{"labels":{"$patch":"merge"}}"#, 500, "unknown patch type: merge in map: map[$patch:merge]");
-    check_refused(items, r#"{"items":[{"$patch":"delete"}]}"#, 500, "map: map[$patch:delete] does not contain declared merge key: name");
+    check_refused(
+        items,
+        r#"{"labels":{"$patch":"merge"}}"#,
+        500,
+        "unknown patch type: merge in map: map[$patch:merge]",
+    );
+    check_refused(
+        items,
+        r#"{"items":[{"$patch":"delete"}]}"#,
+        500,
+        "map: map[$patch:delete] does not contain declared merge key: name",
+    );
 }
 
 #[test]
 fn kept_keys_are_named() {
     let object = r#"{"one":{"name":"n","image":"i","args":["x"]}}"#;
-    check(object, r#"{"one":{"$retainKeys":["name","limits"],"limits":{"a":"1"}}}"#, r#"{"one":{"name":"n","limits":{"a":"1"}}}"#);
+    check(
+        object,
+        r#"{"one":{"$retainKeys":["name","limits"],"limits":{"a":"1"}}}"#,
+        r#"{"one":{"name":"n","limits":{"a":"1"}}}"#,
+    );
     check(object, r#"{"one":{"$retainKeys":["name"],"args":null}}"#, r#"{"one":{"name":"n"}}"#);
     let text = "invalid patch format of retainKeys";
     check_refused(object, r#"{"one":{"$retainKeys":["name"],"image":"j"}}"#, 400, text);
@@ -124,33 +189,81 @@ fn kept_keys_are_named() {
 #[test]
 fn order_is_set_and_scalars_are_deleted() {
     let items = r#"{"items":[{"name":"a"},{"name":"b"},{"name":"c"}]}"#;
-    check(items, r#"{"$setElementOrder/items":[{"name":"c"},{"name":"a"}]}"#, r#"{"items":[{"name":"b"},{"name":"c"},{"name":"a"}]}"#);
-    check(items, r#"{"$setElementOrder/items":[{"name":"c"},{"name":"n"},{"name":"a"}],"items":[{"name":"n"},{"name":"b","$patch":"delete"}]}"#,
-        r#"{"items":[{"name":"c"},{"name":"n"},{"name":"a"}]}"#);
+    check(
+        items,
+        r#"{"$setElementOrder/items":[{"name":"c"},{"name":"a"}]}"#,
+        r#"{"items":[{"name":"b"},{"name":"c"},{"name":"a"}]}"#,
+    );
+    check(
+        items,
+        r#"{"$setElementOrder/items":[{"name":"c"},{"name":"n"},{"name":"a"}],"items":[{"name":"n"},{"name":"b","$patch":"delete"}]}"#,
+        r#"{"items":[{"name":"c"},{"name":"n"},{"name":"a"}]}"#,
+    );
     check("{}", r#"{"$setElementOrder/items":[{"name":"c"}]}"#, "{}");
-    check("{}", r#"{"$setElementOrder/items":[{"name":"b"},{"name":"a"}],"items":[{"name":"b"},{"name":"a"}]}"#, r#"{"items":[{"name":"b"},{"name":"a"}]}"#);
+    check(
+        "{}",
+        r#"{"$setElementOrder/items":[{"name":"b"},{"name":"a"}],"items":[{"name":"b"},{"name":"a"}]}"#,
+        r#"{"items":[{"name":"b"},{"name":"a"}]}"#,
+    );
     let both = r#"{"finalizers":["a","b","c"]}"#;
     check(both, r#"{"$deleteFromPrimitiveList/finalizers":["b"]}"#, r#"{"finalizers":["a","c"]}"#);
-    check(both, r#"{"$deleteFromPrimitiveList/finalizers":["b"],"$setElementOrder/finalizers":["d","c","a"],"finalizers":["d"]}"#,
-        r#"{"finalizers":["d","c","a"]}"#);
+    check(
+        both,
+        r#"{"$deleteFromPrimitiveList/finalizers":["b"],"$setElementOrder/finalizers":["d","c","a"],"finalizers":["d"]}"#,
+        r#"{"finalizers":["d","c","a"]}"#,
+    );
     check("{}", r#"{"$deleteFromPrimitiveList/finalizers":["b"]}"#, "{}");
-    check_refused(items, r#"{"$setElementOrder/items":[{"name":"a"},{"name":"b"}],"items":[{"name":"b"},{"name":"a"}]}"#, 500,
-        "The order in patch list:\n[map[name:b] map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:a] map[name:b]]\n");
+    check_refused(
+        items,
+        r#"{"$setElementOrder/items":[{"name":"a"},{"name":"b"}],"items":[{"name":"b"},{"name":"a"}]}"#,
+        500,
+        "The order in patch list:\n[map[name:b] map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:a] map[name:b]]\n",
+    );
     check_refused(items, r#"{"$setElementOrder":[]}"#, 400, "invalid patch format of setElementOrder list");
-    check_refused(items, r#"{"$setElementOrder/items":{}}"#, 500, "expected a []interface {}, but received a map[string]interface {}");
+    check_refused(
+        items,
+        r#"{"$setElementOrder/items":{}}"#,
+        500,
+        "expected a []interface {}, but received a map[string]interface {}",
+    );
     check_refused(both, r#"{"$deleteFromPrimitiveListx":[]}"#, 400, "invalid patch format of primitive list");
 }
 
 #[test]
 fn what_does_not_go_together_is_refused() {
     let object = r#"{"items":[{"name":"a"}],"finalizers":["a"],"keyless":[{}]}"#;
-    check_refused(object, r#"{"items":[{"image":"x"}]}"#, 500, "map: map[image:x] does not contain declared merge key: name");
-    check_refused(object, r#"{"items":["x"]}"#, 500, "list element types are not identical: [[map[name:a]] [x]]");
-    check_refused(object, r#"{"finalizers":[null]}"#, 500, "list element types are not identical: [[a] [<nil>]]");
+    check_refused(
+        object,
+        r#"{"items":[{"image":"x"}]}"#,
+        500,
+        "map: map[image:x] does not contain declared merge key: name",
+    );
+    check_refused(
+        object,
+        r#"{"items":["x"]}"#,
+        500,
+        "list element types are not identical: [[map[name:a]] [x]]",
+    );
+    check_refused(
+        object,
+        r#"{"finalizers":[null]}"#,
+        500,
+        "list element types are not identical: [[a] [<nil>]]",
+    );
     check_refused(object, r#"{"keyless":[{}]}"#, 500, "cannot merge lists without merge key for Keyless");
-    check_refused(object, "[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}");
+    check_refused(
+        object,
+        "[]",
+        400,
+        "json: cannot unmarshal array into Go value of type map[string]interface {}",
+    );
     let invalid = |patch: &str, shown: &str, why: &str| {
-        check_refused(object, patch, 422, &format!(" \"\" is invalid: patch: Invalid value: \"{shown}\": {why}"));
+        check_refused(
+            object,
+            patch,
+            422,
+            &format!(" \"\" is invalid: patch: Invalid value: \"{shown}\": {why}"),
+        );
     };
     invalid(r#"{"count":"x"}"#, "map[count:x]", "unrecognized type: int32");
     invalid(r#"{"count":1.5}"#, "map[count:1.5]", "cannot convert float64 to int32");

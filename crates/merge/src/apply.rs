@@ -1,0 +1,370 @@
+//! Server-side apply: a configuration says what its manager wants, and the manager owns just that.
+//!
+//! ```text
+//! live            data: {k: v, l: w}      a owns data.k    u owns data.l
+//! a applies       data: {m: x}
+//! result          data: {l: w, m: x}      a owns data.m    u owns data.l
+//! ```
+//!
+//! 1. The configuration must fit its table: nothing undeclared, no item twice ([`declared`]).
+//! 2. It is combined with the live object: what it names wins, lists meet item by item ([`combine`]).
+//! 3. What the manager applied before, names no more and nobody else owns is taken out ([`prune`]).
+//! 4. What is now different and owned by others is a conflict, or theirs no longer when forced.
+//! 5. The manager owns what the configuration names.
+//!
+//! Always true: nothing changes on an error; a value that stays the same can be shared by any number of
+//! managers; an apply that changes nothing gives the live object back, and its entry does not get a new time.
+//! Each step is one walk over table, trees and sets together, `n log n` at most.
+//!
+//! What it does not do: the result is not in normal form. It has to be decoded, defaulted, admitted and
+//! validated like any other.
+
+mod combine;
+mod conflict;
+mod declared;
+mod prune;
+#[cfg(test)]
+mod recorded;
+#[cfg(test)]
+mod tests;
+
+pub use conflict::{Conflict, Conflicts};
+
+use crate::managed::{
+    Ambiguous, Changes, Convert, Elsewhere, Entry, FieldSet, Managed, Operation, UNKNOWN, UNOWNED, Write,
+    compare, owned, update,
+};
+use conflict::Disputed;
+use schema::table::{ListKind, ListShape, Shape, Type};
+use schema::{Value, encode};
+use std::collections::BTreeMap;
+
+/// The manager of what an object had before anyone was tracked.
+const BEFORE: &str = "before-first-apply";
+/// How many bytes all annotations of an object may have.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// Who applies, and how.
+#[derive(Clone, Copy)]
+pub struct ApplyWrite<'a> {
+    /// The table of the object in the version of the request.
+    pub ty: &'a Type,
+    pub manager: &'a str,
+    pub api_version: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// Canonical text of the present time.
+    pub now: &'a str,
+    /// Takes what others own.
+    pub force: bool,
+    /// Fields that this kind of write cannot set, with all below them.
+    pub reset: &'a FieldSet,
+    /// How to see the object in other versions; an object tells its own version in `apiVersion`. Without it
+    /// the fields of other versions are taken to have the same paths.
+    pub convert: Option<&'a Convert<'a>>,
+    /// The annotation in which this client keeps what it applied, if it does: fields that stand there are the
+    /// client's own, and the annotation follows the configuration.
+    pub last_applied: Option<&'a str>,
+}
+
+/// What an apply made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// The next state, entries included, not in normal form.
+    pub object: Value,
+    /// Whether anything but the entries and the client's annotation differs from the live object.
+    pub changed: bool,
+}
+
+/// Why a configuration was not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The request itself is wrong.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration does not fit its type. Clients know this as a 500.
+    #[error("failed to create typed patch object ({object}): {why}")]
+    Config { object: String, why: String },
+    /// The live object has items that cannot be told apart.
+    #[error("failed to create typed live object ({object}): {why}")]
+    Live { object: String, why: String },
+    #[error("{0}")]
+    Conflicts(Conflicts),
+}
+
+impl ApplyError {
+    /// The HTTP status that the error is answered with.
+    pub fn code(&self) -> u16 {
+        match self {
+            ApplyError::BadRequest(_) => 400,
+            ApplyError::Conflicts(_) => 409,
+            ApplyError::Config { .. } | ApplyError::Live { .. } => 500,
+        }
+    }
+}
+
+/// Applies a configuration, as it was sent, to the live object, or makes the object.
+pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: Value) -> Result<Applied, ApplyError> {
+    check(write, &config)?;
+    let fails = |why: Ambiguous| ApplyError::Live { object: described(&config), why: why.to_string() };
+    let mut base = live.cloned();
+    let kept = base.as_mut().and_then(|base| base.unset(&["metadata", "managedFields"]));
+    let kept = kept.as_ref().and_then(Value::as_list).unwrap_or_default();
+    let mut managed = Managed::decode(kept).unwrap_or_default();
+    if let (true, Some(base)) = (managed.is_empty(), &base) {
+        update(&write.before(), None, base, &mut managed).map_err(fails)?;
+    }
+    let applying = Applying { write, live: base.as_ref(), config: &config };
+    let last = take_own(write, &mut managed);
+    let time = last.as_ref().and_then(|entry| entry.time.clone());
+    let fields = applying.own_fields().map_err(fails)?;
+    managed.entries.push(write.entry(fields, time));
+    let next = applying.next(last.as_ref(), &managed).map_err(fails)?;
+    let changed = match applying.settle(&next, &mut managed).map_err(fails)? {
+        Ok(changed) => changed,
+        Err(conflicts) => return Err(ApplyError::Conflicts(conflicts)),
+    };
+    finish(write, &mut managed, changed);
+    let mut object = match base {
+        Some(base) if !changed => base,
+        _ => next,
+    };
+    if let Some(name) = write.last_applied {
+        follow(&mut object, name, &config);
+    }
+    if let Some(metadata) = object.as_map_mut().map(|map| map.entry("metadata").make_map()) {
+        match managed.encode() {
+            Some(entries) => drop(metadata.insert("managedFields", entries)),
+            None => drop(metadata.remove("managedFields")),
+        }
+    }
+    Ok(Applied { object, changed })
+}
+
+/// What can be said of the configuration without looking at the live object.
+fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
+    let version = config.text(&["apiVersion"]);
+    if version != write.api_version {
+        let expected = write.api_version;
+        return Err(ApplyError::BadRequest(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {expected}"
+        )));
+    }
+    if config.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
+}
+
+/// An object as error texts name it: `namespace/name; group/version, Kind=kind`.
+fn described(config: &Value) -> String {
+    let version = config.text(&["apiVersion"]);
+    let group = if version.contains('/') { "" } else { "/" };
+    let (namespace, name) = (config.text(&["metadata", "namespace"]), config.text(&["metadata", "name"]));
+    format!("{namespace}/{name}; {group}{version}, Kind={}", config.text(&["kind"]))
+}
+
+impl<'a> ApplyWrite<'a> {
+    fn manager(&self) -> &'a str {
+        if self.manager.is_empty() { UNKNOWN } else { self.manager }
+    }
+
+    /// The write by which everything that an untracked object has came to be.
+    fn before(&self) -> Write<'a> {
+        Write {
+            ty: self.ty,
+            manager: BEFORE,
+            api_version: self.api_version,
+            subresource: self.subresource,
+            now: self.now,
+            reset: self.reset,
+            convert: self.convert,
+        }
+    }
+
+    fn entry(&self, fields: FieldSet, time: Option<String>) -> Entry {
+        Entry {
+            manager: self.manager().to_owned(),
+            operation: Operation::Apply,
+            api_version: self.api_version.to_owned(),
+            time,
+            subresource: self.subresource.to_owned(),
+            fields,
+        }
+    }
+}
+
+/// The entry of the applying manager, which is taken out.
+fn take_own(write: &ApplyWrite<'_>, managed: &mut Managed) -> Option<Entry> {
+    let own = (write.manager(), Operation::Apply, "", write.subresource);
+    let at = managed.entries.iter().position(|entry| entry.identity() == own)?;
+    Some(managed.entries.remove(at))
+}
+
+/// The parts of an apply that stay as they are.
+struct Applying<'a> {
+    write: &'a ApplyWrite<'a>,
+    live: Option<&'a Value>,
+    config: &'a Value,
+}
+
+impl Applying<'_> {
+    fn own_fields(&self) -> Result<FieldSet, Ambiguous> {
+        let mut fields = owned(self.write.ty, self.config)?;
+        fields.subtract_below(self.write.reset);
+        Ok(fields)
+    }
+
+    /// The object with the configuration in it and without what the manager gave up. The manager's new entry
+    /// is the last one.
+    fn next(&self, last: Option<&Entry>, managed: &Managed) -> Result<Value, Ambiguous> {
+        let Some(live) = self.live else { return Ok(self.config.clone()) };
+        let merged = combine::combine(self.write.ty, live.clone(), self.config.clone())?;
+        match last {
+            Some(last) => prune::prune(self.write, merged, last, managed),
+            None => Ok(merged),
+        }
+    }
+
+    /// Takes what changed from the others, or finds that they do not let go. Gives whether anything changed.
+    fn settle(&self, next: &Value, managed: &mut Managed) -> Result<Result<bool, Conflicts>, Ambiguous> {
+        let Some(live) = self.live else { return Ok(Ok(true)) };
+        let mut changes = compare(self.write.ty, Some(live), next)?;
+        changes.exclude(self.write.reset);
+        let elsewhere = self.elsewhere(live, next, managed)?;
+        let allowed = self.allowed(live);
+        let mut disputed = Disputed::default();
+        let others = managed.entries.len().saturating_sub(1);
+        for entry in &managed.entries[..others] {
+            let changes = elsewhere.get(&entry.api_version).map_or(Some(&changes), Option::as_ref);
+            if let Some(changes) = changes {
+                let mut fields = entry.fields.intersection(&changes.taken);
+                fields.subtract(&allowed);
+                disputed.add(entry, fields);
+            }
+        }
+        if !self.write.force && !disputed.is_empty() {
+            return Ok(Err(disputed.told()));
+        }
+        let mut at = 0;
+        managed.entries.retain_mut(|entry| {
+            at += 1;
+            if at > others {
+                return true;
+            }
+            match elsewhere.get(&entry.api_version).map_or(Some(&changes), Option::as_ref) {
+                Some(changes) => {
+                    entry.fields.subtract(&changes.taken);
+                    entry.fields.subtract(&changes.removed);
+                    !entry.fields.is_empty()
+                }
+                // the version is gone, and the entry with it
+                None => false,
+            }
+        });
+        Ok(Ok(!changes.is_empty()))
+    }
+
+    /// What changed, as seen in the versions of other entries; `None` for a version that is gone.
+    fn elsewhere(
+        &self,
+        live: &Value,
+        next: &Value,
+        managed: &Managed,
+    ) -> Result<BTreeMap<String, Option<Changes>>, Ambiguous> {
+        let mut elsewhere = BTreeMap::new();
+        let Some(convert) = self.write.convert else { return Ok(elsewhere) };
+        for entry in &managed.entries {
+            let version = &entry.api_version;
+            if version == self.write.api_version || elsewhere.contains_key(version) {
+                continue;
+            }
+            let changes = match convert(version, Some(live), next) {
+                Elsewhere::Unknown => continue,
+                Elsewhere::Gone => None,
+                Elsewhere::Converted { ty, live, new } => {
+                    let mut changes = compare(&ty, live.as_ref(), &new)?;
+                    changes.exclude(self.write.reset);
+                    Some(changes)
+                }
+            };
+            elsewhere.insert(version.clone(), changes);
+        }
+        Ok(elsewhere)
+    }
+
+    /// The fields that the client applied by its own means before it applied here.
+    fn allowed(&self, live: &Value) -> FieldSet {
+        let Some(name) = self.write.last_applied else { return FieldSet::new() };
+        let text = live.text(&["metadata", "annotations", name]);
+        let config = schema::decode::json_untyped(text.as_bytes()).map(|decoded| decoded.value);
+        // whatever cannot be read allows nothing
+        config.ok().and_then(|config| owned(self.write.ty, &config).ok()).unwrap_or_default()
+    }
+}
+
+/// Brings the manager's own entry, the last one, into its final form.
+fn finish(write: &ApplyWrite<'_>, managed: &mut Managed, changed: bool) {
+    let Some(mut own) = managed.entries.pop() else { return };
+    own.fields.subtract(&UNOWNED);
+    if changed {
+        own.time = Some(write.now.to_owned());
+    }
+    if !own.fields.is_empty() {
+        managed.entries.push(own);
+    }
+}
+
+/// Lets the client's annotation follow what was applied, where there is one.
+fn follow(object: &mut Value, name: &str, config: &Value) {
+    let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else {
+        return;
+    };
+    if !annotations.contains(name) {
+        return;
+    }
+    let mut config = config.clone();
+    config.unset(&["metadata", "annotations", name]);
+    let mut text = String::from_utf8_lossy(&encode::untyped(&config)).into_owned();
+    text.push('\n');
+    let place = Value::String(text);
+    annotations.insert(name.to_owned(), place);
+    let size: usize =
+        annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > MAX_ANNOTATIONS {
+        annotations.remove(name);
+    }
+}
+
+/// The parts of a value that can be owned one by one, as its table sees them.
+#[derive(Clone, Copy)]
+enum Parts<'t> {
+    Fields(&'t Type),
+    Entries(&'t Shape),
+    Items(&'t ListShape),
+    /// No table: maps have parts.
+    Untold,
+    /// One whole.
+    None,
+}
+
+impl<'t> Parts<'t> {
+    fn of(shape: Option<&'t Shape>) -> Self {
+        match shape {
+            None => Parts::Untold,
+            Some(Shape::Struct(ty)) if !ty.atomic => Parts::Fields(ty),
+            Some(Shape::Map(map)) if !map.atomic => Parts::Entries(&map.value),
+            Some(Shape::List(list)) if list.kind != ListKind::Atomic => Parts::Items(list),
+            Some(_) => Parts::None,
+        }
+    }
+
+    /// The shape of a member, `None` when no table tells it.
+    fn member(self, name: &str) -> Option<&'t Shape> {
+        match self {
+            Parts::Fields(ty) => ty.field(name).map(|(_, field)| &field.shape),
+            Parts::Entries(shape) => Some(shape),
+            _ => None,
+        }
+    }
+}

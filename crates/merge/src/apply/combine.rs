@@ -1,0 +1,128 @@
+//! The live object with a configuration in it.
+//!
+//! Maps and structures are joined, what the configuration has wins, and an explicit `null` or nothing at all
+//! keeps what is inside a map or list. Items of lists meet on their keys; the configuration's order holds
+//! among its own items, the live order among the others, and each stays near the neighbours it had.
+
+use super::Parts;
+use crate::managed::{Ambiguous, Element, Steps};
+use schema::table::{ListShape, Shape, Text, Type};
+use schema::{Map, Value};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// The live object with the configuration in it.
+pub(super) fn combine(ty: &Type, live: Value, config: Value) -> Result<Value, Ambiguous> {
+    members(Parts::Fields(ty), live, config)
+}
+
+fn value(shape: Option<&Shape>, live: Value, config: Value) -> Result<Value, Ambiguous> {
+    match Parts::of(shape) {
+        Parts::None => Ok(config),
+        Parts::Items(list) => match (live, config) {
+            (Value::List(live), Value::List(config)) => items(list, live, config).map(Value::List),
+            (Value::List(live), Value::Null) if !live.is_empty() => Ok(Value::List(live)),
+            (_, config) => Ok(config),
+        },
+        parts => members(parts, live, config),
+    }
+}
+
+fn members(parts: Parts<'_>, live: Value, config: Value) -> Result<Value, Ambiguous> {
+    match (live, config) {
+        (Value::Map(live), Value::Map(config)) => join(parts, live, config),
+        (Value::Map(live), Value::Null) if !live.is_empty() => Ok(Value::Map(live)),
+        (_, config) => Ok(config),
+    }
+}
+
+fn join(parts: Parts<'_>, live: Map, config: Map) -> Result<Value, Ambiguous> {
+    let mut joined: Vec<(Text, Value)> = Vec::with_capacity(live.len() + config.len());
+    let mut live = live.into_iter().peekable();
+    for (name, wanted) in config {
+        while let Some(entry) = live.next_if(|(it, _)| it.cmp(&name) == Ordering::Less) {
+            joined.push(entry);
+        }
+        match live.next_if(|(it, _)| *it == name) {
+            Some((name, held)) => {
+                let both = value(parts.member(&name), held, wanted)?;
+                joined.push((name, both));
+            }
+            None => joined.push((name, wanted)),
+        }
+    }
+    joined.extend(live);
+    Ok(Value::Map(Map::from_unsorted(joined).0))
+}
+
+/// A list on its way: each item with its step, taken out once.
+struct Row {
+    steps: Vec<Element>,
+    items: Vec<Option<Value>>,
+    places: BTreeMap<Element, usize>,
+}
+
+impl Row {
+    fn of(list: &ListShape, items: Vec<Value>) -> Result<Row, Ambiguous> {
+        let told = Steps::of(list);
+        let mut steps = Vec::with_capacity(items.len());
+        let mut places = BTreeMap::new();
+        for (at, item) in items.iter().enumerate() {
+            let step = told.step(item)?;
+            if places.insert(step.clone(), at).is_some() {
+                return Err(Ambiguous::duplicate(&step));
+            }
+            steps.push(step);
+        }
+        Ok(Row { steps, items: items.into_iter().map(Some).collect(), places })
+    }
+
+    fn has(&self, step: &Element) -> bool {
+        self.places.contains_key(step)
+    }
+
+    fn take(&mut self, step: &Element) -> Option<Value> {
+        self.places.get(step).and_then(|at| self.items[*at].take())
+    }
+}
+
+fn items(list: &ListShape, live: Vec<Value>, config: Vec<Value>) -> Result<Vec<Value>, Ambiguous> {
+    let mut out = Vec::with_capacity(live.len() + config.len());
+    let (mut live, mut config) = (Row::of(list, live)?, Row::of(list, config)?);
+    let live_steps = std::mem::take(&mut live.steps);
+    let config_steps = std::mem::take(&mut config.steps);
+    let both: Vec<&Element> = config_steps.iter().filter(|step| live.has(step)).collect();
+    let mut shared = both.into_iter();
+    // the next item of the configuration that the live list has too
+    let mut next_shared = shared.next();
+    let (mut live_at, mut config_at) = (0, 0);
+    loop {
+        match (live_steps.get(live_at), config_steps.get(config_at)) {
+            (None, None) => return Ok(out),
+            // only live: it stays where it is
+            (Some(held), _) if !config.has(held) => {
+                out.extend(live.take(held));
+                live_at += 1;
+            }
+            // of both, and in its turn or already done
+            (Some(held), Some(wanted)) if held != wanted && next_shared.is_some_and(|it| it != held) => {
+                live_at += 1;
+            }
+            (Some(_), None) => live_at += 1,
+            (held, Some(wanted)) => {
+                if held == Some(wanted) {
+                    live_at += 1;
+                }
+                config_at += 1;
+                if next_shared == Some(wanted) {
+                    next_shared = shared.next();
+                }
+                let item = match (live.take(wanted), config.take(wanted)) {
+                    (Some(held), Some(wanted)) => Some(value(Some(&list.item), held, wanted)?),
+                    (held, wanted) => wanted.or(held),
+                };
+                out.extend(item);
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether a configuration fits its table, in the words that clients know.
+//!
+//! Nothing may be undeclared, no item of a list may come twice or lack its key, and scalars must be of their
+//! type. Everything is looked at, atomic parts too.
+
+use crate::json_patch::MAX_DEPTH;
+use crate::managed::{Ambiguous, Element, Steps};
+use crate::strategic::shown;
+use schema::table::{ListKind, ListShape, Scalar, Shape, Type, Unknown};
+use schema::{Map, Value};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// More flaws than these are not told.
+const MAX_FLAWS: usize = 32;
+
+/// What is wrong with a configuration, if anything.
+pub(super) fn check(ty: &Type, config: &Value) -> Result<(), String> {
+    let mut flaws = Flaws { told: Vec::new() };
+    match config {
+        Value::Map(map) => flaws.structure(ty, map, &Trail::ROOT),
+        other => flaws.add(&Trail::ROOT, expected("map", other)),
+    }
+    match &*flaws.told {
+        [] => Ok(()),
+        [only] => Err(only.clone()),
+        many => Err(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+fn expected(what: &str, found: &Value) -> String {
+    format!("expected {what}, got &{{{}}}", shown(found))
+}
+
+/// Where in the configuration the walk is; it becomes text only for a flaw.
+struct Trail<'a> {
+    parent: Option<&'a Trail<'a>>,
+    step: Step<'a>,
+    depth: usize,
+}
+
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Element(&'a Element),
+    Index(usize),
+}
+
+impl<'a> Trail<'a> {
+    const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root, depth: 0 };
+
+    fn below(&'a self, step: Step<'a>) -> Trail<'a> {
+        Trail { parent: Some(self), step, depth: self.depth + 1 }
+    }
+}
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Element(element) => f.write_str(&element.path()),
+            Step::Index(at) => write!(f, "[{at}]"),
+        }
+    }
+}
+
+struct Flaws {
+    told: Vec<String>,
+}
+
+impl Flaws {
+    fn add(&mut self, trail: &Trail<'_>, why: impl fmt::Display) {
+        if !self.full() {
+            let place = trail.to_string();
+            self.told.push(if place.is_empty() { why.to_string() } else { format!("{place}: {why}") });
+        }
+    }
+
+    fn full(&self) -> bool {
+        self.told.len() >= MAX_FLAWS
+    }
+
+    fn structure(&mut self, ty: &Type, map: &Map, trail: &Trail<'_>) {
+        for (name, held) in map.iter() {
+            let trail = trail.below(Step::Field(name));
+            match ty.field(name) {
+                Some((_, field)) => self.value(&field.shape, held, &trail),
+                None if ty.unknown == Unknown::Keep => {}
+                None => {
+                    self.add(&trail, "field not declared in schema");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, shape: &Shape, held: &Value, trail: &Trail<'_>) {
+        if self.full() {
+            return;
+        }
+        if trail.depth > MAX_DEPTH {
+            return self.add(trail, "nested too deeply");
+        }
+        match (shape, held) {
+            (_, Value::Null) => {}
+            (Shape::Struct(ty), Value::Map(map)) => self.structure(ty, map, trail),
+            (Shape::Map(entries), Value::Map(map)) => {
+                for (name, held) in map.iter() {
+                    self.value(&entries.value, held, &trail.below(Step::Field(name)));
+                }
+            }
+            (Shape::List(list), Value::List(items)) => self.items(list, items, trail),
+            (Shape::Struct(_) | Shape::Map(_), other) => self.add(trail, expected("map", other)),
+            (Shape::List(_), other) => self.add(trail, expected("list", other)),
+            (Shape::Scalar(scalar), held) => {
+                if let Some(why) = scalar_flaw(*scalar, held) {
+                    self.add(trail, why);
+                }
+            }
+        }
+    }
+
+    fn items(&mut self, list: &ListShape, items: &[Value], trail: &Trail<'_>) {
+        if list.kind == ListKind::Atomic {
+            for (at, item) in items.iter().enumerate() {
+                self.value(&list.item, item, &trail.below(Step::Index(at)));
+            }
+            return;
+        }
+        let steps = Steps::of(list);
+        let mut seen = BTreeSet::new();
+        for (at, item) in items.iter().enumerate() {
+            if self.full() {
+                return;
+            }
+            let element = match steps.step(item) {
+                Ok(element) => element,
+                Err(why) => return self.add(trail, format!("element {at}: {why}")),
+            };
+            if seen.contains(&element) {
+                self.add(trail, Ambiguous::duplicate(&element));
+            }
+            self.value(&list.item, item, &trail.below(Step::Element(&element)));
+            seen.insert(element);
+        }
+    }
+}
+
+fn scalar_flaw(scalar: Scalar, held: &Value) -> Option<String> {
+    match (scalar, held) {
+        (Scalar::String | Scalar::Bytes, Value::String(_)) | (Scalar::Bool, Value::Bool(_)) => None,
+        (Scalar::Int32 | Scalar::Int64 | Scalar::Float, Value::Int(_) | Value::Float(_)) => None,
+        (Scalar::String | Scalar::Bytes, other) => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", shown(other)))
+        }
+        (Scalar::Bool, other) => Some(expected("boolean", other)),
+        (Scalar::Int32 | Scalar::Int64 | Scalar::Float, other) => {
+            let found = match other {
+                Value::Bool(_) => "bool",
+                Value::String(_) => "string",
+                Value::List(_) => "[]interface {}",
+                _ => "map[string]interface {}",
+            };
+            Some(format!("expected numeric (int or float), got {found}"))
+        }
+        // text with a form of its own, and anything that may have any form, is the decoder's business
+        _ => None,
+    }
+}

@@ -1,0 +1,111 @@
+//! "Protobuf envelope": the same objects in another encoding.
+
+use super::*;
+use tests::{Answer, Cluster};
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const MAGIC: &[u8] = &[0x6b, 0x38, 0x73, 0x00];
+
+/// The fields of a message whose values have a length, as number and bytes.
+fn parts(mut message: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut found = Vec::new();
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        match tag & 7 {
+            0 => drop(varint(&mut message)),
+            2 => {
+                let length = varint(&mut message) as usize;
+                let (value, rest) = message.split_at(length);
+                found.push((tag >> 3, value));
+                message = rest;
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    found
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first().expect("a number that ends");
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return value;
+        }
+    }
+    panic!("a number that does not end")
+}
+
+fn part(message: &[u8], number: u64) -> &[u8] {
+    let found = parts(message).into_iter().find(|(n, _)| *n == number);
+    found.unwrap_or_else(|| panic!("no field {number}")).1
+}
+
+/// Takes an envelope apart: version, kind, message.
+fn open(answer: &Answer) -> (String, String, Vec<u8>) {
+    let body = answer.body.strip_prefix(MAGIC).unwrap_or_else(|| panic!("no prefix: {}", answer.text()));
+    let kind = part(body, 1);
+    let text = |number| String::from_utf8(part(kind, number).to_vec()).unwrap();
+    (text(1), text(2), part(body, 2).to_vec())
+}
+
+async fn with_one() -> (Cluster, String) {
+    let cluster = Cluster::start().await;
+    cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"k": "v"}})).await;
+    (cluster, format!("{CONFIGMAPS}/x"))
+}
+
+#[tokio::test]
+async fn an_object_travels_in_an_envelope() {
+    let (cluster, path) = with_one().await;
+    let answer = cluster.get(&path).accept(PROTOBUF).await.code(200);
+    assert_eq!(answer.header("content-type"), PROTOBUF);
+    let (version, kind, message) = open(&answer);
+    assert_eq!((&*version, &*kind), ("v1", "ConfigMap"));
+    assert_eq!(part(part(&message, 1), 1), b"x", "the name is the first field of the metadata");
+}
+
+#[tokio::test]
+async fn what_came_out_goes_in_again() {
+    let (cluster, path) = with_one().await;
+    let before = cluster.read(&path).await;
+    let body = cluster.get(&path).accept(PROTOBUF).await.code(200).body;
+    let put = cluster.put(&path, body.to_vec()).content_type(PROTOBUF).await.code(200);
+    assert_eq!(put.json(), before, "nothing is lost on the way");
+    cluster.delete(&path).await.code(200);
+    // a version cannot be given to something new, so the bytes of the old one have to be made without it
+    let dry = cluster.post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "x"}, "data": {"k": "v"}}));
+    let new = dry.accept(PROTOBUF).await.code(201).body;
+    let made = cluster.post(CONFIGMAPS, new.to_vec()).content_type(PROTOBUF).await.code(201).json();
+    assert_eq!(made["data"], json!({"k": "v"}));
+}
+
+#[tokio::test]
+async fn lists_and_failures_too() {
+    let (cluster, path) = with_one().await;
+    let (version, kind, message) = open(&cluster.get(CONFIGMAPS).accept(PROTOBUF).await.code(200));
+    assert_eq!((&*version, &*kind), ("v1", "ConfigMapList"));
+    assert_eq!(parts(&message).iter().filter(|(number, _)| *number == 2).count(), 1);
+    let (version, kind, message) = open(&cluster.get(&format!("{path}-not")).accept(PROTOBUF).await.code(404));
+    assert_eq!((&*version, &*kind), ("v1", "Status"));
+    assert_eq!(part(&message, 4), b"NotFound");
+}
+
+#[tokio::test]
+async fn bytes_without_the_prefix_are_rejected() {
+    let cluster = Cluster::start().await;
+    for body in [&b"{\"metadata\":{\"name\":\"x\"}}"[..], b"", b"k8s", b"k8s\0garbage", &[MAGIC, &[0xff; 40]].concat()] {
+        let ask = cluster.post(CONFIGMAPS, body.to_vec()).content_type(PROTOBUF);
+        ask.await.refused(400, "BadRequest");
+    }
+    cluster.answers().await;
+}
+
+#[tokio::test]
+async fn a_client_may_list_json_behind_it() {
+    let (cluster, path) = with_one().await;
+    let accept = format!("{PROTOBUF}, application/json");
+    assert_eq!(cluster.get(&path).accept(&accept).await.code(200).header("content-type"), PROTOBUF);
+}
