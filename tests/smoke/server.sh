@@ -43,6 +43,9 @@ stop_server() {
 leave() {
   local status=$?
   trap - EXIT
+  # whatever goes wrong from here on, the rest is cleared away all the same
+  set +e
+  trap '' PIPE
   local pid
   # the server, and a client that may still be watching it
   for pid in $(jobs -p); do

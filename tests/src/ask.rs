@@ -11,9 +11,9 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::soon;
 use crate::transport::{Protocol, Sender, Who};
 use crate::watch::Watch;
-use crate::soon;
 
 /// A body with its media type.
 pub struct Payload {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StoreChoice};
+use apiserver::{Config, Server, StartError, StoreChoice};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ pub struct Options {
     pub limits: Limits,
     pub event_ttl: Duration,
     pub names: Names,
+    pub tokens: auth::Tokens,
+    pub cache: cache::Options,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
 }
@@ -37,6 +39,8 @@ impl Default for Options {
             limits: Limits::default(),
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
+            tokens: auth::Tokens::default(),
+            cache: cache::Options::default(),
             now: NOW,
         }
     }
@@ -59,10 +63,16 @@ impl Cluster {
 
     /// With the objects below a directory.
     pub async fn on(directory: &Path) -> Self {
-        Self::with(Options { store: StoreChoice::Directory(directory.to_owned()), ..Options::default() }).await
+        Self::with(Options { store: StoreChoice::Directory(directory.to_owned()), ..Options::default() })
+            .await
     }
 
     pub async fn with(options: Options) -> Self {
+        Self::attempt(options).await.unwrap()
+    }
+
+    /// A server that may not be able to start.
+    pub async fn attempt(options: Options) -> Result<Self, StartError> {
         let world = Simulated::new(options.now, 7);
         let served = authority().server();
         let tls = TlsMaterial {
@@ -78,9 +88,11 @@ impl Cluster {
             world: world.clone(),
             names: options.names,
             event_ttl: options.event_ttl,
+            tokens: options.tokens,
+            cache: options.cache,
         };
-        let server = Server::start(config).await.unwrap();
-        Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() }
+        let server = Server::start(config).await?;
+        Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })
     }
 
     /// Ends the server as SIGTERM would.

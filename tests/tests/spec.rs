@@ -9,6 +9,7 @@ mod spec {
     mod authentication;
     mod bad_input;
     mod deletion;
+    mod dialects;
     mod discovery;
     mod dry_run;
     mod endpoints;
@@ -18,6 +19,7 @@ mod spec {
     mod kube_client;
     mod limits;
     mod lists;
+    mod map;
     mod negotiation;
     mod openapi;
     mod patches;
@@ -64,7 +66,10 @@ mod spec {
 
     /// An object's or a list's version.
     fn version(object: &Value) -> String {
-        object["metadata"]["resourceVersion"].as_str().unwrap_or_else(|| panic!("no version: {object}")).to_owned()
+        object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no version: {object}"))
+            .to_owned()
     }
 
     fn uid(object: &Value) -> String {

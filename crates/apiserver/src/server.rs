@@ -4,6 +4,7 @@ use crate::admission::NamespaceLifecycle;
 use crate::handle::Service;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
+use auth::Tokens;
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::WriteOptions;
@@ -24,6 +25,10 @@ pub struct Config {
     pub names: Names,
     /// How long events are kept.
     pub event_ttl: Duration,
+    /// Bearer tokens that are known from the start.
+    pub tokens: Tokens,
+    /// How much history is kept for watches and paged lists.
+    pub cache: cache::Options,
 }
 
 /// Where objects are kept.
@@ -63,7 +68,7 @@ impl Server {
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let (store, recovered) = open_store(&config.store, &config.world)?;
-        let storage = Storage::new(store, recovered, cache::Options::default(), config.world.clone())?;
+        let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
         for (kind, mut hooks) in kinds::builtin() {
@@ -74,7 +79,7 @@ impl Server {
         }
         make_system_namespaces(&api).await?;
         let shutdown = Shutdown::new();
-        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address));
+        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, config.tokens));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
@@ -145,6 +150,7 @@ async fn make_system_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
             options: &options,
             user: &user,
             manager: &manager,
+            owned: false,
             warnings: Vec::new(),
         };
         let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");

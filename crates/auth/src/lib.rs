@@ -9,10 +9,12 @@
 
 pub mod authorize;
 pub mod impersonate;
+pub mod tokens;
 mod user;
 pub mod x509;
 
 pub use authorize::{Attributes, Decision, authorize, forbidden_message};
+pub use tokens::Tokens;
 pub use user::*;
 
 /// Why a caller's claim about who it is could not be taken.

@@ -196,12 +196,7 @@ impl<E: Entry> Cache<E> {
 
     /// The same for one of a group of watchers, which are told of an event one right after the other: those
     /// that share a connection can then share what it costs to send.
-    pub fn watch_after_in(
-        &self,
-        group: u64,
-        revision: u64,
-        interest: Interest,
-    ) -> Result<Watcher<E>, Gone> {
+    pub fn watch_after_in(&self, group: u64, revision: u64, interest: Interest) -> Result<Watcher<E>, Gone> {
         let (seat, tail) = {
             let mut publishing = self.shared.publishing.lock();
             let oldest = publishing.ring.oldest();

@@ -28,7 +28,12 @@ pub fn hooks() -> Hooks {
 
 static SUBRESOURCES: &[SubresourceHooks] = &[
     SubresourceHooks { name: "status", apply: apply_status, validate: Some(validate_status), unowned: &[] },
-    SubresourceHooks { name: "finalize", apply: apply_finalize, validate: Some(validate_finalize), unowned: &[] },
+    SubresourceHooks {
+        name: "finalize",
+        apply: apply_finalize,
+        validate: Some(validate_finalize),
+        unowned: &[],
+    },
 ];
 
 /// Defaults run without a context, hence the names that clients know.

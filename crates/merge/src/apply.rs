@@ -6,9 +6,9 @@
 //! result          data: {l: w, m: x}      a owns data.m    u owns data.l
 //! ```
 //!
-//! 1. The configuration must fit its table: nothing undeclared, no item twice ([`declared`]).
-//! 2. It is combined with the live object: what it names wins, lists meet item by item ([`combine`]).
-//! 3. What the manager applied before, names no more and nobody else owns is taken out ([`prune`]).
+//! 1. The configuration must fit its table: nothing undeclared, no item twice (`declared`).
+//! 2. It is combined with the live object: what it names wins, lists meet item by item (`combine`).
+//! 3. What the manager applied before, names no more and nobody else owns is taken out (`prune`).
 //! 4. What is now different and owned by others is a conflict, or theirs no longer when forced.
 //! 5. The manager owns what the configuration names.
 //!
@@ -59,8 +59,8 @@ pub struct ApplyWrite<'a> {
     pub force: bool,
     /// Fields that this kind of write cannot set, with all below them.
     pub reset: &'a FieldSet,
-    /// How to see the object in other versions; an object tells its own version in `apiVersion`. Without it
-    /// the fields of other versions are taken to have the same paths.
+    /// How to see the object in other versions; an object tells its own version in `apiVersion`. Without it,
+    /// and where it says [`Elsewhere::Unknown`], fields of other versions are taken to have the same paths.
     pub convert: Option<&'a Convert<'a>>,
     /// The annotation in which this client keeps what it applied, if it does: fields that stand there are the
     /// client's own, and the annotation follows the configuration.
@@ -106,25 +106,14 @@ impl ApplyError {
 /// Applies a configuration, as it was sent, to the live object, or makes the object.
 pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: Value) -> Result<Applied, ApplyError> {
     check(write, &config)?;
-    let fails = |why: Ambiguous| ApplyError::Live { object: described(&config), why: why.to_string() };
     let mut base = live.cloned();
     let kept = base.as_mut().and_then(|base| base.unset(&["metadata", "managedFields"]));
     let kept = kept.as_ref().and_then(Value::as_list).unwrap_or_default();
     let mut managed = Managed::decode(kept).unwrap_or_default();
-    if let (true, Some(base)) = (managed.is_empty(), &base) {
-        update(&write.before(), None, base, &mut managed).map_err(fails)?;
-    }
     let applying = Applying { write, live: base.as_ref(), config: &config };
-    let last = take_own(write, &mut managed);
-    let time = last.as_ref().and_then(|entry| entry.time.clone());
-    let fields = applying.own_fields().map_err(fails)?;
-    managed.entries.push(write.entry(fields, time));
-    let next = applying.next(last.as_ref(), &managed).map_err(fails)?;
-    let changed = match applying.settle(&next, &mut managed).map_err(fails)? {
-        Ok(changed) => changed,
-        Err(conflicts) => return Err(ApplyError::Conflicts(conflicts)),
-    };
-    finish(write, &mut managed, changed);
+    let (next, changed) = applying
+        .run(&mut managed)
+        .map_err(|why| ApplyError::Live { object: described(&config), why: why.to_string() })??;
     let mut object = match base {
         Some(base) if !changed => base,
         _ => next,
@@ -209,6 +198,26 @@ struct Applying<'a> {
 }
 
 impl Applying<'_> {
+    /// The next object and whether it is another one; the entries are those after the apply.
+    fn run(&self, managed: &mut Managed) -> Result<Result<(Value, bool), ApplyError>, Ambiguous> {
+        if let (true, Some(live)) = (managed.is_empty(), self.live) {
+            update(&self.write.before(), None, live, managed)?;
+        }
+        let last = take_own(self.write, managed);
+        let time = last.as_ref().and_then(|entry| entry.time.clone());
+        managed.entries.push(self.write.entry(self.own_fields()?, time));
+        let next = self.next(last.as_ref(), managed)?;
+        let changes = self.changes(&next, managed)?;
+        if let Some(conflicts) = self.conflicts(&changes, managed) {
+            return Ok(Err(ApplyError::Conflicts(conflicts)));
+        }
+        release(&changes, managed);
+        // another order of items alone is no change, as the API has always had it
+        let changed = self.live.is_none() || !changes.here.is_empty();
+        finish(self.write, managed, changed);
+        Ok(Ok((next, changed)))
+    }
+
     fn own_fields(&self) -> Result<FieldSet, Ambiguous> {
         let mut fields = owned(self.write.ty, self.config)?;
         fields.subtract_below(self.write.reset);
@@ -226,57 +235,15 @@ impl Applying<'_> {
         }
     }
 
-    /// Takes what changed from the others, or finds that they do not let go. Gives whether anything changed.
-    fn settle(&self, next: &Value, managed: &mut Managed) -> Result<Result<bool, Conflicts>, Ambiguous> {
-        let Some(live) = self.live else { return Ok(Ok(true)) };
-        let mut changes = compare(self.write.ty, Some(live), next)?;
-        changes.exclude(self.write.reset);
-        let elsewhere = self.elsewhere(live, next, managed)?;
-        let allowed = self.allowed(live);
-        let mut disputed = Disputed::default();
-        let others = managed.entries.len().saturating_sub(1);
-        for entry in &managed.entries[..others] {
-            let changes = elsewhere.get(&entry.api_version).map_or(Some(&changes), Option::as_ref);
-            if let Some(changes) = changes {
-                let mut fields = entry.fields.intersection(&changes.taken);
-                fields.subtract(&allowed);
-                disputed.add(entry, fields);
-            }
-        }
-        if !self.write.force && !disputed.is_empty() {
-            return Ok(Err(disputed.told()));
-        }
-        let mut at = 0;
-        managed.entries.retain_mut(|entry| {
-            at += 1;
-            if at > others {
-                return true;
-            }
-            match elsewhere.get(&entry.api_version).map_or(Some(&changes), Option::as_ref) {
-                Some(changes) => {
-                    entry.fields.subtract(&changes.taken);
-                    entry.fields.subtract(&changes.removed);
-                    !entry.fields.is_empty()
-                }
-                // the version is gone, and the entry with it
-                None => false,
-            }
-        });
-        Ok(Ok(!changes.is_empty()))
-    }
-
-    /// What changed, as seen in the versions of other entries; `None` for a version that is gone.
-    fn elsewhere(
-        &self,
-        live: &Value,
-        next: &Value,
-        managed: &Managed,
-    ) -> Result<BTreeMap<String, Option<Changes>>, Ambiguous> {
-        let mut elsewhere = BTreeMap::new();
-        let Some(convert) = self.write.convert else { return Ok(elsewhere) };
+    fn changes(&self, next: &Value, managed: &Managed) -> Result<Seen, Ambiguous> {
+        let mut seen = Seen { here: Changes::default(), elsewhere: BTreeMap::new() };
+        let Some(live) = self.live else { return Ok(seen) };
+        seen.here = compare(self.write.ty, Some(live), next)?;
+        seen.here.exclude(self.write.reset);
+        let Some(convert) = self.write.convert else { return Ok(seen) };
         for entry in &managed.entries {
             let version = &entry.api_version;
-            if version == self.write.api_version || elsewhere.contains_key(version) {
+            if version == self.write.api_version || seen.elsewhere.contains_key(version) {
                 continue;
             }
             let changes = match convert(version, Some(live), next) {
@@ -288,19 +255,67 @@ impl Applying<'_> {
                     Some(changes)
                 }
             };
-            elsewhere.insert(version.clone(), changes);
+            seen.elsewhere.insert(version.clone(), changes);
         }
-        Ok(elsewhere)
+        Ok(seen)
+    }
+
+    /// What others own and would lose, unless it is taken by force.
+    fn conflicts(&self, changes: &Seen, managed: &Managed) -> Option<Conflicts> {
+        if self.write.force {
+            return None;
+        }
+        let allowed = self.allowed();
+        let mut disputed = Disputed::default();
+        for entry in others(managed) {
+            if let Some(changes) = changes.of(entry) {
+                let mut fields = entry.fields.intersection(&changes.taken);
+                fields.subtract(&allowed);
+                disputed.add(entry, fields);
+            }
+        }
+        (!disputed.is_empty()).then(|| disputed.told())
     }
 
     /// The fields that the client applied by its own means before it applied here.
-    fn allowed(&self, live: &Value) -> FieldSet {
-        let Some(name) = self.write.last_applied else { return FieldSet::new() };
+    fn allowed(&self) -> FieldSet {
+        let (Some(name), Some(live)) = (self.write.last_applied, self.live) else { return FieldSet::new() };
         let text = live.text(&["metadata", "annotations", name]);
         let config = schema::decode::json_untyped(text.as_bytes()).map(|decoded| decoded.value);
         // whatever cannot be read allows nothing
         config.ok().and_then(|config| owned(self.write.ty, &config).ok()).unwrap_or_default()
     }
+}
+
+/// What changed, as each version of the API sees it.
+struct Seen {
+    here: Changes,
+    /// Versions that see it otherwise; `None` for one that is gone.
+    elsewhere: BTreeMap<String, Option<Changes>>,
+}
+
+impl Seen {
+    /// What changed for an entry, `None` when its version is gone.
+    fn of(&self, entry: &Entry) -> Option<&Changes> {
+        self.elsewhere.get(&entry.api_version).map_or(Some(&self.here), Option::as_ref)
+    }
+}
+
+/// All entries but that of the applying manager, which is the last one.
+fn others(managed: &Managed) -> &[Entry] {
+    managed.entries.split_last().map_or(&[], |(_, others)| others)
+}
+
+/// Takes what changed or went from the others.
+fn release(changes: &Seen, managed: &mut Managed) {
+    let Some(own) = managed.entries.pop() else { return };
+    managed.entries.retain_mut(|entry| {
+        let Some(changes) = changes.of(entry) else { return false };
+        entry.fields.subtract(&changes.taken);
+        entry.fields.subtract(&changes.removed);
+        !entry.fields.is_empty()
+    });
+    managed.entries.push(own);
 }
 
 /// Brings the manager's own entry, the last one, into its final form.
@@ -327,8 +342,7 @@ fn follow(object: &mut Value, name: &str, config: &Value) {
     config.unset(&["metadata", "annotations", name]);
     let mut text = String::from_utf8_lossy(&encode::untyped(&config)).into_owned();
     text.push('\n');
-    let place = Value::String(text);
-    annotations.insert(name.to_owned(), place);
+    annotations.insert(name.to_owned(), text);
     let size: usize =
         annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS {

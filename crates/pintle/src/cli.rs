@@ -80,6 +80,10 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
 
+    /// A file of bearer tokens, one line each: token,user,uid,"group,group"
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+
     /// Keep everything in memory: nothing is read from or written to disk but the kubeconfig. Without
     /// --write-kubeconfig that one is a temporary file, removed at the end
     #[arg(long)]

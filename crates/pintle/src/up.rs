@@ -10,6 +10,7 @@ use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Server, StartError, StoreChoice};
+use auth::Tokens;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -33,7 +34,8 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         "no component to run: name some with --components"
     );
     let address = SocketAddr::new(asked.bind_address, asked.secure_port);
-    let server = start_server(address, home.directory(), &pki, &world).await?;
+    let tokens = tokens(asked.token_auth_file.as_deref())?;
+    let server = start_server(address, home.directory(), &pki, &world, tokens).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -190,12 +192,22 @@ fn machine_name() -> Option<String> {
     told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
 }
 
+/// The bearer tokens that a file names.
+fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
+    let Some(path) = file else { return Ok(Tokens::default()) };
+    let shown = path.display();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the token file {shown}"))?;
+    Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
+}
+
 /// Starts the API server on `address`, with its state in `directory` or in memory.
 async fn start_server(
     address: SocketAddr,
     directory: Option<&Path>,
     pki: &Pki,
     world: &World,
+    tokens: Tokens,
 ) -> anyhow::Result<Server> {
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
@@ -208,6 +220,8 @@ async fn start_server(
         world: world.clone(),
         names: Names::kubernetes(),
         event_ttl: Duration::from_secs(3600),
+        tokens,
+        cache: Default::default(),
     };
     Server::start(config).await.map_err(explained)
 }
@@ -260,9 +274,14 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let server = start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world).await.unwrap();
+        let server =
+            start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world, Tokens::default()).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(server.local_addr(), None, &pki, &world).await.err().unwrap().to_string();
+        let taken = start_server(server.local_addr(), None, &pki, &world, Tokens::default())
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);

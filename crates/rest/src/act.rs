@@ -17,14 +17,19 @@ impl Api {
     ) -> Result<(), ApiError> {
         let resource = writing.resource.clone();
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
-        let expected = Expected { ty, kind: action.kind, api_version: action.api_version, known: &|_, _| false };
+        let expected =
+            Expected { ty, kind: action.kind, api_version: action.api_version, known: &|_, _| false };
         let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(&resource, &current)?;
             let mut next = old.clone();
-            self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut next), Some(&old))?;
+            self.admit(
+                &writing.admitted(self, Operation::Update, writing.name),
+                Some(&mut next),
+                Some(&old),
+            )?;
             self.with_context(writing.user, |context| (action.act)(&mut next, &body, context))?;
             if writing.options.dry_run || next == old {
                 return Ok(());

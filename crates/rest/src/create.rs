@@ -24,10 +24,13 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object);
         writing.dedup_owners(&mut object);
+        metadata::forget_deletion(&mut object);
         if writing.has_status() && !resource.hooks.keeps_status_on_create {
             writing.clear_status(&mut object);
         }
-        self.track(writing, None, &mut object);
+        if !writing.owned {
+            self.track(writing, None, &mut object);
+        }
         let name = object.text(&["metadata", "name"]).to_owned();
         self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None)?;
         self.with_context(writing.user, |context| match resource.hooks.admit {
@@ -40,8 +43,6 @@ impl Api {
             }
             if resource.kind.counts_generation {
                 object.set(&["metadata", "generation"], 1);
-            } else {
-                object.unset(&["metadata", "generation"]);
             }
             metadata::stamp_new(&mut object, &self.world);
             let mut problems = writing.declared_problems(&mut object);
@@ -52,9 +53,6 @@ impl Api {
         });
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
-        if !object.text(&["metadata", "resourceVersion"]).is_empty() {
-            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
-        }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }
@@ -71,8 +69,10 @@ impl Api {
             return Err(taken(()));
         }
         if writing.options.dry_run {
-            object.unset(&["metadata", "resourceVersion"]);
             return Ok(Written { created: true, json: writing.encode(&object) });
+        }
+        if !object.text(&["metadata", "resourceVersion"]).is_empty() {
+            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
         object.set(&["metadata", "resourceVersion"], "");
         match self.commit(writing, object, Expect::Absent).await {

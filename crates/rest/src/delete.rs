@@ -30,6 +30,8 @@ enum Step {
     Remove,
     /// Keep it, marked as the next state says.
     Mark(Value),
+    /// Mark it so that watchers see it go, then remove it.
+    MarkAndRemove(Value),
 }
 
 impl Api {
@@ -86,6 +88,16 @@ impl Api {
             Step::Pending => Ok(Some(Deleted::Object { json: resource.json(current), gone: false })),
             Step::Remove => self.remove(resource, current, object, options).await,
             Step::Mark(next) => self.mark(resource, current, next, options).await,
+            Step::MarkAndRemove(next) if options.dry_run => {
+                self.remove(resource, current, next, options).await
+            }
+            Step::MarkAndRemove(next) => match self.put_marked(resource, current, &next).await? {
+                Some(marked) => {
+                    let last = self.tree(resource, &marked)?;
+                    self.remove(resource, &marked, last, options).await
+                }
+                None => Ok(None),
+            },
         }
     }
 
@@ -123,14 +135,25 @@ impl Api {
                 gone: false,
             }));
         }
+        let marked = self.put_marked(resource, current, &next).await?;
+        Ok(marked.map(|object| Deleted::Object { json: resource.json(&object), gone: false }))
+    }
+
+    /// Stores the marked state; nothing when somebody else was faster.
+    async fn put_marked(
+        &self,
+        resource: &Resource,
+        current: &Object,
+        next: &Value,
+    ) -> Result<Option<Arc<Object>>, ApiError> {
         let stored = match resource.hooks.convert {
-            Some(convert) => (convert.to_stored)(next),
-            None => next,
+            Some(convert) => (convert.to_stored)(next.clone()),
+            None => next.clone(),
         };
         let draft = Draft::new(&stored, &resource.collection);
         let expect = Expect::Revision(Revision(current.revision));
         match self.storage.put(&resource.collection, draft, expect, None).await {
-            Ok(object) => Ok(Some(Deleted::Object { json: resource.json(&object), gone: false })),
+            Ok(object) => Ok(Some(object)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(why) => Err(store_error(why)),
         }
@@ -171,9 +194,15 @@ fn check_preconditions(
 }
 
 /// Kinds whose deletion begins with an update word their refusals like one.
-fn check_as_update(resource: &Resource, current: &Object, uid: &str, options: &DeleteOptions) -> Result<(), ApiError> {
+fn check_as_update(
+    resource: &Resource,
+    current: &Object,
+    uid: &str,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
     let differs = |what: &str, asked: &str, is: &str| {
-        let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
+        let why =
+            format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}");
         Err(ApiError::conflict(resource.subject(&current.name), &why))
     };
     let revision = current.revision.to_string();
@@ -208,12 +237,10 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
             }
         } else {
             let seconds = grace(&object, asked);
-            if seconds > 0 {
-                object.set(&["metadata", "deletionTimestamp"], time::format_time(now + seconds));
-                object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
-                bump_generation(&mut object);
-                graceful = Some(seconds);
-            }
+            object.set(&["metadata", "deletionTimestamp"], time::format_time(now + seconds));
+            object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
+            bump_generation(&mut object);
+            graceful = Some(seconds);
         }
     }
     let changed = adjust_finalizers(&mut object, options);
@@ -223,12 +250,12 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
         return Step::Mark(object);
     }
     if !held {
-        return Step::Remove;
+        return if graceful.is_some() { Step::MarkAndRemove(object) } else { Step::Remove };
     }
     if deleting && !changed && graceful.is_none() {
         return Step::Pending;
     }
-    if !deleting {
+    if !deleting && graceful.is_none() {
         object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
         bump_generation(&mut object);
     }

@@ -165,6 +165,13 @@ impl ApiError {
         error(415, "UnsupportedMediaType", message)
     }
 
+    /// A media type that nothing here knows.
+    pub fn unknown_media_type() -> Self {
+        let mut it = error(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        it.details = Some(Box::default());
+        it
+    }
+
     /// All problems of an object at once. `subject.kind` is the kind here.
     pub fn invalid(subject: Subject<'_>, problems: Vec<Problem>) -> Self {
         let mut texts: Vec<String> = Vec::with_capacity(problems.len());
@@ -191,7 +198,9 @@ impl ApiError {
 
     /// The patch fits neither the object nor the rules of its format.
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        error(422, "Invalid", message)
+        let mut it = error(422, "Invalid", message);
+        it.details = Some(Box::default());
+        it
     }
 
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {

@@ -154,20 +154,30 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         _ => "",
     };
     let (kind, version) = (text("kind"), text("apiVersion"));
-    let (kind, version) =
-        (if kind.is_empty() { expected.kind } else { kind }, if version.is_empty() { expected.api_version } else { version });
+    let (kind, version) = (
+        if kind.is_empty() { expected.kind } else { kind },
+        if version.is_empty() { expected.api_version } else { version },
+    );
     if kind == expected.kind && version == expected.api_version {
         return Ok(());
     }
     let short = version.rsplit('/').next().unwrap_or_default();
     let why = if (expected.known)(version, kind) {
-        let package = expected.api_version.split_once('/').map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
+        let package = expected
+            .api_version
+            .split_once('/')
+            .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
         format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
     } else {
         // clients know this text, down to the place in the source that it names
-        format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+        format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        )
     };
-    Err(ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {}: {why}", expected.kind)))
+    Err(ApiError::bad_request(format!(
+        "{kind} in version {short:?} cannot be handled as a {}: {why}",
+        expected.kind
+    )))
 }
 
 /// The beginning of a body, for messages: text where it is an object, hexadecimal otherwise.

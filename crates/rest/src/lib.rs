@@ -5,6 +5,7 @@
 
 mod act;
 pub mod api;
+mod apply;
 mod create;
 mod delete;
 mod deletecollection;

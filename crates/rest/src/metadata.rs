@@ -2,7 +2,7 @@
 
 use crate::hooks::Hooks;
 use ambient::World;
-use schema::problem::Problem;
+use schema::problem::{Problem, Reason, quoted};
 use schema::{Map, Path, Value, format, time};
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
@@ -36,9 +36,6 @@ pub fn generated_name(base: &str, world: &World) -> String {
 pub fn stamp_new(object: &mut Value, world: &World) {
     let metadata = object.as_map_mut().map(|map| map.entry("metadata").make_map());
     let Some(metadata) = metadata else { return };
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        metadata.remove(field);
-    }
     metadata.insert("uid", new_uid(world));
     metadata.insert("creationTimestamp", time::format_time(ambient::unix_seconds(world)));
     let name_missing = metadata.get("name").and_then(Value::as_str).unwrap_or("").is_empty();
@@ -49,17 +46,25 @@ pub fn stamp_new(object: &mut Value, world: &World) {
     }
 }
 
+/// A new object is not being deleted, whatever its maker says.
+pub fn forget_deletion(object: &mut Value) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        object.unset(&["metadata", field]);
+    }
+}
+
 /// Keeps what the server decided about an object, whatever an update says.
 pub fn keep_server_fields(next: &mut Value, old: &Value) {
     let Some(map) = next.as_map_mut() else { return };
     let metadata = map.entry("metadata").make_map();
-    for field in ["selfLink", "generation"] {
+    for field in ["selfLink", "generation", "creationTimestamp"] {
         keep(metadata, old, field);
     }
     // left out by the client, these stay; anything else is for validation to refuse
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let absent = metadata.get(field).is_none_or(schema::decode::is_zero);
-        if absent || field.starts_with("deletion") {
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if metadata.get(field).is_none_or(Value::is_null)
+            || metadata.get(field).and_then(Value::as_str) == Some("")
+        {
             keep(metadata, old, field);
         }
     }
@@ -141,12 +146,16 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
     check_annotations(object, &root.field("annotations"), &mut problems);
     check_owners(object, &root.field("ownerReferences"), &mut problems);
     check_finalizers(object, &root.field("finalizers"), &mut problems);
+    check_managers(object, &root.field("managedFields"), &mut problems);
     problems
 }
 
 fn subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
-    // what follows a prefix makes its end good
-    format::dns1123_subdomain(if prefix { name.strip_suffix('-').map_or(name, |_| "a") } else { name })
+    match name.strip_suffix('-') {
+        // what follows a prefix makes its end good
+        Some(start) if prefix => format::dns1123_subdomain(&format!("{start}a")),
+        _ => format::dns1123_subdomain(name),
+    }
 }
 
 /// Problems of a map of labels.
@@ -174,12 +183,15 @@ fn check_annotations(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem
 }
 
 fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
-    let mut controller: Option<&str> = None;
-    for (at, owner) in object.items(&["metadata", "ownerReferences"]).iter().enumerate() {
-        let path = path.index(at);
+    let mut controller: Option<String> = None;
+    for owner in object.items(&["metadata", "ownerReferences"]) {
         let version = owner.text(&["apiVersion"]);
-        if version.is_empty() {
-            problems.push(Problem::invalid_text(&path.field("apiVersion"), "", "version must not be empty"));
+        if version.is_empty() || version.matches('/').count() > 1 {
+            problems.push(Problem::invalid_text(
+                &path.field("apiVersion"),
+                version,
+                "version must not be empty",
+            ));
         }
         for (field, why) in [
             ("kind", "kind must not be empty"),
@@ -190,45 +202,61 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
                 problems.push(Problem::invalid_text(&path.field(field), "", why));
             }
         }
-        if version == "v1" && owner.text(&["kind"]) == "Event" {
-            problems.push(Problem::invalid(
-                &path,
-                owner,
-                "/v1, Kind=Event is disallowed from being an owner",
-            ));
+        let kind = owner.text(&["kind"]);
+        if version == "v1" && kind == "Event" {
+            problems.push(Problem::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner.at(&["controller"]) == Some(&Value::Bool(true)) {
-            if let Some(first) = controller {
-                let name = owner.text(&["name"]);
-                let why = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
-                );
-                let list = object.at(&["metadata", "ownerReferences"]).cloned().unwrap_or_default();
-                problems.push(Problem::invalid(
-                    &Path::ROOT.field("metadata").field("ownerReferences"),
-                    &list,
-                    &why,
-                ));
-            } else {
-                controller = Some(owner.text(&["name"]));
+            let named = format!("{kind}/{}", owner.text(&["name"]));
+            match &controller {
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                         and {named}"
+                    );
+                    let list = object.at(&["metadata", "ownerReferences"]).cloned().unwrap_or_default();
+                    problems.push(Problem::invalid(path, &list, &why));
+                }
+                None => controller = Some(named),
             }
         }
     }
 }
 
+/// Finalizers that need no domain in front.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
+
 fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
     let finalizers = object.items(&["metadata", "finalizers"]);
-    for (at, finalizer) in finalizers.iter().enumerate() {
-        let text = finalizer.as_str().unwrap_or("");
-        let path = path.index(at);
+    let texts: Vec<&str> = finalizers.iter().map(|one| one.as_str().unwrap_or("")).collect();
+    for text in &texts {
         problems
-            .extend(format::qualified_name(text).iter().map(|why| Problem::invalid_text(&path, text, why)));
+            .extend(format::qualified_name(text).iter().map(|why| Problem::invalid_text(path, text, why)));
     }
-    let has = |name: &str| finalizers.iter().any(|one| one.as_str() == Some(name));
-    if has(ORPHAN) && has(FOREGROUND) {
-        let list = Value::List(finalizers.to_vec());
-        let why = format!("finalizer {FOREGROUND} and {ORPHAN} cannot be both set");
-        problems.push(Problem::invalid(path, &list, &why));
+    if texts.contains(&ORPHAN) && texts.contains(&FOREGROUND) {
+        let listed: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        let message = format!("Invalid value: []string{{{}}}: {why}", listed.join(", "));
+        problems.push(Problem { reason: Reason::Invalid, field: path.to_string(), message });
+    }
+    for (at, text) in texts.iter().enumerate() {
+        if !text.contains('/')
+            && !STANDARD_FINALIZERS.contains(text)
+            && format::qualified_name(text).is_empty()
+        {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            problems.push(Problem::invalid_text(&path.index(at), text, why));
+        }
+    }
+}
+
+/// A manager's name is bounded, also where a client writes the record itself.
+fn check_managers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    const LIMIT: usize = 128;
+    for (at, entry) in object.items(&["metadata", "managedFields"]).iter().enumerate() {
+        if entry.text(&["manager"]).len() > LIMIT {
+            problems.push(Problem::too_long(&path.index(at).field("manager"), LIMIT));
+        }
     }
 }
 
@@ -236,6 +264,13 @@ fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>
 pub const ORPHAN: &str = "orphan";
 /// The finalizer by which the collector is asked to delete dependents first.
 pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// A time as messages show it: `2001-02-03 04:05:06 +0000 UTC`.
+fn moment(value: Option<&Value>) -> Option<String> {
+    let text = value?.as_str()?;
+    time::to_unix(text)?;
+    Some(format!("{} +0000 UTC", text.trim_end_matches('Z').replace('T', " ")))
+}
 
 /// Everything wrong with a change of metadata.
 pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
@@ -270,11 +305,9 @@ pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
     {
         let (was, is) = (old.at(&["metadata", field]), next.at(&["metadata", field]));
         if was.unwrap_or(&Value::Null) != is.unwrap_or(&Value::Null) {
-            problems.push(Problem::invalid(
-                &root.field(field),
-                is.unwrap_or(&Value::Null),
-                "field is immutable",
-            ));
+            let shown = moment(is).unwrap_or_else(|| schema::problem::shown(is.unwrap_or(&Value::Null)));
+            let message = format!("Invalid value: {shown}: field is immutable");
+            problems.push(Problem { reason: Reason::Invalid, field: root.field(field).to_string(), message });
         }
     }
     problems

@@ -49,6 +49,7 @@ impl Draft {
     pub fn new(value: &Value, collection: &Collection) -> Self {
         let kind = &collection.kind;
         let encoded = encode::object(value, &kind.root);
+        debug_assert!(encoded.stamp_at.is_some(), "an object without a place for its revision");
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),
             name: value.text(&["metadata", "name"]).into(),

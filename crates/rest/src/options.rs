@@ -181,7 +181,31 @@ pub struct WriteOptions {
 impl WriteOptions {
     /// `kind` is the options' own kind, `CreateOptions` and so on, for messages.
     pub fn parse(query: &Query, kind: &str, names: &Names) -> Result<Self, ApiError> {
+        Self::parse_with(query, kind, names, Vec::new())
+    }
+
+    /// The options of a patch: an applied one must say who applies it, and only there can one insist.
+    pub fn parse_patch(query: &Query, applied: bool, names: &Names) -> Result<Self, ApiError> {
         let mut problems = Vec::new();
+        if applied && query.get("fieldManager").unwrap_or("").is_empty() {
+            let path = Path::ROOT.field("fieldManager");
+            problems.push(Problem::required(&path, "is required for apply patch"));
+        }
+        if !applied && query.get("force").is_some() {
+            problems.push(Problem::forbidden(
+                &Path::ROOT.field("force"),
+                "may not be specified for non-apply patch",
+            ));
+        }
+        Self::parse_with(query, "PatchOptions", names, problems)
+    }
+
+    fn parse_with(
+        query: &Query,
+        kind: &str,
+        names: &Names,
+        mut problems: Vec<Problem>,
+    ) -> Result<Self, ApiError> {
         let dry_run = dry_run(&query.all("dryRun").map(str::to_owned).collect::<Vec<_>>(), &mut problems);
         let field_manager = query.text("fieldManager");
         check_manager(&field_manager, &mut problems);

@@ -40,13 +40,17 @@ impl Api {
             let ty = &resource.kind.root;
             // only an error shows what came out, and then it is made again
             let refused = |why: &str| match patch.apply(ty, old) {
-                Ok(patched) => misfit(&String::from_utf8_lossy(&encode::untyped(&patched)), why),
+                Ok(patched) => misfit(&patch.shown(ty, &patched), why),
                 Err(why) => patch_error(&why),
             };
             let patched = patch.apply(ty, old).map_err(|why| patch_error(&why))?;
             let decoded = decode::tree(patched, ty).map_err(|why| refused(&why.to_string()))?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
+            if !same("kind") || !same("apiVersion") {
+                return Err(refused("the kind and version of an object cannot change"));
+            }
             check_name(&decoded.value, name)?;
             Ok(decoded.value)
         })
@@ -60,7 +64,8 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
     let undecodable = |why: String| ApiError::bad_request(format!("{preface}{why}"));
     let untyped = input.untyped().map_err(undecodable)?;
     let validation = writing.options.field_validation;
-    let mut note = |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
+    let mut note =
+        |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
     match kind {
         PatchKind::Json => {
             let (patch, mut oddities) = JsonPatch::parse(&untyped.value).map_err(|why| patch_error(&why))?;
@@ -71,16 +76,22 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
         PatchKind::Merge | PatchKind::Strategic => {
             if !matches!(untyped.value, Value::Map(_)) {
                 let found = type_name(&untyped.value);
-                let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+                let why =
+                    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
                 return Err(undecodable(why));
             }
             note(untyped.oddities)?;
-            Ok(if kind == PatchKind::Merge { Patch::Merge(untyped.value) } else { Patch::Strategic(untyped.value) })
+            Ok(if kind == PatchKind::Merge {
+                Patch::Merge(untyped.value)
+            } else {
+                Patch::Strategic(untyped.value)
+            })
         }
     }
 }
 
-fn type_name(value: &Value) -> &'static str {
+/// What JSON calls a value of this form.
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Map(_) => "object",
         Value::List(_) => "array",
@@ -101,6 +112,16 @@ impl Patch {
                 merge::merge_patch(&mut object, patch.clone())?;
                 Ok(object)
             }
+        }
+    }
+}
+
+impl Patch {
+    /// What came out, or went in, as the refusal shows it.
+    fn shown(&self, ty: &Type, patched: &Value) -> String {
+        match self {
+            Patch::Strategic(patch) => merge::strategic::shown(patch),
+            _ => String::from_utf8_lossy(&encode::json_by_name(patched, ty)).into_owned(),
         }
     }
 }

@@ -97,7 +97,9 @@ impl Resource {
         match self.hooks.convert {
             None => object.json.clone(),
             Some(convert) => object.form(0, || match object.value(&self.collection.kind) {
-                Ok(stored) => schema::encode::json(&self.from_stored(convert, stored), &self.kind.root).into(),
+                Ok(stored) => {
+                    schema::encode::json(&self.from_stored(convert, stored), &self.kind.root).into()
+                }
                 Err(_) => object.json.clone(),
             }),
         }

@@ -1,11 +1,12 @@
 //! Update: the next state of an object, whole or of a part of it.
 
 use crate::api::{Api, Operation};
-use crate::error::{ApiError, Subject};
+use crate::error::ApiError;
 use crate::hooks::replace;
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
+use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, Written, store_error};
 use merge::managed;
 use schema::problem::{Problem, Reason};
@@ -27,7 +28,7 @@ impl Api {
             let mut body = body;
             let uid = body.text(&["metadata", "uid"]);
             if !uid.is_empty() {
-                return Err(uid_conflict(resource.subject(writing.name), uid, ""));
+                return Err(uid_conflict(&resource, writing.namespace, writing.name, uid, ""));
             }
             body.unset(&["metadata", "resourceVersion"]);
             return self.create_object(writing, body).await;
@@ -35,7 +36,9 @@ impl Api {
         self.replace(writing, &move |old, _| {
             let (asked, uid) = (body.text(&["metadata", "uid"]), old.text(&["metadata", "uid"]));
             if !asked.is_empty() && asked != uid {
-                return Err(uid_conflict(resource.subject(old.text(&["metadata", "name"])), asked, uid));
+                let (namespace, name) =
+                    (old.text(&["metadata", "namespace"]), old.text(&["metadata", "name"]));
+                return Err(uid_conflict(&resource, namespace, name, asked, uid));
             }
             Ok(body.clone())
         })
@@ -56,7 +59,7 @@ impl Api {
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(&resource, &current)?;
             let wanted = next(&old, &mut writing.warnings)?;
-            let conditional = self.check_version(writing, &wanted, &current)?;
+            self.check_version(writing, &wanted, &current)?;
             let object = self.settle(writing, wanted, &old)?;
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
@@ -78,9 +81,7 @@ impl Api {
                 }
             };
             match lost {
-                StoreError::Conflict { .. } if conditional => {
-                    return Err(ApiError::modified(resource.subject(writing.name)));
-                }
+                // somebody else was faster: look again, which tells a client that named a version
                 StoreError::Conflict { .. } => {}
                 other => return Err(store_error(other)),
             }
@@ -88,18 +89,18 @@ impl Api {
         Err(ApiError::modified(resource.subject(writing.name)))
     }
 
-    /// Whether the client named a version, which then must be the current one.
+    /// A version that the client names must be the current one.
     fn check_version(
         &self,
         writing: &Writing<'_>,
         wanted: &Value,
         current: &Arc<Object>,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<(), ApiError> {
         let asked = wanted.text(&["metadata", "resourceVersion"]);
         let resource = writing.resource;
         if asked.is_empty() || asked == "0" {
             if resource.kind.unconditional_update {
-                return Ok(false);
+                return Ok(());
             }
             let problem = Problem {
                 reason: Reason::Invalid,
@@ -108,10 +109,14 @@ impl Api {
             };
             return Err(ApiError::invalid(resource.subject(writing.name), vec![problem]));
         }
-        if asked.parse() != Ok(current.revision) {
+        let Ok(revision) = asked.parse::<u64>() else {
+            let why = format!("strconv.ParseUint: parsing {asked:?}: invalid syntax");
+            return Err(ApiError::internal(why));
+        };
+        if revision != current.revision {
             return Err(ApiError::modified(resource.subject(writing.name)));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// From what the client wants to what will be stored: resets, defaults, ownership, admission, validation.
@@ -149,7 +154,9 @@ impl Api {
             None => {}
         }
         metadata::keep_server_fields(&mut object, old);
-        self.track(writing, Some(old), &mut object);
+        if !writing.owned {
+            self.track(writing, Some(old), &mut object);
+        }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
         let problems = self.with_context(writing.user, |context| {
             if part.is_none() {
@@ -166,20 +173,16 @@ impl Api {
             }
             // what the client leaves out of the metadata is the same version of the same object
             object.set(&["metadata", "resourceVersion"], old.text(&["metadata", "resourceVersion"]));
-            let mut problems = writing.declared_problems(&mut object);
-            problems.extend(metadata::check_update(&object, old));
+            let declared = writing.declared_problems(&mut object);
+            let changed = metadata::check_update(&object, old);
+            // clients know these told twice over: as rules of all objects, and again as rules of the kind
+            let mut problems = [&declared[..], &changed[..], &changed[..], &declared[..]].concat();
+            let check = match part {
+                Some(part) => part.validate,
+                None => resource.hooks.validate_update,
+            };
+            problems.extend(check.map(|check| check(&object, old, context)).unwrap_or_default());
             problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
-            match part {
-                Some(part) => problems
-                    .extend(part.validate.map(|check| check(&object, old, context)).unwrap_or_default()),
-                None => problems.extend(
-                    resource
-                        .hooks
-                        .validate_update
-                        .map(|check| check(&object, old, context))
-                        .unwrap_or_default(),
-                ),
-            }
             Ok::<_, ApiError>(problems)
         })?;
         writing.judge(&object, problems)?;
@@ -213,11 +216,14 @@ pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
     }
 }
 
-fn uid_conflict(subject: Subject<'_>, asked: &str, uid: &str) -> ApiError {
-    ApiError::conflict(
-        subject,
-        &format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}"),
-    )
+fn uid_conflict(resource: &Resource, namespace: &str, name: &str, asked: &str, uid: &str) -> ApiError {
+    let key = resource.collection.key(namespace, name);
+    let key = key.strip_prefix("/registry").unwrap_or(&key);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {asked}, UID in object meta: {uid}"
+    );
+    ApiError::conflict(resource.subject(name), &why)
 }
 
 /// Whether anything but metadata and status changed.

@@ -27,6 +27,8 @@ pub struct Writing<'a> {
     pub user: &'a Requester,
     /// Who owns the fields that are written.
     pub manager: &'a str,
+    /// The body already says who owns what, as an applied one does.
+    pub owned: bool,
     /// What the client should know although the write succeeds.
     pub warnings: Vec<String>,
 }
@@ -58,6 +60,7 @@ impl Writing<'_> {
     /// The body must belong where it is sent.
     pub(crate) fn place(&self, object: &mut Value) -> Result<(), ApiError> {
         if !self.resource.kind.namespaced {
+            object.unset(&["metadata", "namespace"]);
             return Ok(());
         }
         let given = object.text(&["metadata", "namespace"]);
@@ -88,6 +91,21 @@ impl Writing<'_> {
                 repeated.join(", ")
             ));
         }
+    }
+
+    /// The same as a set.
+    pub(crate) fn unowned_fields(&self) -> managed::FieldSet {
+        let mut set = managed::FieldSet::default();
+        // what belongs to the other side of the divide between wishes and state
+        let other = match self.subresource {
+            "" if self.has_status() => Some("status"),
+            "status" => Some("spec"),
+            _ => None,
+        };
+        for field in self.unowned().iter().chain(&other) {
+            set.insert([managed::Element::Field((*field).into())]);
+        }
+        set
     }
 
     /// Fields that this kind of write never owns.
@@ -154,10 +172,7 @@ impl Api {
     /// its old state before, so it is nobody's change.
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
-        let mut reset = managed::FieldSet::default();
-        for field in writing.unowned() {
-            reset.insert([managed::Element::Field((*field).into())]);
-        }
+        let reset = writing.unowned_fields();
         let write = managed::Write {
             ty: &writing.resource.kind.root,
             manager: writing.manager,
@@ -165,9 +180,15 @@ impl Api {
             subresource: writing.subresource,
             now: &now,
             reset: &reset,
-            convert: None,
+            convert: Some(&|version, _, _| self.elsewhere(writing.resource, version)),
         };
         managed::track(&write, old, object);
+    }
+
+    /// What becomes of a record of ownership in another version of the kind.
+    pub(crate) fn elsewhere(&self, resource: &Resource, version: &str) -> managed::Elsewhere {
+        let served = self.resources().of_version(version).any(|one| one.kind.name == resource.kind.name);
+        if served { managed::Elsewhere::Unknown } else { managed::Elsewhere::Gone }
     }
 
     /// Stores a state and gives it back as it was published.

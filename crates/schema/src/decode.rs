@@ -218,6 +218,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Scalar::Quantity, Token::String(text)) => canonical(quantity::canonical(&text)),
             (Scalar::Quantity, Token::Int(number)) => canonical(quantity::canonical(&number.to_string())),
             (Scalar::Quantity, Token::Decimal(text)) => canonical(quantity::canonical(&text)),
+            // clients know this text for whatever else is sent as an amount
+            (Scalar::Quantity, _) => canonical(quantity::canonical("\u{0}")),
             (Scalar::Time, Token::String(text)) => canonical(time::parse_time(&text)),
             (Scalar::MicroTime, Token::String(text)) => canonical(time::parse_micro_time(&text)),
             (Scalar::Duration, Token::String(text)) => canonical(time::canonical_duration(&text)),

@@ -30,6 +30,26 @@ pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
     writer.out
 }
 
+/// Text of an object whose own fields come by name, and what is below them in the order of the table.
+pub fn json_by_name(value: &Value, ty: &Type) -> Vec<u8> {
+    let Value::Map(map) = value else { return untyped(value) };
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
+    writer.out.push(b'{');
+    for (nth, (name, value)) in map.iter().enumerate() {
+        if nth > 0 {
+            writer.out.push(b',');
+        }
+        string(name, &mut writer.out);
+        writer.out.push(b':');
+        match ty.field(name) {
+            Some((_, field)) => writer.shaped(value, &field.shape),
+            None => any(value, &mut writer.out),
+        }
+    }
+    writer.out.push(b'}');
+    writer.out
+}
+
 /// Text of a value without a table: keys in their own order.
 pub fn untyped(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();

@@ -114,9 +114,26 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// Text in double quotes with escapes.
+/// Text in double quotes, with what cannot be seen escaped.
 pub fn quoted(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len() + 2);
-    crate::encode::string(text, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }

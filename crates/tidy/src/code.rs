@@ -204,7 +204,7 @@ fn nothing_is_left_for_later() {
 fn names_of_modules_say_something() {
     let empty = ["util", "utils", "common", "helper", "helpers", "misc", "manager"];
     let says_nothing = |path: &str| path.split(['/', '.']).any(|part| empty.contains(&part));
-    assert_none(tree::modules().into_keys().filter(|path| says_nothing(path)).collect());
+    assert_none(tree::modules().keys().filter(|path| says_nothing(path)).cloned().collect());
 }
 
 /// Tests say by their names what they are about.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::lexer::{self, Views};
 
@@ -75,8 +76,13 @@ impl Module {
     }
 }
 
-/// Every module of every crate, and of the end-to-end tests, by path.
-pub fn modules() -> BTreeMap<String, Module> {
+/// Every module of every crate, and of the end-to-end tests, by path; read once for all rules.
+pub fn modules() -> &'static BTreeMap<String, Module> {
+    static MODULES: LazyLock<BTreeMap<String, Module>> = LazyLock::new(find_modules);
+    &MODULES
+}
+
+fn find_modules() -> BTreeMap<String, Module> {
     let mut found = BTreeMap::new();
     for name in crates() {
         for start in ["src/lib.rs", "src/main.rs", "build.rs"] {

@@ -64,11 +64,15 @@ async fn one_list_spans_all_namespaces() {
     cluster.named(CONFIGMAPS, "a").await;
     cluster.named("/api/v1/namespaces/other/configmaps", "a").await;
     let all = cluster.read("/api/v1/configmaps").await;
-    let places: Vec<_> = all["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["namespace"]).collect();
+    let places: Vec<_> =
+        all["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["namespace"]).collect();
     assert_eq!(places, ["default", "other"]);
     assert_eq!(names(&cluster.read(CONFIGMAPS).await), ["a"]);
     // only lists and watches may span them
-    cluster.post("/api/v1/configmaps", json!({"metadata": {"name": "b"}})).await.refused(405, "MethodNotAllowed");
+    cluster
+        .post("/api/v1/configmaps", json!({"metadata": {"name": "b"}}))
+        .await
+        .refused(405, "MethodNotAllowed");
     cluster.delete("/api/v1/configmaps").await.refused(405, "MethodNotAllowed");
     cluster.get("/api/v1/configmaps/a").await.refused(404, "NotFound");
 }
@@ -214,7 +218,9 @@ async fn pretty_is_for_people() {
     let path = format!("{CONFIGMAPS}/x");
     let plain = cluster.get(&path).await.code(200);
     assert!(!plain.text().contains('\n'));
-    for ask in [cluster.get(&format!("{path}?pretty=true")), cluster.get(&path).header("user-agent", "curl/8.0")] {
+    for ask in
+        [cluster.get(&format!("{path}?pretty=true")), cluster.get(&path).header("user-agent", "curl/8.0")]
+    {
         let pretty = ask.await.code(200);
         assert!(pretty.text().contains("\n  \"kind\": \"ConfigMap\""), "{}", pretty.text());
         assert_eq!(pretty.json(), plain.json());

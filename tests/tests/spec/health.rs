@@ -10,7 +10,10 @@ async fn machines_rely_on_the_code() {
     for path in ["/healthz", "/livez", "/readyz"] {
         for who in [Who::Admin, Who::Nobody] {
             let answer = cluster.get(path).who(&who).await.code(200);
-            assert_eq!((answer.text().as_str(), answer.header("content-type")), ("ok", "text/plain; charset=utf-8"));
+            assert_eq!(
+                (answer.text().as_str(), answer.header("content-type")),
+                ("ok", "text/plain; charset=utf-8")
+            );
         }
         assert_eq!(cluster.ask(Method::HEAD, path).await.code(200).text(), "");
     }
@@ -31,10 +34,9 @@ async fn verbose_prints_a_line_for_each_check() {
 #[tokio::test]
 async fn the_known_checks_are_there() {
     let cluster = Cluster::start().await;
-    for (endpoint, checks) in [
-        ("livez", &["ping", "log", "etcd"][..]),
-        ("readyz", &["ping", "log", "etcd", "shutdown"]),
-    ] {
+    for (endpoint, checks) in
+        [("livez", &["ping", "log", "etcd"][..]), ("readyz", &["ping", "log", "etcd", "shutdown"])]
+    {
         let text = cluster.get(&format!("/{endpoint}?verbose")).await.code(200).text();
         for check in checks {
             assert!(text.contains(&format!("[+]{check} ok\n")), "{check} in {text}");

@@ -82,7 +82,8 @@ async fn the_remaining_items_are_counted_only_without_selectors() {
     }
     let chunk = cluster.read(&format!("{CONFIGMAPS}?limit=2&labelSelector=odd%3D1")).await;
     assert_eq!(names(&chunk), ["c1", "c3"]);
-    let rest = cluster.read(&format!("{CONFIGMAPS}?limit=2&labelSelector=odd%3D1&continue={}", token(&chunk))).await;
+    let rest =
+        cluster.read(&format!("{CONFIGMAPS}?limit=2&labelSelector=odd%3D1&continue={}", token(&chunk))).await;
     assert_eq!(names(&rest), ["c5"]);
     // a list that is complete says nothing either
     for query in ["", "?limit=7", "?limit=100", "?limit=0", "?limit=-1"] {
@@ -113,7 +114,10 @@ async fn an_expired_token_is_gone_and_offers_an_inconsistent_rest() {
     cluster.delete(&format!("{CONFIGMAPS}/c4")).await.code(200);
     cluster.advance(LONG);
     cluster.named(CONFIGMAPS, "c7").await;
-    let status = cluster.get(&format!("{CONFIGMAPS}?limit=3&continue={}", token(&first))).await.refused(410, "Expired");
+    let status = cluster
+        .get(&format!("{CONFIGMAPS}?limit=3&continue={}", token(&first)))
+        .await
+        .refused(410, "Expired");
     assert!(status["message"].as_str().unwrap().contains("continue"), "{status}");
     // the Status carries a token that goes on with what is there now
     let rest = cluster.read(&format!("{CONFIGMAPS}?limit=10&continue={}", token(&status))).await;

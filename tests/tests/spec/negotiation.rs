@@ -15,7 +15,9 @@ async fn with_one() -> (Cluster, String) {
 #[tokio::test]
 async fn json_is_the_default() {
     let (cluster, path) = with_one().await;
-    for accept in [None, Some(""), Some("*/*"), Some("application/json"), Some("application/json; charset=utf-8")] {
+    for accept in
+        [None, Some(""), Some("*/*"), Some("application/json"), Some("application/json; charset=utf-8")]
+    {
         let ask = cluster.get(&path);
         let answer = if let Some(accept) = accept { ask.accept(accept) } else { ask }.await.code(200);
         assert_eq!(answer.header("content-type"), "application/json", "{accept:?}");
@@ -70,7 +72,11 @@ async fn the_first_supported_of_a_list_wins() {
         ("application/json;q=0.1, application/yaml", "application/yaml"),
         ("application/json;as=Table;g=meta.k8s.io;v=v9, application/json", "application/json"),
     ] {
-        assert_eq!(cluster.get(&path).accept(accept).await.code(200).header("content-type"), media, "{accept}");
+        assert_eq!(
+            cluster.get(&path).accept(accept).await.code(200).header("content-type"),
+            media,
+            "{accept}"
+        );
     }
 }
 
@@ -96,7 +102,10 @@ async fn metadata_may_be_had_alone() {
     );
     let many = format!("application/json;as=PartialObjectMetadataList;{META}");
     let list = cluster.get(CONFIGMAPS).accept(&many).await.code(200).json();
-    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PartialObjectMetadataList"), &json!("meta.k8s.io/v1")));
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (&json!("PartialObjectMetadataList"), &json!("meta.k8s.io/v1"))
+    );
     assert_eq!(list["items"][0]["metadata"], whole["metadata"]);
     assert_eq!(list["items"][0].get("data"), None);
     cluster.get(CONFIGMAPS).accept(&one).await.refused(406, "NotAcceptable");

@@ -57,7 +57,8 @@ async fn a_merge_patch_sets_and_a_null_removes() {
 async fn a_merge_patch_replaces_lists() {
     let cluster = Cluster::start().await;
     cluster.create(ACCOUNTS, json!({"metadata": {"name": "a"}, "secrets": [{"name": "one"}]})).await;
-    let next = cluster.patch(&format!("{ACCOUNTS}/a"), json!({"secrets": [{"name": "two"}]})).await.code(200).json();
+    let next =
+        cluster.patch(&format!("{ACCOUNTS}/a"), json!({"secrets": [{"name": "two"}]})).await.code(200).json();
     assert_eq!(next["secrets"], json!([{"name": "two"}]));
 }
 
@@ -101,8 +102,17 @@ async fn the_result_is_checked_like_any_object() {
 #[tokio::test]
 async fn a_patch_must_be_one() {
     let cluster = with_data(json!({})).await;
-    cluster.patch(PATH, json!({})).body("{").content_type("application/merge-patch+json").await.refused(400, "BadRequest");
-    cluster.patch(PATH, json!([1])).content_type("application/merge-patch+json").await.refused(400, "BadRequest");
+    cluster
+        .patch(PATH, json!({}))
+        .body("{")
+        .content_type("application/merge-patch+json")
+        .await
+        .refused(400, "BadRequest");
+    cluster
+        .patch(PATH, json!([1]))
+        .content_type("application/merge-patch+json")
+        .await
+        .refused(400, "BadRequest");
     cluster.patch(PATH, json!({})).content_type("application/json-patch+json").await.code(400);
     for media in ["application/json", "text/plain", "application/yaml"] {
         let answer = cluster.patch(PATH, json!({})).content_type(media).await;

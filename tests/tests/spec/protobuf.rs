@@ -76,7 +76,8 @@ async fn what_came_out_goes_in_again() {
     assert_eq!(put.json(), before, "nothing is lost on the way");
     cluster.delete(&path).await.code(200);
     // a version cannot be given to something new, so the bytes of the old one have to be made without it
-    let dry = cluster.post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "x"}, "data": {"k": "v"}}));
+    let dry = cluster
+        .post(&format!("{CONFIGMAPS}?dryRun=All"), json!({"metadata": {"name": "x"}, "data": {"k": "v"}}));
     let new = dry.accept(PROTOBUF).await.code(201).body;
     let made = cluster.post(CONFIGMAPS, new.to_vec()).content_type(PROTOBUF).await.code(201).json();
     assert_eq!(made["data"], json!({"k": "v"}));
@@ -88,7 +89,8 @@ async fn lists_and_failures_too() {
     let (version, kind, message) = open(&cluster.get(CONFIGMAPS).accept(PROTOBUF).await.code(200));
     assert_eq!((&*version, &*kind), ("v1", "ConfigMapList"));
     assert_eq!(parts(&message).iter().filter(|(number, _)| *number == 2).count(), 1);
-    let (version, kind, message) = open(&cluster.get(&format!("{path}-not")).accept(PROTOBUF).await.code(404));
+    let (version, kind, message) =
+        open(&cluster.get(&format!("{path}-not")).accept(PROTOBUF).await.code(404));
     assert_eq!((&*version, &*kind), ("v1", "Status"));
     assert_eq!(part(&message, 4), b"NotFound");
 }
@@ -96,7 +98,13 @@ async fn lists_and_failures_too() {
 #[tokio::test]
 async fn bytes_without_the_prefix_are_rejected() {
     let cluster = Cluster::start().await;
-    for body in [&b"{\"metadata\":{\"name\":\"x\"}}"[..], b"", b"k8s", b"k8s\0garbage", &[MAGIC, &[0xff; 40]].concat()] {
+    for body in [
+        &b"{\"metadata\":{\"name\":\"x\"}}"[..],
+        b"",
+        b"k8s",
+        b"k8s\0garbage",
+        &[MAGIC, &[0xff; 40]].concat(),
+    ] {
         let ask = cluster.post(CONFIGMAPS, body.to_vec()).content_type(PROTOBUF);
         ask.await.refused(400, "BadRequest");
     }

@@ -62,7 +62,8 @@ async fn an_update_keeps_what_the_server_decided() {
     let cluster = Cluster::start().await;
     let made = cluster.named(CONFIGMAPS, "a").await;
     let path = format!("{CONFIGMAPS}/a");
-    let next = cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.code(200).json();
+    let next =
+        cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.code(200).json();
     assert_eq!(uid(&next), uid(&made));
     assert_eq!(next["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
     assert_ne!(version(&next), version(&made));
@@ -150,12 +151,9 @@ async fn all_problems_of_the_metadata_are_named_at_once() {
         "finalizers": ["no-domain"], "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "", "uid": "u"}]}});
     let status = cluster.post(CONFIGMAPS, bad).await.refused(422, "Invalid");
     let named = fields(&status);
-    for field in [
-        "metadata.name",
-        "metadata.labels",
-        "metadata.annotations",
-        "metadata.ownerReferences[0].name",
-    ] {
+    for field in
+        ["metadata.name", "metadata.labels", "metadata.annotations", "metadata.ownerReferences[0].name"]
+    {
         assert!(named.contains(&field), "{field} in {named:?}");
     }
     assert_eq!(named.iter().filter(|field| **field == "metadata.labels").count(), 2);
@@ -201,7 +199,8 @@ async fn events_are_kept_for_the_configured_time() {
     let event = json!({"metadata": {"name": "e"}, "type": "Normal", "reason": "Tested",
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
     let made = cluster.create(EVENTS, event).await;
-    let mut watch = cluster.get(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&made))).watch().await;
+    let mut watch =
+        cluster.get(&format!("{EVENTS}?watch=1&resourceVersion={}", version(&made))).watch().await;
     cluster.advance(ttl + std::time::Duration::from_secs(1));
     watch.expect("DELETED", "e").await;
     cluster.get(&format!("{EVENTS}/e")).await.refused(404, "NotFound");

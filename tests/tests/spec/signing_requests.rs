@@ -94,10 +94,29 @@ async fn wrong_requests_are_refused() {
 async fn every_listed_usage_is_allowed() {
     let cluster = Cluster::start().await;
     let usages = [
-        "signing", "digital signature", "content commitment", "key encipherment", "key agreement",
-        "data encipherment", "cert sign", "crl sign", "encipher only", "decipher only", "any", "server auth",
-        "client auth", "code signing", "email protection", "s/mime", "ipsec end system", "ipsec tunnel",
-        "ipsec user", "timestamping", "ocsp signing", "microsoft sgc", "netscape sgc",
+        "signing",
+        "digital signature",
+        "content commitment",
+        "key encipherment",
+        "key agreement",
+        "data encipherment",
+        "cert sign",
+        "crl sign",
+        "encipher only",
+        "decipher only",
+        "any",
+        "server auth",
+        "client auth",
+        "code signing",
+        "email protection",
+        "s/mime",
+        "ipsec end system",
+        "ipsec tunnel",
+        "ipsec user",
+        "timestamping",
+        "ocsp signing",
+        "microsoft sgc",
+        "netscape sgc",
     ];
     let mut given = signing_request("a");
     given["spec"]["usages"] = json!(usages);

@@ -50,7 +50,8 @@ async fn a_request_starts_without_a_condition() {
 async fn approval_approves_or_denies() {
     for kind in ["Approved", "Denied"] {
         let cluster = pending().await;
-        let next = write(&cluster, "approval", json!({"conditions": [condition(kind)]})).await.code(200).json();
+        let next =
+            write(&cluster, "approval", json!({"conditions": [condition(kind)]})).await.code(200).json();
         let found = &next["status"]["conditions"][0];
         assert_eq!((&found["type"], &found["status"]), (&json!(kind), &json!("True")));
         assert_eq!(found["lastTransitionTime"], "2023-11-14T22:13:20Z", "set when the client leaves it out");
@@ -72,7 +73,11 @@ async fn only_the_approval_subresource_approves() {
     write(&cluster, "status", json!({"conditions": [condition("Approved")]})).await.refused(422, "Invalid");
     let mut next = cluster.read(PATH).await;
     next["status"] = json!({"conditions": [condition("Approved")]});
-    assert_eq!(cluster.put(PATH, next).await.code(200).json()["status"], json!({}), "a plain write has no say");
+    assert_eq!(
+        cluster.put(PATH, next).await.code(200).json()["status"],
+        json!({}),
+        "a plain write has no say"
+    );
 }
 
 #[tokio::test]

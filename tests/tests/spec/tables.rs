@@ -19,7 +19,8 @@ fn cells(table: &Value, row: usize) -> Vec<String> {
 #[tokio::test]
 async fn objects_and_lists_come_as_tables() {
     let cluster = Cluster::start().await;
-    let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}})).await;
+    let made =
+        cluster.create(CONFIGMAPS, json!({"metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}})).await;
     cluster.advance(Duration::from_secs(90));
     for path in [format!("{CONFIGMAPS}/x"), CONFIGMAPS.to_owned()] {
         let answer = cluster.get(&path).accept(TABLE).await.code(200);
@@ -69,13 +70,31 @@ async fn every_kind_has_its_columns() {
         (
             NODES,
             &[
-                "Name", "Status", "Roles", "Age", "Version", "Internal-IP", "External-IP", "OS-Image",
-                "Kernel-Version", "Container-Runtime",
+                "Name",
+                "Status",
+                "Roles",
+                "Age",
+                "Version",
+                "Internal-IP",
+                "External-IP",
+                "OS-Image",
+                "Kernel-Version",
+                "Container-Runtime",
             ],
         ),
         (
             PODS,
-            &["Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Readiness Gates"],
+            &[
+                "Name",
+                "Ready",
+                "Status",
+                "Restarts",
+                "Age",
+                "IP",
+                "Node",
+                "Nominated Node",
+                "Readiness Gates",
+            ],
         ),
         (CONFIGMAPS, &["Name", "Data", "Age"]),
         (SECRETS, &["Name", "Type", "Data", "Age"]),
@@ -83,7 +102,15 @@ async fn every_kind_has_its_columns() {
         (
             EVENTS,
             &[
-                "Last Seen", "Type", "Reason", "Object", "Subobject", "Source", "Message", "First Seen", "Count",
+                "Last Seen",
+                "Type",
+                "Reason",
+                "Object",
+                "Subobject",
+                "Source",
+                "Message",
+                "First Seen",
+                "Count",
                 "Name",
             ],
         ),
@@ -119,7 +146,8 @@ async fn a_table_is_chunked_like_its_list() {
     assert_eq!(first["rows"].as_array().unwrap().len(), 2);
     assert_eq!(first["metadata"]["remainingItemCount"], 1);
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let rest = cluster.get(&format!("{CONFIGMAPS}?limit=2&continue={token}")).accept(TABLE).await.code(200).json();
+    let rest =
+        cluster.get(&format!("{CONFIGMAPS}?limit=2&continue={token}")).accept(TABLE).await.code(200).json();
     assert_eq!(cells(&rest, 0)[0], "c");
     assert_eq!(version(&rest), version(&first));
 }

@@ -29,7 +29,8 @@ async fn newest(cluster: &Cluster, query: &str) -> Value {
 #[tokio::test]
 async fn get_is_most_recent_any_or_not_older_than() {
     let (cluster, versions) = history().await;
-    for query in ["", "?resourceVersion=", "?resourceVersion=0", &format!("?resourceVersion={}", versions[1])] {
+    for query in ["", "?resourceVersion=", "?resourceVersion=0", &format!("?resourceVersion={}", versions[1])]
+    {
         let read = cluster.read(&format!("{CONFIGMAPS}/b{query}")).await;
         assert_eq!(version(&read), versions[1], "{query}");
     }
@@ -62,7 +63,8 @@ async fn list_with_a_token() {
     let (cluster, versions) = history().await;
     let first = list(&cluster, &format!("limit=1&resourceVersion={}", versions[1])).await.code(200).json();
     let token = first["metadata"]["continue"].as_str().unwrap();
-    for query in [format!("limit=1&continue={token}"), format!("limit=1&continue={token}&resourceVersion=0")] {
+    for query in [format!("limit=1&continue={token}"), format!("limit=1&continue={token}&resourceVersion=0")]
+    {
         let rest = list(&cluster, &query).await.code(200).json();
         assert_eq!((names(&rest), version(&rest)), (vec!["b"], versions[1].clone()), "{query}");
     }
@@ -86,7 +88,11 @@ async fn list_exact() {
         for at in [1, 3, 0, 2] {
             let query = format!("resourceVersionMatch=Exact&resourceVersion={}{limit}", versions[at]);
             let found = list(&cluster, &query).await.code(200).json();
-            assert_eq!((names(&found), version(&found)), (states[at].clone(), versions[at].clone()), "{query}");
+            assert_eq!(
+                (names(&found), version(&found)),
+                (states[at].clone(), versions[at].clone()),
+                "{query}"
+            );
         }
     }
 }
@@ -112,7 +118,9 @@ async fn what_cannot_be_understood_is_refused() {
     let watch = format!("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion={}", versions[0]);
     list(&cluster, &watch).await.refused(422, "Invalid");
     for bad in ["abc", "-1", "1.5", "99999999999999999999999"] {
-        for path in [format!("{CONFIGMAPS}?resourceVersion={bad}"), format!("{CONFIGMAPS}/b?resourceVersion={bad}")] {
+        for path in
+            [format!("{CONFIGMAPS}?resourceVersion={bad}"), format!("{CONFIGMAPS}/b?resourceVersion={bad}")]
+        {
             let answer = cluster.get(&path).await;
             assert!(matches!(answer.status, 400 | 500), "{path}: {}", answer.text());
             assert_eq!(answer.json()["kind"], "Status");
@@ -188,12 +196,14 @@ async fn watch_without_a_version_begins_with_the_state() {
 #[tokio::test]
 async fn watch_from_a_version_has_only_what_came_after() {
     let (cluster, versions) = history().await;
-    let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", versions[0])).watch().await;
+    let mut watch =
+        cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", versions[0])).watch().await;
     watch.expect("ADDED", "b").await;
     let gone = watch.expect("DELETED", "a").await;
     assert_eq!(version(&gone), versions[2], "a deletion has the version at which it happened");
     watch.expect("ADDED", "c").await;
-    let mut late = cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", versions[3])).watch().await;
+    let mut late =
+        cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", versions[3])).watch().await;
     cluster.named(CONFIGMAPS, "d").await;
     late.expect("ADDED", "d").await;
     watch.expect("ADDED", "d").await;

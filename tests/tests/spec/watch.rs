@@ -11,7 +11,8 @@ async fn changes_come_in_order_and_whole() {
     let made = cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await;
     let path = format!("{CONFIGMAPS}/a");
     let patched = cluster.patch(&path, json!({"data": {"k": "2"}})).await.code(200).json();
-    let put = cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "3"}})).await.code(200).json();
+    let put =
+        cluster.put(&path, json!({"metadata": {"name": "a"}, "data": {"k": "3"}})).await.code(200).json();
     cluster.delete(&path).await.code(200);
     assert_eq!(watch.expect("ADDED", "a").await, made);
     assert_eq!(watch.expect("MODIFIED", "a").await, patched);
@@ -112,7 +113,8 @@ async fn objects_enter_and_leave_a_selection() {
 #[tokio::test]
 async fn fields_select_in_a_watch_too() {
     let cluster = Cluster::start().await;
-    let watch_of = |selector: &str| cluster.get(&format!("{PODS}?watch=1&fieldSelector={}", escape(selector)));
+    let watch_of =
+        |selector: &str| cluster.get(&format!("{PODS}?watch=1&fieldSelector={}", escape(selector)));
     let mut node = watch_of("spec.nodeName=n").watch().await;
     let mut running = watch_of("status.phase=Running").watch().await;
     cluster.create(PODS, pod("elsewhere")).await;
@@ -156,11 +158,15 @@ async fn a_version_too_old_is_told_as_an_error() {
     let event = watch.some().await;
     assert_eq!(event["type"], "ERROR");
     let status = &event["object"];
-    assert_eq!((&status["kind"], &status["code"], &status["reason"]), (&json!("Status"), &json!(410), &json!("Expired")));
+    assert_eq!(
+        (&status["kind"], &status["code"], &status["reason"]),
+        (&json!("Status"), &json!(410), &json!("Expired"))
+    );
     assert_eq!(watch.next().await, None, "and then the stream ends");
     // the client lists again and goes on from there
     let list = cluster.read(CONFIGMAPS).await;
-    let mut again = cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&list))).watch().await;
+    let mut again =
+        cluster.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&list))).watch().await;
     cluster.named(CONFIGMAPS, "d").await;
     again.expect("ADDED", "d").await;
 }
@@ -195,7 +201,8 @@ async fn bookmarks_come_to_those_who_ask() {
     let object = &bookmark["object"];
     assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
     let metadata = object["metadata"].as_object().unwrap();
-    let set: Vec<_> = metadata.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str()).collect();
+    let set: Vec<_> =
+        metadata.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str()).collect();
     assert_eq!(set, ["resourceVersion"], "nothing else is set");
     let at = |value: &Value| version(value).parse::<u64>().unwrap();
     assert!(at(object) >= at(&other), "all changes up to here have been sent, of whatever kind");

@@ -20,6 +20,9 @@ use schema::table::{Group, Kind, Ref, Text};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+/// What clients ask for has a sign in it that media types may not have; they are answered without.
+const ANSWERED_AS: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
 /// The documents of the present resources.
 #[derive(Default)]
 pub struct OpenApi {
@@ -51,9 +54,10 @@ impl OpenApi {
         only_get(call)?;
         let documents = self.documents(api);
         let accept = call.header(header::ACCEPT).unwrap_or("");
-        if accept.contains(PROTO_MEDIA_TYPE) {
-            let made = documents.v2_proto.get_or_init(|| with_source(api, |s| Document::new(openapi::v2_proto(s))));
-            return Ok(respond(made, PROTO_MEDIA_TYPE, call, false));
+        if accept.contains(PROTO_MEDIA_TYPE) || accept.contains(ANSWERED_AS) {
+            let made =
+                documents.v2_proto.get_or_init(|| with_source(api, |s| Document::new(openapi::v2_proto(s))));
+            return Ok(respond(made, ANSWERED_AS, call, false));
         }
         let made = documents.v2.get_or_init(|| with_source(api, |s| Document::new(openapi::v2(s))));
         Ok(respond(made, "application/json", call, false))
@@ -97,7 +101,11 @@ impl OpenApi {
 }
 
 fn only_get(call: &Call<'_>) -> Result<(), ApiError> {
-    if matches!(call.asked.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(ApiError::method_not_allowed()) }
+    if matches!(call.asked.method, Method::GET | Method::HEAD) {
+        Ok(())
+    } else {
+        Err(ApiError::method_not_allowed())
+    }
 }
 
 fn v3_documents(api: &Api) -> BTreeMap<String, Document> {

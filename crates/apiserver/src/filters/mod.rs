@@ -1,6 +1,6 @@
 //! Who is calling and may they: one linear list, run before anything of the request is carried out.
 //!
-//! 1. authentication: a verified client certificate, or nobody in particular. First, because everything
+//! 1. authentication: a verified client certificate, a known token, or nobody in particular. First, because everything
 //!    below speaks of a user.
 //! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
@@ -9,20 +9,21 @@
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::authorize::{Attributes, authorize, forbidden_message};
-use auth::{User, impersonate};
+use auth::tokens::bearer;
+use auth::{Tokens, User, impersonate};
 use http::HeaderMap;
 use rest::{ApiError, Subject};
 use std::sync::Arc;
 
 /// Runs the list; gives the user that the request is carried out for.
-pub fn pass(asked: &Asked, headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>, ApiError> {
-    let caller = authenticate(headers, peer)?;
+pub fn pass(asked: &Asked, headers: &HeaderMap, peer: &Peer, tokens: &Tokens) -> Result<Arc<User>, ApiError> {
+    let caller = authenticate(headers, peer, tokens)?;
     let user = act_as(caller, headers)?;
     permit(asked, &user)?;
     Ok(user)
 }
 
-fn authenticate(headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>, ApiError> {
+fn authenticate(headers: &HeaderMap, peer: &Peer, tokens: &Tokens) -> Result<Arc<User>, ApiError> {
     match &peer.certificate {
         Some(Ok(user)) => return Ok(user.clone()),
         Some(Err(why)) => {
@@ -31,13 +32,11 @@ fn authenticate(headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>, ApiError>
         }
         None => {}
     }
-    // a token that cannot be checked is refused, not ignored; other schemes are nobody's
+    // a token that nobody knows is refused, not ignored; other schemes are nobody's
     let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match given.and_then(|value| value.split_once(' ')) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {
-            Err(ApiError::unauthorized())
-        }
-        _ => Ok(Arc::new(User::anonymous())),
+    match given.and_then(bearer) {
+        Some(token) => tokens.identify(token).cloned().ok_or_else(ApiError::unauthorized),
+        None => Ok(Arc::new(User::anonymous())),
     }
 }
 

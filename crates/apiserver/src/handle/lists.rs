@@ -50,7 +50,8 @@ pub(crate) fn answer(
             let (include, now) = (layout.include, layout.now);
             let (resource, names) = (resource.clone(), names.clone());
             let row = move |object: &Object| {
-                let layout = Layout { resource: &resource, names: &names, beta, include, now, headers: false };
+                let layout =
+                    Layout { resource: &resource, names: &names, beta, include, now, headers: false };
                 layout.row(&resource.json(object)).into()
             };
             rows(page, head, Box::new(row))
@@ -80,7 +81,15 @@ fn items(page: Page, resource: &Arc<Resource>) -> Pieces {
     let bytes: usize = page.items.iter().map(|object| resource.json_item(object).len() + 1).sum();
     let total = Some(head.len() + bytes + commas + 2);
     let row = Row::Item(resource.clone());
-    Pieces { head: Some(head), items: page.items.into_iter(), row, tail: b"]}", total, first: true, done: false }
+    Pieces {
+        head: Some(head),
+        items: page.items.into_iter(),
+        row,
+        tail: b"]}",
+        total,
+        first: true,
+        done: false,
+    }
 }
 
 fn rows(page: Page, head: Vec<u8>, make: Box<dyn Fn(&Object) -> Bytes + Send>) -> Pieces {

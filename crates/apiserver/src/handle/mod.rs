@@ -14,6 +14,7 @@ use crate::filters;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use arc_swap::ArcSwap;
+use auth::Tokens;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -37,6 +38,7 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
+    pub tokens: Tokens,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -72,7 +74,7 @@ impl Handler for Service {
 }
 
 impl Service {
-    pub fn new(api: Arc<Api>, shutdown: Shutdown, advertised: SocketAddr) -> Self {
+    pub fn new(api: Arc<Api>, shutdown: Shutdown, advertised: SocketAddr, tokens: Tokens) -> Self {
         Service {
             api,
             metrics: Metrics::default(),
@@ -80,6 +82,7 @@ impl Service {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
+            tokens,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -100,7 +103,8 @@ impl Service {
             Ok(response) => response,
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
-                let call = Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new(), connection: 0 };
+                let call =
+                    Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new(), connection: 0 };
                 answer::failure(&error, &call, &self.api.names)
             }
         };
@@ -133,7 +137,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer)?;
+        let user = filters::pass(asked, headers, peer, &self.tokens)?;
         let work = async {
             let body = read_body(body).await?;
             let call = Call { asked, headers, user, body, connection: peer.connection };

@@ -92,6 +92,7 @@ impl Service {
             options: &options,
             user: &user,
             manager: "",
+            owned: false,
             warnings: Vec::new(),
         };
         self.api.act(&mut writing, action, &input).await?;
@@ -114,18 +115,23 @@ impl Service {
         let manner = Manner::of(call, &self.api.names, true, false)?;
         let merges_lists = place.resource.kind.kind_first;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
-            "application/json-patch+json" => PatchKind::Json,
-            "application/merge-patch+json" => PatchKind::Merge,
+            "application/json-patch+json" => Some(PatchKind::Json),
+            "application/merge-patch+json" => Some(PatchKind::Merge),
             // only tables of built-in kinds say how lists merge
-            "application/strategic-merge-patch+json" if merges_lists => PatchKind::Strategic,
-            _ => return Err(ApiError::unsupported_media_type(accepted_patches(merges_lists))),
+            "application/strategic-merge-patch+json" if merges_lists => Some(PatchKind::Strategic),
+            "application/apply-patch+yaml" => None,
+            "application/strategic-merge-patch+json" => {
+                return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL));
+            }
+            _ => return Err(ApiError::unknown_media_type()),
         };
-        let options = WriteOptions::parse(&call.asked.query, "PatchOptions", &self.api.names)?;
+        let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
-        self.write(call, place, &options, &manner, async |writing| {
-            self.api.patch(writing, kind, &input).await
-        })
-        .await
+        let work = async |writing: &mut Writing<'_>| match kind {
+            Some(kind) => self.api.patch(writing, kind, &input).await,
+            None => self.api.apply(writing, &input).await,
+        };
+        self.write(call, place, &options, &manner, work).await
     }
 
     async fn write(
@@ -149,6 +155,7 @@ impl Service {
             options,
             user: &user,
             manager: &manager,
+            owned: false,
             warnings: Vec::new(),
         };
         let written = work(&mut writing).await;
@@ -220,14 +227,9 @@ impl Service {
     }
 }
 
-fn accepted_patches(strategic: bool) -> &'static [&'static str] {
-    const ALL: [&str; 3] = [
-        "application/json-patch+json",
-        "application/merge-patch+json",
-        "application/strategic-merge-patch+json",
-    ];
-    if strategic { &ALL } else { &ALL[..2] }
-}
+/// Patches that every kind takes.
+const ACCEPTED_BY_ALL: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// What a path means on this resource.
 pub(crate) struct Place<'a> {

@@ -72,7 +72,8 @@ pub(crate) async fn start(
 fn streamed(form: Form, body: Body, service: &Service) -> Response<Body> {
     let mut response = answer::response(200, form, body, &service.api.names);
     if form == Form::Protobuf
-        && let Ok(value) = HeaderValue::from_str(&format!("{};stream=watch", service.api.names.protobuf_media_type()))
+        && let Ok(value) =
+            HeaderValue::from_str(&format!("{};stream=watch", service.api.names.protobuf_media_type()))
     {
         response.headers_mut().insert(header::CONTENT_TYPE, value);
     }

@@ -26,8 +26,8 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
-use super::cork::Cork;
 use super::activity::{Activity, Prompt, Tracked};
+use super::cork::{Release, cork};
 use super::tls::Tls;
 use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
 
@@ -101,11 +101,12 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         move |request| answer(handler.clone(), request, peer.clone(), activity.clone())
     });
     let ended = if peer.http2 {
-        let connection = server.http2.serve_connection(TokioIo::new(Cork::new(io)), service);
-        drive(&server, &activity, connection, |c| c.graceful_shutdown()).await
+        let (io, release) = cork(io);
+        let connection = server.http2.serve_connection(TokioIo::new(io), service);
+        drive(&server, &activity, connection, Some(release), |c| c.graceful_shutdown()).await
     } else {
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
-        drive(&server, &activity, connection, |c| c.graceful_shutdown()).await
+        drive(&server, &activity, connection, None, |c| c.graceful_shutdown()).await
     };
     if let Err(error) = ended {
         tracing::debug!(%remote, %error, "connection broke");
@@ -143,6 +144,7 @@ async fn drive<H, C>(
     server: &Server<H>,
     activity: &Activity,
     connection: C,
+    release: Option<Release<Prompt<TlsStream<TcpStream>>>>,
     wind_down: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()>
 where
@@ -150,14 +152,31 @@ where
 {
     let mut connection = pin!(connection);
     let farewell = tokio::select! {
-        ended = connection.as_mut() => return ended,
+        ended = turns(connection.as_mut(), &release) => return ended,
         farewell = until_unwanted(server, activity) => farewell,
     };
     wind_down(connection.as_mut());
     tokio::select! {
-        ended = connection => ended,
+        ended = turns(connection, &release) => ended,
         () = server.shutdown.reached(Phase::Cut) => Ok(()),
         () = farewell_over(farewell) => Ok(()),
+    }
+}
+
+/// Lets the connection run, and its gathered writes go.
+async fn turns<C: Future<Output = hyper::Result<()>>>(
+    connection: Pin<&mut C>,
+    release: &Option<Release<Prompt<TlsStream<TcpStream>>>>,
+) -> hyper::Result<()> {
+    match release {
+        None => connection.await,
+        Some(release) => {
+            let broken = |error| {
+                tracing::debug!(%error, "connection broke");
+                Ok(())
+            };
+            release.after_each_turn(connection, broken).await
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! Gathers small writes: what the requests of one connection have to say at the same time goes out together.
 //!
 //! An event of a watch is a frame of a kilobyte or two, and one change makes such a frame on every watch of a
-//! connection. Each frame is asked to be flushed on its own; flushed on its own it would cost a TLS record and
-//! a system call. So the first flush after a write only steps back once: the connection's task goes to the end
-//! of the run queue, the tasks of the other requests that are ready run before it, and then all that has come
-//! together is written at once. Nothing waits for time to pass, and an idle connection loses nothing.
+//! connection. The HTTP/2 library asks for a flush after each frame; done as asked, each would cost a TLS
+//! record and a system call. So a flush is only noted, and the task that drives the connection lets go of what
+//! was gathered at the end of its turn. Before it does, it steps back once: it goes to the end of the run
+//! queue, the tasks of the other requests that are ready run before it, and their frames join. Nothing waits
+//! for time to pass, and an idle connection loses nothing.
 //!
 //! What always holds: bytes keep their order; at most [`LIMIT`] of them are held; large writes are passed on
-//! without being copied.
+//! without being copied; a client that does not read still stops the writer.
 
 use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -20,33 +24,75 @@ const LIMIT: usize = 64 * 1024;
 /// Writes from this size on are worth a record of their own.
 const LARGE: usize = 16 * 1024;
 
-pub(super) struct Cork<S> {
+/// The stream as the HTTP library sees it.
+pub(super) struct Cork<S>(Arc<Mutex<Held<S>>>);
+
+/// The same stream as the task sees it that drives the connection. Both are used by that one task only, so the
+/// lock is never waited for.
+pub(super) struct Release<S>(Arc<Mutex<Held<S>>>);
+
+struct Held<S> {
     inner: S,
-    held: BytesMut,
-    /// Whether the flush under way has stepped back already.
+    bytes: BytesMut,
+    /// Whether the task has stepped back since the first of the bytes came.
     stepped_back: bool,
 }
 
-impl<S: AsyncWrite + Unpin> Cork<S> {
-    pub fn new(inner: S) -> Self {
-        Cork { inner, held: BytesMut::new(), stepped_back: false }
-    }
+/// Both ends of a corked stream.
+pub(super) fn cork<S>(inner: S) -> (Cork<S>, Release<S>) {
+    let held = Arc::new(Mutex::new(Held { inner, bytes: BytesMut::new(), stepped_back: false }));
+    (Cork(held.clone()), Release(held))
+}
 
+impl<S: AsyncWrite + Unpin> Held<S> {
     fn release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.held.is_empty() {
-            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.held))?;
+        while !self.bytes.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.bytes))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.held.advance(written);
+            self.bytes.advance(written);
         }
+        self.stepped_back = false;
         Poll::Ready(Ok(()))
     }
 }
 
+impl<S: AsyncWrite + Unpin> Release<S> {
+    /// Drives `connection` and lets go of what it wrote at the end of each turn. A stream that breaks ends it.
+    pub async fn after_each_turn<T>(
+        &self,
+        mut connection: Pin<&mut impl Future<Output = T>>,
+        broken: impl Fn(io::Error) -> T,
+    ) -> T {
+        poll_fn(|cx| {
+            let turn = connection.as_mut().poll(cx);
+            let mut held = self.0.lock();
+            if turn.is_pending() && !held.bytes.is_empty() && !held.stepped_back {
+                held.stepped_back = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match (turn, held.release(cx)) {
+                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(broken(error)),
+                (Poll::Pending, Poll::Ready(Ok(()))) => {
+                    let flushed = Pin::new(&mut held.inner).poll_flush(cx);
+                    if let Poll::Ready(Err(error)) = flushed {
+                        Poll::Ready(broken(error))
+                    } else {
+                        Poll::Pending
+                    }
+                }
+                (turn, _) => turn,
+            }
+        })
+        .await
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, into)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0.lock().inner).poll_read(cx, into)
     }
 }
 
@@ -56,19 +102,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let mut held = self.0.lock();
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        if total >= LARGE || self.held.len() + total > LIMIT {
-            ready!(self.release(cx))?;
+        if total >= LARGE || held.bytes.len() + total > LIMIT {
+            ready!(held.release(cx))?;
         }
         if total >= LARGE {
-            return Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+            return Pin::new(&mut held.inner).poll_write_vectored(cx, slices);
         }
         for slice in slices {
-            self.held.extend_from_slice(slice);
+            held.bytes.extend_from_slice(slice);
         }
         Poll::Ready(Ok(total))
     }
@@ -77,38 +124,37 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.held.is_empty() && !self.stepped_back {
-            self.stepped_back = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        ready!(self.release(cx))?;
-        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
-        self.stepped_back = false;
+    /// Noted: the bytes leave at the end of the turn.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.release(cx))?;
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut held = self.0.lock();
+        ready!(held.release(cx))?;
+        Pin::new(&mut held.inner).poll_shutdown(cx)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::pin::pin;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     /// Counts the writes that reach it.
-    struct Counted<S> {
-        inner: S,
-        writes: usize,
+    struct Counted {
+        inner: DuplexStream,
+        writes: Arc<Mutex<usize>>,
     }
 
-    impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            self.writes += 1;
+    impl AsyncWrite for Counted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            *self.writes.lock() += 1;
             Pin::new(&mut self.inner).poll_write(cx, bytes)
         }
         fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -120,42 +166,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_writes_go_out_together_and_in_order() {
-        let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut cork = Cork::new(Counted { inner: near, writes: 0 });
+    async fn small_writes_of_a_turn_go_out_together_and_in_order() {
+        let (near, mut far) = duplex(1 << 20);
+        let writes = Arc::new(Mutex::new(0));
+        let (mut stream, release) = cork(Counted { inner: near, writes: writes.clone() });
         let mut expected = Vec::new();
-        for n in 0..100u32 {
-            let piece = n.to_le_bytes().repeat(50);
-            cork.write_all(&piece).await.unwrap();
-            expected.extend(piece);
-        }
-        assert_eq!(cork.inner.writes, 0);
-        cork.flush().await.unwrap();
-        assert_eq!(cork.inner.writes, 1);
-        let large = vec![7; LARGE * 2];
-        cork.write_all(b"small").await.unwrap();
-        cork.write_all(&large).await.unwrap();
-        cork.shutdown().await.unwrap();
-        expected.extend(b"small");
-        expected.extend(&large);
-        drop(cork);
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, expected);
+        let turn = async {
+            for n in 0..100u32 {
+                let piece = n.to_le_bytes().repeat(50);
+                stream.write_all(&piece).await.unwrap();
+                stream.flush().await.unwrap();
+                expected.extend(piece);
+            }
+            // the turn ends here, and the bytes leave
+            let mut got = vec![0; expected.len()];
+            far.read_exact(&mut got).await.unwrap();
+            assert_eq!(got, expected);
+            assert_eq!(*writes.lock(), 1);
+            let large = vec![7; LARGE * 2];
+            stream.write_all(b"small").await.unwrap();
+            stream.write_all(&large).await.unwrap();
+            stream.shutdown().await.unwrap();
+            Ok(())
+        };
+        release.after_each_turn(pin!(turn), Err).await.unwrap();
+        drop((stream, release));
+        let mut rest = Vec::new();
+        far.read_to_end(&mut rest).await.unwrap();
+        assert_eq!((&rest[..5], rest.len()), (&b"small"[..], 5 + LARGE * 2));
     }
 
     #[tokio::test]
-    async fn no_more_than_the_limit_is_held() {
-        let (near, mut far) = tokio::io::duplex(1 << 22);
-        let mut cork = Cork::new(near);
-        for _ in 0..100 {
-            cork.write_all(&[1; 4096]).await.unwrap();
-            assert!(cork.held.len() <= LIMIT);
-        }
-        cork.flush().await.unwrap();
-        drop(cork);
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got.len(), 100 * 4096);
+    async fn no_more_than_the_limit_is_held_and_a_full_stream_stops_the_writer() {
+        let (near, mut far) = duplex(8192);
+        let (mut stream, release) = cork(near);
+        let writer = async {
+            for _ in 0..100 {
+                stream.write_all(&[1; 4096]).await.unwrap();
+                assert!(stream.0.lock().bytes.len() <= LIMIT);
+            }
+            stream.shutdown().await
+        };
+        let reader = async {
+            let mut got = Vec::new();
+            far.read_to_end(&mut got).await.unwrap();
+            got.len()
+        };
+        let writer = pin!(writer);
+        let (wrote, got) = tokio::join!(release.after_each_turn(writer, Err), reader);
+        wrote.unwrap();
+        assert_eq!(got, 100 * 4096);
+    }
+
+    #[tokio::test]
+    async fn a_broken_stream_ends_the_connection() {
+        let (near, far) = duplex(64);
+        let (mut stream, release) = cork(near);
+        drop(far);
+        let turn = async {
+            stream.write_all(b"into the void").await.unwrap();
+            std::future::pending::<()>().await;
+            Ok(())
+        };
+        assert!(release.after_each_turn(pin!(turn), Err).await.is_err());
     }
 }

@@ -17,7 +17,6 @@ mod volume;
 mod volume_sources;
 pub(crate) mod warn;
 
-
 use crate::Options;
 use crate::check::Problems;
 use crate::read;
@@ -62,7 +61,12 @@ static UNPRIVILEGED: [SubresourceHooks; 2] = subresources::<false>();
 
 const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
     [
-        SubresourceHooks { name: "status", apply: status::apply, validate: Some(status::validate), unowned: &[] },
+        SubresourceHooks {
+            name: "status",
+            apply: status::apply,
+            validate: Some(status::validate),
+            unowned: &[],
+        },
         SubresourceHooks {
             name: "ephemeralcontainers",
             apply: update::apply_ephemeral,

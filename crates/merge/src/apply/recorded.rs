@@ -124,7 +124,8 @@ fn play(step: &Value, scene: &mut Scene<'_>, played: &mut Played) -> Result<(), 
     let content = step.text(&["do", "headers", "Content-Type"]);
     let method = step.text(&["do", "method"]);
     if content.starts_with("application/apply") && method == "PATCH" {
-        return apply_step(&object, subresource, query, body, status, &answer, scene, played);
+        let request = Request { object: &object, subresource, query, status, answer: &answer };
+        return apply_step(&request, body, scene, played);
     }
     if status >= 400 || query.contains("dryRun") {
         return Ok(());
@@ -186,17 +187,22 @@ fn keep(object: &str, next: Value, answer: &Value, scene: &mut Scene<'_>) {
     scene.objects.insert(object.to_owned(), next);
 }
 
-#[allow(clippy::too_many_arguments)]
-fn apply_step(
-    object: &str,
-    subresource: &str,
-    query: &str,
-    config: Value,
+/// An apply and what it was answered with.
+struct Request<'a> {
+    object: &'a str,
+    subresource: &'a str,
+    query: &'a str,
     status: i64,
-    answer: &Value,
+    answer: &'a Value,
+}
+
+fn apply_step(
+    request: &Request<'_>,
+    config: Value,
     scene: &mut Scene<'_>,
     played: &mut Played,
 ) -> Result<(), String> {
+    let Request { object, subresource, query, status, answer } = *request;
     let live = scene.objects.get(object).cloned();
     let kind = live.as_ref().filter(|_| !config.text(&["kind"]).is_empty()).unwrap_or(&config).clone();
     let expected_version = {

@@ -271,6 +271,8 @@ fn items_meet_on_their_keys_and_keep_their_neighbours() {
     };
     assert_eq!(order(r#"["a","b","c"]"#, r#"["d"]"#), "abcd");
     assert_eq!(order(r#"["a","b","c"]"#, r#"["d","b"]"#), "adbc");
+    // another order alone is no change
+    assert_eq!(order(r#"["a","b","c"]"#, r#"["c","b","a"]"#), "abc");
     assert_eq!(order(r#"["a","b","c"]"#, r#"["c","b","a","n"]"#), "cban");
     assert_eq!(order(r#"["a","b","c","d"]"#, r#"["d","x","a"]"#), "bcdxa");
 }
@@ -545,7 +547,7 @@ fn applying_is_repeatable_and_giving_up_undoes_it() {
             state % below
         };
         let (first, second) = (random_config(&mut random), random_config(&mut random));
-        let mut story = Story::created("u", "{}");
+        let mut story = Story::created("u", r#"{"data":{"of":"u"}}"#);
         let mut step = |manager: &str, config: &Value| {
             let text = String::from_utf8(encode::untyped(config)).unwrap();
             story.run(manager, &text, false).unwrap_or_else(|why| panic!("seed {seed}: {why}"))
@@ -555,8 +557,7 @@ fn applying_is_repeatable_and_giving_up_undoes_it() {
         let again = step("b", &second);
         assert!(!again.changed, "seed {seed}");
         assert_eq!(again.object, both.object, "seed {seed}");
-        // what one gives up is gone, and the other has lost nothing; an object that nobody has a claim on
-        // gets someone who was before
+        // what one gives up is gone, and the other has lost nothing
         let told = |applied: &Applied| {
             let mut object = applied.object.clone();
             object.unset(&["metadata", "managedFields"]);
@@ -565,7 +566,7 @@ fn applying_is_repeatable_and_giving_up_undoes_it() {
         let undone = step("b", &config("{}"));
         assert_eq!(told(&undone), told(&base), "seed {seed}");
         let empty = step("a", &config("{}"));
-        assert_eq!(told(&empty), bare(&config("{}")), "seed {seed}");
+        assert_eq!(told(&empty), bare(&config(r#"{"data":{"of":"u"}}"#)), "seed {seed}");
     }
 }
 
@@ -595,4 +596,25 @@ fn conflicts_are_told_within_bounds() {
         panic!("no conflict")
     };
     assert!(conflicts.total > 3 && conflicts.told.len() <= 3, "{} {}", conflicts.total, conflicts.told.len());
+}
+
+#[test]
+fn deep_configurations_are_walked() {
+    let deep = |depth: usize, leaf: &str| {
+        let mut value = Value::String(leaf.to_owned());
+        for _ in 0..depth {
+            value = Value::Map([("a".into(), value)].into_iter().collect());
+        }
+        let mut config = config("{}");
+        config.set(&["spec", "free"], value);
+        config
+    };
+    let mut story = Story::new();
+    for (manager, leaf) in [("a", "1"), ("b", "1"), ("a", "1")] {
+        let text = String::from_utf8(encode::untyped(&deep(500, leaf))).unwrap();
+        story.apply(manager, &text);
+    }
+    let text = String::from_utf8(encode::untyped(&deep(500, "2"))).unwrap();
+    assert_eq!(story.run("b", &text, false).unwrap_err().code(), 409);
+    story.apply("a", "{}").apply("b", "{}").is("{}");
 }

@@ -8,7 +8,7 @@
 //! A writer owns what it changed. [`track`] is the whole of it for writes that are not applies: it
 //! [`compare`]s the object before and after, takes what changed from everybody else, gives it to the writer
 //! and writes the entries back. [`owned`] gives the fields that a configuration names, which is what an
-//! [apply](crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
+//! [apply](mod@crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
 //!
 //! Always true: entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
 //! has one entry. An object whose lists cannot be told apart item by item keeps the entries it had.

@@ -60,7 +60,7 @@ pub enum Elsewhere {
 }
 
 /// Converts the object before (if there was one) and after the write to the given API version.
-pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> Elsewhere + 'a;
+pub type Convert<'a> = dyn Fn(&str, Option<&Value>, &Value) -> Elsewhere + Sync + 'a;
 
 /// Who writes what, and when.
 #[derive(Clone, Copy)]

@@ -298,3 +298,75 @@ fn long_lists_are_not_scanned_for_each_item() {
     assert_eq!(names.len(), 90_000);
     assert_eq!((names[0], names[89_999]), ("n0", "n89999"));
 }
+
+/// A small random map of the type, with directives in it or not.
+fn random_patch(random: &mut impl FnMut(u64) -> u64, directives: bool) -> Value {
+    let mut patch = Value::map();
+    let names = ["a", "b", "c", "d"];
+    let mut items = Vec::new();
+    for _ in 0..random(4) {
+        let mut item = Value::map();
+        item.set(&["name"], names[random(4) as usize]);
+        match random(if directives { 6 } else { 3 }) {
+            0 => item.set(&["image"], names[random(4) as usize]),
+            1 => item.set(&["image"], Value::Null),
+            2 => item.set(&["limits"], json(r#"{"x":"1","y":null}"#)),
+            3 => item.set(&["$patch"], "delete"),
+            4 => item = json(r#"{"$patch":"replace"}"#),
+            _ => item.set(&["$retainKeys"], json(r#"["name"]"#)),
+        }
+        items.push(item);
+    }
+    if random(3) > 0 {
+        patch.set(&["items"], items.clone());
+    }
+    if directives && random(2) == 0 {
+        let order = items.into_iter().filter(|item| item.at(&["$patch"]).is_none());
+        patch.set(&["$setElementOrder/items"], order.collect::<Vec<_>>());
+    }
+    let some = |random: &mut dyn FnMut(u64) -> u64| -> Vec<Value> {
+        (0..random(4)).map(|_| Value::from(names[random(4) as usize])).collect()
+    };
+    if random(2) == 0 {
+        patch.set(&["finalizers"], some(random));
+    }
+    if directives && random(3) == 0 {
+        patch.set(&["$deleteFromPrimitiveList/finalizers"], some(random));
+    }
+    patch
+}
+
+#[test]
+fn patching_twice_is_patching_once() {
+    for seed in 1..2000u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let object = json(
+            r#"{"items":[{"name":"a","image":"1"},{"name":"b"},{"name":"c","limits":{"y":"2"}}],
+                "finalizers":["a","b","c"]}"#,
+        );
+        let plain = random_patch(&mut random, false);
+        let once = strategic_merge(&ty(), object.clone(), &plain).unwrap();
+        let twice = strategic_merge(&ty(), once.clone(), &plain).unwrap();
+        assert_eq!(once, twice, "seed {seed}: {plain:?}");
+        // with directives it may be refused, in known ways only, and loses nobody but who is named
+        let directed = random_patch(&mut random, true);
+        match strategic_merge(&ty(), object, &directed) {
+            Ok(patched) => {
+                let mut names: Vec<_> =
+                    patched.items(&["items"]).iter().map(|it| it.text(&["name"])).collect();
+                let count = names.len();
+                names.sort();
+                names.dedup();
+                let replaced = directed.items(&["items"]).iter().any(|it| it.text(&["$patch"]) == "replace");
+                assert!(names.len() == count || replaced, "seed {seed}: {directed:?} {patched:?}");
+            }
+            Err(why) => assert!(matches!(why.code(), 400 | 500), "seed {seed}: {why}"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Tokens from a file: one line each, `token,user,uid` and optionally `"group,group"`.
+
+use crate::User;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Who each token stands for.
+#[derive(Debug, Default)]
+pub struct Tokens(HashMap<String, Arc<User>>);
+
+/// A line that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct BadLine {
+    pub line: usize,
+    pub problem: &'static str,
+}
+
+impl Tokens {
+    /// Reads the file's text. Blank lines and those that begin with `#` say nothing.
+    pub fn parse(text: &str) -> Result<Self, BadLine> {
+        let mut tokens = HashMap::new();
+        for (at, line) in text.lines().enumerate() {
+            let bad = |problem| BadLine { line: at + 1, problem };
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let columns = columns(line).ok_or_else(|| bad("a quote is not closed"))?;
+            let [token, name, uid, rest @ ..] = &columns[..] else {
+                return Err(bad("a token, a user name and a uid are needed, separated by commas"));
+            };
+            if token.is_empty() || name.is_empty() {
+                return Err(bad("neither the token nor the user name may be empty"));
+            }
+            let groups = rest.first().map(String::as_str).unwrap_or("");
+            let groups =
+                groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
+            let user = User { uid: uid.clone(), groups: groups.collect(), ..User::named(name.as_str()) };
+            if tokens.insert(token.clone(), Arc::new(user.authenticated())).is_some() {
+                return Err(bad("this token stands in an earlier line too"));
+            }
+        }
+        Ok(Tokens(tokens))
+    }
+
+    pub fn identify(&self, token: &str) -> Option<&Arc<User>> {
+        self.0.get(token)
+    }
+}
+
+/// The comma-separated columns of a line; a quoted column may hold commas, and quotes as two.
+fn columns(line: &str) -> Option<Vec<String>> {
+    let mut out = vec![String::new()];
+    let mut chars = line.trim().chars().peekable();
+    let mut quoted = false;
+    while let Some(c) = chars.next() {
+        match (c, quoted) {
+            ('"', true) if chars.next_if_eq(&'"').is_some() => push(&mut out, '"'),
+            ('"', _) => quoted = !quoted,
+            (',', false) => out.push(String::new()),
+            (c, _) => push(&mut out, c),
+        }
+    }
+    (!quoted).then_some(out)
+}
+
+fn push(columns: &mut [String], c: char) {
+    if let Some(last) = columns.last_mut() {
+        last.push(c);
+    }
+}
+
+/// The bearer token that an `Authorization` header carries, if any.
+pub fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user;
+
+    #[test]
+    fn lines_name_users_and_groups() {
+        let tokens = Tokens::parse("# comment\nt1,alice,1,\"a,b\"\n\nt2,bob,\n").unwrap();
+        let alice = tokens.identify("t1").unwrap();
+        assert_eq!((&*alice.name, &*alice.uid), ("alice", "1"));
+        assert_eq!(alice.groups, ["a", "b", user::AUTHENTICATED]);
+        assert_eq!(tokens.identify("t2").unwrap().groups, [user::AUTHENTICATED]);
+        assert!(tokens.identify("t3").is_none());
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        let problem = |text| Tokens::parse(text).unwrap_err().to_string();
+        assert!(problem("t1,alice,1\nt2").starts_with("line 2: a token"));
+        assert!(problem("t1,alice,1,\"a").contains("quote"));
+        assert!(problem(",alice,1").contains("empty"));
+        assert!(problem("t,a,1\nt,b,2").contains("earlier line"));
+    }
+
+    #[test]
+    fn bearer_tokens() {
+        assert_eq!(bearer("Bearer abc"), Some("abc"));
+        assert_eq!(bearer("bearer  abc "), Some("abc"));
+        for none in ["Bearer ", "Basic abc", "abc", ""] {
+            assert_eq!(bearer(none), None, "{none:?}");
+        }
+    }
+}
