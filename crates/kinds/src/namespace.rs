@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(default),
+        default: Some(name_label),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         validate_create: Some(create),
@@ -35,11 +35,6 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         unowned: &[],
     },
 ];
-
-/// Defaults run without a context, hence the names that clients know.
-fn default(object: &mut Value) {
-    name_label(object, &Names::kubernetes());
-}
 
 /// Selectors find a namespace by its name through this label, so it always tells the truth.
 fn name_label(object: &mut Value, names: &Names) {
@@ -155,7 +150,7 @@ mod tests {
     fn new_ones_are_active_labelled_and_held() {
         let check = |object: &str, expected: &str| {
             let mut object = json(object);
-            default(&mut object);
+            name_label(&mut object, &Names::kubernetes());
             prepare_create(&mut object, &context());
             assert_eq!(object, json(expected));
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(default),
+        default: Some(|object, _| default(object)),
         prepare_create: Some(|object, _| drop_disabled(object, None)),
         prepare_update: Some(prepare_update),
         admit: Some(admit),

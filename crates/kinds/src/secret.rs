@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(default),
+        default: Some(|object, _| default(object)),
         validate_create: Some(create),
         validate_update: Some(update),
         cells: Some(cells),

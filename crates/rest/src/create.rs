@@ -22,7 +22,7 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let resource = writing.resource.clone();
         writing.place(&mut object)?;
-        writing.default(&mut object);
+        writing.default(&mut object, &self.names);
         writing.dedup_owners(&mut object);
         metadata::forget_deletion(&mut object);
         if writing.has_status() && !resource.hooks.keeps_status_on_create {

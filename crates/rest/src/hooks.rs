@@ -40,7 +40,7 @@ pub struct Requester {
 #[derive(Default, Clone)]
 pub struct Hooks {
     /// Defaults that depend on other fields; run after the declared ones.
-    pub default: Option<fn(&mut Value)>,
+    pub default: Option<fn(&mut Value, &Names)>,
     /// Changes to a new object before it is checked.
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
     /// Changes to the next state of an object before it is checked.

@@ -285,11 +285,10 @@ pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
             .cloned()
             .collect();
         if !new.is_empty() {
-            let listed =
-                String::from_utf8_lossy(&schema::encode::untyped(&Value::List(new))).replace('"', "\"");
-            let shown = listed.trim_start_matches('[').trim_end_matches(']').replace(',', ", ");
+            let listed: Vec<String> = new.iter().map(|one| quoted(one.as_str().unwrap_or(""))).collect();
             let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{shown}}}"
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                listed.join(", ")
             );
             problems.push(Problem::forbidden(&root.field("finalizers"), &why));
         }

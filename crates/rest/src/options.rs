@@ -7,25 +7,42 @@ use schema::{Path, Value};
 
 /// Decoded `key=value` pairs in the order of the URL.
 #[derive(Debug, Clone, Default)]
-pub struct Query(pub Vec<(String, String)>);
+pub struct Query {
+    pub pairs: Vec<(String, String)>,
+    /// Keys that stand alone, without an equals sign.
+    bare: Vec<String>,
+}
 
 impl Query {
     /// Splits and decodes the part of a URL after the question mark.
     pub fn parse(text: &str) -> Self {
-        let pairs = text.split('&').filter(|part| !part.is_empty()).map(|part| {
+        let mut query = Query::default();
+        for part in text.split('&').filter(|part| !part.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (unescape(key), unescape(value))
-        });
-        Query(pairs.collect())
+            let key = unescape(key);
+            if !part.contains('=') {
+                query.bare.push(key.clone());
+            }
+            query.pairs.push((key, unescape(value)));
+        }
+        query
     }
 
     /// The first value of a parameter.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == key).map(|(_, v)| &**v)
+        self.pairs.iter().find(|(k, _)| k == key).map(|(_, v)| &**v)
     }
 
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| &**v)
+        self.pairs.iter().filter(move |(k, _)| k == key).map(|(_, v)| &**v)
+    }
+
+    /// What `dryRun` is given; standing alone it asks for a real run.
+    fn dry_runs(&self) -> Vec<String> {
+        if self.bare.iter().any(|key| key == "dryRun") {
+            return Vec::new();
+        }
+        self.all("dryRun").map(str::to_owned).collect()
     }
 
     fn text(&self, key: &str) -> String {
@@ -206,7 +223,7 @@ impl WriteOptions {
         names: &Names,
         mut problems: Vec<Problem>,
     ) -> Result<Self, ApiError> {
-        let dry_run = dry_run(&query.all("dryRun").map(str::to_owned).collect::<Vec<_>>(), &mut problems);
+        let dry_run = dry_run(&query.dry_runs(), &mut problems);
         let field_manager = query.text("fieldManager");
         check_manager(&field_manager, &mut problems);
         let field_validation = match query.get("fieldValidation").unwrap_or("") {
@@ -259,7 +276,7 @@ impl DeleteOptions {
         let runs: Vec<String> = if in_body {
             body.items(&["dryRun"]).iter().filter_map(|one| one.as_str().map(str::to_owned)).collect()
         } else {
-            query.all("dryRun").map(str::to_owned).collect()
+            query.dry_runs()
         };
         let mut options = DeleteOptions { dry_run: dry_run(&runs, &mut problems), ..Self::default() };
         let policy;

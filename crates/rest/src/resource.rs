@@ -97,16 +97,14 @@ impl Resource {
         match self.hooks.convert {
             None => object.json.clone(),
             Some(convert) => object.form(0, || match object.value(&self.collection.kind) {
-                Ok(stored) => {
-                    schema::encode::json(&self.from_stored(convert, stored), &self.kind.root).into()
-                }
+                Ok(stored) => schema::encode::json(&self.as_served(convert, stored), &self.kind.root).into(),
                 Err(_) => object.json.clone(),
             }),
         }
     }
 
     /// A stored tree in this version.
-    pub(crate) fn from_stored(&self, convert: Conversion, stored: Value) -> Value {
+    pub(crate) fn as_served(&self, convert: Conversion, stored: Value) -> Value {
         let mut value = (convert.from_stored)(stored);
         value.set(&["kind"], &*self.kind.name);
         value.set(&["apiVersion"], &*self.api_version);

@@ -124,7 +124,7 @@ impl Api {
         let resource = writing.resource.clone();
         let mut object = wanted;
         writing.place(&mut object)?;
-        writing.default(&mut object);
+        writing.default(&mut object, &self.names);
         writing.dedup_owners(&mut object);
         let part = match writing.subresource {
             "" => None,

@@ -10,6 +10,7 @@ use crate::options::WriteOptions;
 use crate::resource::Resource;
 use bytes::Bytes;
 use merge::managed;
+use names::Names;
 use schema::problem::Problem;
 use schema::{Value, decode, defaults, encode, rules};
 use std::sync::Arc;
@@ -75,10 +76,10 @@ impl Writing<'_> {
     }
 
     /// Declared defaults, then those that depend on other fields.
-    pub(crate) fn default(&self, object: &mut Value) {
+    pub(crate) fn default(&self, object: &mut Value, names: &Names) {
         defaults::apply(&self.resource.kind.root, object);
         if let Some(default) = self.resource.hooks.default {
-            default(object);
+            default(object, names);
         }
     }
 
@@ -230,7 +231,7 @@ impl Api {
         })?;
         Ok(match resource.hooks.convert {
             None => stored,
-            Some(convert) => resource.from_stored(convert, stored),
+            Some(convert) => resource.as_served(convert, stored),
         })
     }
 }

@@ -159,6 +159,8 @@ impl Flags {
     pub const STAMPED: Flags = Flags(32);
     /// The default is part of the published schema.
     pub const PUBLISHED: Flags = Flags(64);
+    /// The list is declared to be replaced as one, which is published; lists are so without a word, too.
+    pub const ATOMIC: Flags = Flags(128);
 
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 != 0

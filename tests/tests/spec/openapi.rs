@@ -92,7 +92,8 @@ async fn version_two_is_one_document_in_two_forms() {
     assert!(document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["get"].is_object());
     let media = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     let packed = cluster.get("/openapi/v2").accept(media).await.code(200);
-    assert_eq!(packed.header("content-type"), media);
+    // media types may not hold an at sign, so clients are answered with a dot in its place
+    assert_eq!(packed.header("content-type"), media.replace('@', "."));
     // the first field of the message is the version of the format
     assert!(packed.body.starts_with(b"\x0a\x032.0"), "{:?}", &packed.body[..8]);
 }

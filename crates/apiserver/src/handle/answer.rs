@@ -2,7 +2,7 @@
 
 use super::{Call, Service};
 use crate::negotiate::table::{self, Include, Layout};
-use crate::negotiate::{Form, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
+use crate::negotiate::{Form, Offer, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
 use crate::serve::Body;
 use crate::status;
 use bytes::Bytes;
@@ -31,15 +31,22 @@ pub(crate) struct Manner {
 }
 
 impl Manner {
-    /// `transforms`: whether tables and partial metadata can be had here; `stream`: whether a watch could be.
-    pub fn of(call: &Call<'_>, names: &Names, transforms: bool, stream: bool) -> Result<Self, ApiError> {
-        let output = Output::parse(call.header(header::ACCEPT), names, transforms, stream)?;
-        Ok(Self::with(call, output))
+    /// For a document that is neither an object nor a list of them.
+    pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
+        let offer = Offer { transforms: false, stream: false, protobuf: true };
+        Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
+    }
+
+    /// For objects of a resource; `stream`: whether a watch could be had here.
+    pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
+        let offer = Offer { transforms: true, stream, protobuf: resource.kind.kind_first };
+        Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let form = Output::parse(call.header(header::ACCEPT), names, true, true).map(|output| output.form);
+        let offer = Offer { transforms: true, stream: true, protobuf: true };
+        let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
     }

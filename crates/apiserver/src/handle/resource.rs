@@ -55,21 +55,21 @@ impl Service {
     }
 
     async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
         let object = self.api.get(place.resource, place.namespace, place.name, version).await?;
         answer::object(200, place.resource.json(&object), place.resource, &manner, call, self)
     }
 
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, true)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let page = self.api.list(place.resource, place.namespace, &options).await?;
         lists::answer(page, place.resource, &manner, call, self)
     }
 
     async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
@@ -78,7 +78,7 @@ impl Service {
 
     /// A post to a part of an object that changes the object.
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let input = self.input(call)?;
@@ -104,7 +104,7 @@ impl Service {
     }
 
     async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
         self.write(call, place, &options, &manner, async |writing| self.api.update(writing, &input).await)
@@ -112,7 +112,7 @@ impl Service {
     }
 
     async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let merges_lists = place.resource.kind.kind_first;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => Some(PatchKind::Json),
@@ -172,7 +172,7 @@ impl Service {
     }
 
     async fn delete(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let (resource, name) = (place.resource, place.name);
         let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await?;
@@ -195,7 +195,7 @@ impl Service {
         call: &Call<'_>,
         place: &Place<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, true, false)?;
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let list = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let user = requester(call);

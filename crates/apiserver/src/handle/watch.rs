@@ -28,7 +28,7 @@ pub(crate) async fn start(
     call: &Call<'_>,
     place: &Place<'_>,
 ) -> Result<Response<Body>, ApiError> {
-    let Manner { output, .. } = Manner::of(call, &service.api.names, true, true)?;
+    let Manner { output, .. } = Manner::of(call, &service.api.names, place.resource, true)?;
     // events come as JSON documents or protobuf frames
     let form = if output.form == Form::Protobuf { Form::Protobuf } else { Form::Json };
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;

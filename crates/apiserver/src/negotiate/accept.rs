@@ -31,36 +31,50 @@ pub enum Transform {
     PartialList,
 }
 
+/// What can be had at a place.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer {
+    /// Tables and partial metadata.
+    pub transforms: bool,
+    /// A watch.
+    pub stream: bool,
+    /// Protobuf, which only kinds with numbered fields have.
+    pub protobuf: bool,
+}
+
 impl Output {
     pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
 
-    /// The first acceptable clause wins, by weight and then by order. `transforms` says whether tables and
-    /// partial metadata can be had here, `stream` whether a watch could be.
-    pub fn parse(
-        accept: Option<&str>,
-        names: &Names,
-        transforms: bool,
-        stream: bool,
-    ) -> Result<Self, ApiError> {
+    /// The first acceptable clause wins, by weight and then by order.
+    pub fn parse(accept: Option<&str>, names: &Names, offer: Offer) -> Result<Self, ApiError> {
         let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else { return Ok(Self::JSON) };
         let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
         clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         let mut known = false;
         let protobuf = names.protobuf_media_type();
         for clause in &clauses {
-            let Some(form) = clause.form(&protobuf) else { continue };
+            let Some(form) = clause.form(&protobuf).filter(|form| offer.protobuf || *form != Form::Protobuf)
+            else {
+                continue;
+            };
             known = true;
-            if let Some(transform) = clause.transform(names, transforms, form) {
+            if let Some(transform) = clause.transform(names, offer.transforms, form) {
                 return Ok(Output { form, transform });
             }
         }
-        if known {
-            return Err(ApiError::not_acceptable(&["application/json", "application/yaml", &protobuf]));
+        let mut available = vec!["application/json", "application/yaml"];
+        if offer.protobuf {
+            available.push(&protobuf);
         }
-        let mut available = vec!["application/json", "application/yaml", &protobuf];
+        if known {
+            return Err(ApiError::not_acceptable(&available));
+        }
         let protobuf_stream = format!("{protobuf};stream=watch");
-        if stream {
-            available.extend(["application/json;stream=watch", &protobuf_stream]);
+        if offer.stream {
+            available.push("application/json;stream=watch");
+            if offer.protobuf {
+                available.push(&protobuf_stream);
+            }
         }
         let mut error = ApiError::not_acceptable(&[]);
         error.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
@@ -122,7 +136,12 @@ mod tests {
     use super::*;
 
     fn parse(accept: &str) -> Result<Output, u16> {
-        Output::parse(Some(accept), &Names::default(), true, true).map_err(|error| error.code)
+        Output::parse(
+            Some(accept),
+            &Names::default(),
+            Offer { transforms: true, stream: true, protobuf: true },
+        )
+        .map_err(|error| error.code)
     }
 
     #[test]

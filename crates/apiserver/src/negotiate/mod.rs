@@ -5,7 +5,7 @@ mod compress;
 mod pretty;
 pub mod table;
 
-pub use accept::{Form, Output, Transform};
+pub use accept::{Form, Offer, Output, Transform};
 pub use compress::{WORTH_IT, accepts_gzip, gzip};
 pub use pretty::{pretty, wants_pretty};
 

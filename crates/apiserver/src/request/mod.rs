@@ -39,8 +39,8 @@ impl Asked {
         let mut query = Query::parse(query);
         let target = target(path);
         if let Some(target) = target.as_ref().filter(|target| target.watching && !target.name.is_empty()) {
-            query.0.retain(|(key, _)| key != "fieldSelector");
-            query.0.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
+            query.pairs.retain(|(key, _)| key != "fieldSelector");
+            query.pairs.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
         }
         let verb = match &target {
             None => plain_verb(method),
@@ -91,7 +91,7 @@ fn target(path: &str) -> Option<Target> {
     }
     let mut rest = parts.split_off(prefix).into_iter().peekable();
     let version = parts.pop()?;
-    let group = if prefix == 3 { parts.pop()? } else { String::new() };
+    let group = if prefix == 3 { parts.pop().filter(|group| !group.is_empty())? } else { String::new() };
     let group_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
     let mut target = Target { group, version, group_version, ..Target::default() };
     let mut first = rest.next()?;

@@ -4,7 +4,7 @@
 //! `volume` and `security` check, `update` says what may change, `status` and `columns` tell what is going on.
 
 mod admit;
-mod columns;
+pub(crate) mod columns;
 mod container;
 mod defaults;
 mod drop;
@@ -31,7 +31,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Hooks {
     Hooks {
-        default: Some(defaults::default),
+        default: Some(|object, _| defaults::default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
         admit: Some(admit::admit),

@@ -75,7 +75,7 @@ impl Target {
     fn default(&self, object: &mut Value) {
         defaults::apply(&self.kind.root, object);
         if let Some(default) = self.hooks.default {
-            default(object);
+            default(object, &names::Names::kubernetes());
         }
     }
 
@@ -159,8 +159,8 @@ impl Server {
         let cells = (target.hooks.cells?)(&object, std::time::Duration::from_secs(1_700_000_000));
         let mut row = Value::map();
         row.set(&["cells"], cells);
-        if target.kind.plural == "pods" && !crate::pod::row_conditions(&object).is_empty() {
-            row.set(&["conditions"], crate::pod::row_conditions(&object));
+        if target.kind.plural == "pods" && !crate::pod::columns::row_conditions(&object).is_empty() {
+            row.set(&["conditions"], crate::pod::columns::row_conditions(&object));
         }
         let mut body = Value::map();
         body.set(&["rows"], vec![row]);

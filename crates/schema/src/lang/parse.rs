@@ -348,7 +348,13 @@ impl FieldDecl {
             "enum" => self.rules.push(Rule::Enum(value.split('|').map(text).collect())),
             "values" => self.rules.push(Rule::Values(value.split('|').map(text).collect())),
             "format" => self.rules.push(Rule::Format(parse_format(value)?)),
-            "list" => self.list = Some(parse_list_kind(value)?),
+            "list" => {
+                let kind = parse_list_kind(value)?;
+                if kind == ListKind::Atomic {
+                    self.flags = self.flags.and(Flags::ATOMIC);
+                }
+                self.list = Some(kind);
+            }
             "map" if value == "atomic" => self.map_atomic = true,
             "map" => return Err("`map=` can only be `atomic`".into()),
             "merge" => match value.split_once(',') {

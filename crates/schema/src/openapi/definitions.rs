@@ -377,7 +377,7 @@ impl Renderer<'_> {
         let extension = |name: &str| self.source.extension(name);
         if let Shape::List(list) = &field.shape {
             match &list.kind {
-                ListKind::Atomic if field.patch == Patch::Replace && !inline => {}
+                ListKind::Atomic if !inline && !field.is(Flags::ATOMIC) && field.patch == Patch::Replace => {}
                 ListKind::Atomic => drop(map.insert(extension("list-type"), "atomic")),
                 ListKind::Set => drop(map.insert(extension("list-type"), "set")),
                 ListKind::Map { keys } => {
