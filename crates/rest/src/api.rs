@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::hooks::{Context, Hooks, Requester};
 use crate::resource::Resource;
+use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
 use ambient::World;
 use arc_swap::ArcSwap;
@@ -147,6 +148,17 @@ impl Api {
         let resource = resources.all.iter().find(|one| one.kind.plural == plural)?;
         let object = resource.collection.cache.get(namespace, name)?;
         object.value(&resource.collection.kind).ok()
+    }
+
+    /// A selectable field of such an object, which takes no decoding; `None` when there is no such object.
+    pub fn lookup_field(&self, plural: &str, namespace: &str, name: &str, field: &str) -> Option<String> {
+        let resources = self.resources.load();
+        let collection = &resources.all.iter().find(|one| one.kind.plural == plural)?.collection;
+        let object = collection.cache.get(namespace, name)?;
+        match collection.selected(field) {
+            Ok(Selected::Field(at)) => object.fields.get(at).map(|text| text.to_string()),
+            _ => Some(String::new()),
+        }
     }
 
     /// Runs `work` with what hooks may know.

@@ -93,7 +93,8 @@ impl Api {
             }
             Step::MarkAndRemove(next) => match self.put_marked(resource, current, &next).await? {
                 Some(marked) => {
-                    let last = self.tree(resource, &marked)?;
+                    let mut last = next;
+                    last.set(&["metadata", "resourceVersion"], marked.revision.to_string());
                     self.remove(resource, &marked, last, options).await
                 }
                 None => Ok(None),

@@ -6,6 +6,7 @@ use crate::input::{Input, judge};
 use crate::update::check_name;
 use crate::write::{Writing, Written};
 use merge::{Error, JsonPatch};
+use schema::decode::{DecodeError, Decoded};
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::{Path, Value, decode, encode};
@@ -36,15 +37,25 @@ impl Api {
         let validation = writing.options.field_validation;
         let patch = parse(kind, input, writing)?;
         let name = writing.name;
-        self.replace(writing, &|old, warnings| {
+        // the record of ownership is a large part of most objects; a merge that does not speak of it need not
+        // carry it along
+        let mentioned = kind == PatchKind::Json || contains(&input.bytes, RECORD.as_bytes());
+        self.replace(writing, &|whole, warnings| {
+            let lighter;
+            let old = if mentioned {
+                whole
+            } else {
+                lighter = without_record(whole);
+                &lighter
+            };
             let ty = &resource.kind.root;
             // only an error shows what came out, and then it is made again
-            let refused = |why: &str| match patch.apply(ty, old) {
+            let refused = |why: &str| match patch.apply(ty, whole) {
                 Ok(patched) => misfit(&patch.shown(ty, &patched), why),
                 Err(why) => patch_error(&why),
             };
             let patched = patch.apply(ty, old).map_err(|why| patch_error(&why))?;
-            let decoded = decode::tree(patched, ty).map_err(|why| refused(&why.to_string()))?;
+            let decoded = patch.fit(patched, ty).map_err(|why| refused(&why.to_string()))?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
             let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
@@ -52,10 +63,37 @@ impl Api {
                 return Err(refused("the kind and version of an object cannot change"));
             }
             check_name(&decoded.value, name)?;
-            Ok(decoded.value)
+            let mut next = decoded.value;
+            if let (false, Some(record)) = (mentioned, whole.at(&["metadata", RECORD])) {
+                next.set(&["metadata", RECORD], record.clone());
+            }
+            Ok(next)
         })
         .await
     }
+}
+
+const RECORD: &str = "managedFields";
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    // escapes can spell a word in other ways, so their presence counts as a mention
+    text.contains(&b'\\') || text.windows(word.len()).any(|window| window == word)
+}
+
+/// The object but for its record of ownership.
+fn without_record(object: &Value) -> Value {
+    let Value::Map(map) = object else { return object.clone() };
+    let fields = map.iter().map(|(key, value)| {
+        let value = match (key, value) {
+            ("metadata", Value::Map(metadata)) => {
+                let kept = metadata.iter().filter(|(key, _)| *key != RECORD);
+                Value::Map(kept.map(|(key, value)| (key.to_owned().into(), value.clone())).collect())
+            }
+            _ => value.clone(),
+        };
+        (key.to_owned().into(), value)
+    });
+    Value::Map(fields.collect())
 }
 
 fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {
@@ -117,6 +155,17 @@ impl Patch {
 }
 
 impl Patch {
+    /// The normal form of what came out. A merge tells which fields it touched; the others are as they were.
+    fn fit(&self, patched: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+        match self {
+            Patch::Merge(Value::Map(patch)) => decode::refit(patched, ty, patch.keys()),
+            Patch::Strategic(Value::Map(patch)) if patch.keys().all(|key| !key.starts_with('$')) => {
+                decode::refit(patched, ty, patch.keys())
+            }
+            _ => decode::tree(patched, ty),
+        }
+    }
+
     /// What came out, or went in, as the refusal shows it.
     fn shown(&self, ty: &Type, patched: &Value) -> String {
         match self {

@@ -58,6 +58,36 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Tree::new(value), ty)
 }
 
+/// An object in normal form of which some fields were replaced: only those are decoded again.
+pub fn refit<'k>(
+    value: Value,
+    ty: &Type,
+    replaced: impl Iterator<Item = &'k str>,
+) -> Result<Decoded, DecodeError> {
+    let Value::Map(mut map) = value else { return tree(value, ty) };
+    let mut oddities = Vec::new();
+    for key in replaced {
+        let found = map.remove(key);
+        let Some((_, field)) = ty.field(key) else {
+            match (found, ty.unknown) {
+                (Some(kept), Unknown::Keep) => drop(map.insert(key.to_owned(), kept)),
+                (Some(_), Unknown::Report) => oddities.push(Oddity::Unknown(key.to_owned())),
+                (None, _) => {}
+            }
+            continue;
+        };
+        let path = Path::ROOT.field(&field.name);
+        let mut decoder = Decoder { source: Tree::new(found.unwrap_or_default()), oddities };
+        let token = decoder.source.value()?;
+        let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
+        oddities = decoder.oddities;
+        if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
+            map.insert(field.name.clone(), fitted);
+        }
+    }
+    Ok(Decoded { value: Value::Map(map), oddities })
+}
+
 /// JSON text without a table; repeated keys are reported, the last one stays.
 pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let mut decoder = Decoder { source: Json::new(bytes)?, oddities: Vec::new() };

@@ -2,7 +2,7 @@
 
 use crate::decode;
 use crate::path::Path;
-use crate::table::{Flags, Literal, Type};
+use crate::table::{Declares, Flags, Literal, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, walk};
 
@@ -14,6 +14,8 @@ pub fn apply(ty: &Type, value: &mut Value) {
 struct Defaults;
 
 impl Visitor for Defaults {
+    const LOOKS_FOR: Declares = Declares::DEFAULTS;
+
     fn structure(&mut self, ty: &Type, map: &mut Map, _: &Path<'_>) {
         for field in ty.fields.iter() {
             let Some(literal) = &field.default else { continue };

@@ -3,7 +3,7 @@
 use crate::format;
 use crate::path::Path;
 use crate::problem::Problem;
-use crate::table::{Field, Flags, Rule, Shape, Type};
+use crate::table::{Declares, Field, Flags, Rule, Shape, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, walk};
 
@@ -26,6 +26,8 @@ struct Rules {
 }
 
 impl Visitor for Rules {
+    const LOOKS_FOR: Declares = Declares::RULES;
+
     fn structure(&mut self, ty: &Type, map: &mut Map, path: &Path<'_>) {
         for field in ty.fields.iter() {
             // what a kind needs beyond its metadata is declared by `nonempty`; `required` alone is published
@@ -107,7 +109,10 @@ impl Rules {
 }
 
 fn immutable(ty: &Type, old: &Value, new: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
-    for field in ty.fields.iter() {
+    if !ty.declares.has(Declares::IMMUTABLE) {
+        return;
+    }
+    for field in ty.fields.iter().filter(|field| field.declares().has(Declares::IMMUTABLE)) {
         let (was, is) = (old.at(&[&field.name]), new.at(&[&field.name]));
         let path = path.field(&field.name);
         if field.is(Flags::IMMUTABLE) {

@@ -6,6 +6,7 @@
 //!
 //! Nothing in here knows a particular kind.
 
+use crate::value::order;
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -62,18 +63,40 @@ pub struct Type {
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
     pub atomic: bool,
+    /// What fields here or further down declare, so that a walk passes by what has nothing for it.
+    pub declares: Declares,
+}
+
+/// Things that a field can declare, as a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Declares(pub u8);
+
+impl Declares {
+    pub const NOTHING: Declares = Declares(0);
+    pub const DEFAULTS: Declares = Declares(1);
+    pub const RULES: Declares = Declares(2);
+    pub const IMMUTABLE: Declares = Declares(4);
+
+    pub const fn has(self, other: Declares) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub const fn and(self, other: Declares) -> Declares {
+        Declares(self.0 | other.0)
+    }
 }
 
 impl Type {
     /// The position and declaration of the field with this JSON name.
     pub fn field(&self, name: &str) -> Option<(usize, &Field)> {
-        let found = self.by_name.binary_search_by(|at| (*self.fields[*at as usize].name).cmp(name)).ok()?;
+        let found = self.by_name.binary_search_by(|at| order(&self.fields[*at as usize].name, name)).ok()?;
         let at = self.by_name[found] as usize;
         Some((at, &self.fields[at]))
     }
 
     /// Makes a type at run time; the lookup order is worked out here.
     pub fn new(name: impl Into<Text>, package: impl Into<Text>, fields: Vec<Field>) -> Self {
+        let declares = fields.iter().fold(Declares::NOTHING, |all, field| all.and(field.declares()));
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
         Type {
@@ -84,6 +107,7 @@ impl Type {
             by_name: by_name.into(),
             unknown: Unknown::Report,
             atomic: false,
+            declares,
         }
     }
 }
@@ -134,6 +158,21 @@ impl Field {
         }
     }
 
+    /// What the field declares, and what is declared below it.
+    pub fn declares(&self) -> Declares {
+        let mut own = self.shape.declares();
+        for (here, what) in [
+            (self.default.is_some(), Declares::DEFAULTS),
+            (self.rules.iter().any(Rule::is_checked), Declares::RULES),
+            (self.is(Flags::IMMUTABLE), Declares::IMMUTABLE),
+        ] {
+            if here {
+                own = own.and(what);
+            }
+        }
+        own
+    }
+
     pub fn is(&self, flag: Flags) -> bool {
         self.flags.has(flag)
     }
@@ -179,6 +218,18 @@ pub enum Shape {
     List(Ref<ListShape>),
     /// String keys to values of one shape.
     Map(Ref<MapShape>),
+}
+
+impl Shape {
+    /// What is declared below.
+    pub fn declares(&self) -> Declares {
+        match self {
+            Shape::Scalar(_) => Declares::NOTHING,
+            Shape::Struct(ty) => ty.declares,
+            Shape::List(list) => list.item.declares(),
+            Shape::Map(map) => map.value.declares(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -265,6 +316,13 @@ pub enum Rule {
     Format(Format),
     /// Must not be empty.
     NotEmpty,
+}
+
+impl Rule {
+    /// Whether breaking it is an error, rather than only being told to clients.
+    pub fn is_checked(&self) -> bool {
+        !matches!(self, Rule::Values(_))
+    }
 }
 
 /// Named forms of text.

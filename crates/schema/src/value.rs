@@ -5,6 +5,7 @@
 
 use crate::table::Text;
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// A JSON value. Quantities, times and bytes are text in their canonical form.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,6 +26,25 @@ pub struct Map {
     entries: Vec<(Text, Value)>,
 }
 
+/// The order of keys: that of their bytes. Field names are short and mostly differ early, so their beginnings
+/// are compared as numbers, which spares a call for nearly every step of a search.
+#[inline]
+pub(crate) fn order(a: &str, b: &str) -> Ordering {
+    head(a).cmp(&head(b)).then_with(|| a.cmp(b))
+}
+
+#[inline]
+fn head(text: &str) -> u64 {
+    let bytes = text.as_bytes();
+    match bytes.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        // what is missing counts as less than anything; a key with such a byte is settled by the full order
+        None => {
+            bytes.iter().fold(0, |head, byte| head << 8 | u64::from(*byte)) << (8 * (8 - bytes.len()) % 64)
+        }
+    }
+}
+
 impl Map {
     pub fn new() -> Self {
         Self::default()
@@ -37,8 +57,8 @@ impl Map {
     /// Sorts the entries; of equal keys the last one stays. Returns the keys that came more than once.
     pub fn from_unsorted(mut entries: Vec<(Text, Value)>) -> (Self, Vec<Text>) {
         let mut repeated = Vec::new();
-        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
-            entries.sort_by(|a, b| a.0.cmp(&b.0));
+        if !entries.is_sorted_by(|a, b| order(&a.0, &b.0).is_lt()) {
+            entries.sort_by(|a, b| order(&a.0, &b.0));
             entries.dedup_by(|later, earlier| {
                 let same = later.0 == earlier.0;
                 if same {
@@ -55,7 +75,7 @@ impl Map {
     }
 
     fn find(&self, key: &str) -> Result<usize, usize> {
-        self.entries.binary_search_by(|(k, _)| (**k).cmp(key))
+        self.entries.binary_search_by(|(k, _)| order(k, key))
     }
 
     pub fn get(&self, key: &str) -> Option<&Value> {
@@ -273,6 +293,17 @@ mod tests {
         let (map, repeated) = Map::from_unsorted(entries);
         assert_eq!(map.iter().collect::<Vec<_>>(), [("a", &Value::Int(2)), ("b", &Value::Int(4))]);
         assert_eq!(repeated, ["b"]);
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_bytes() {
+        let keys =
+            ["", "a", "a\0", "ab", "abcdefgh", "abcdefgha", "abcdefgi", "b", "metadata", "metadatb", "é"];
+        for a in keys {
+            for b in keys {
+                assert_eq!(order(a, b), a.cmp(b), "{a:?} {b:?}");
+            }
+        }
     }
 
     #[test]

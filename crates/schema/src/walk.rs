@@ -4,11 +4,14 @@
 //! the field. Keys of maps come in their own order. What the table does not describe is not entered.
 
 use crate::path::Path;
-use crate::table::{Field, Shape, Type};
+use crate::table::{Declares, Field, Shape, Type};
 use crate::value::{Map, Value};
 
 /// What a feature does at the places of a walk.
 pub trait Visitor {
+    /// Only structures where something of this is declared are entered.
+    const LOOKS_FOR: Declares;
+
     /// Before the fields of a structure.
     fn structure(&mut self, _ty: &Type, _map: &mut Map, _path: &Path<'_>) {}
     /// A declared field that is there, before what is below it.
@@ -18,15 +21,21 @@ pub trait Visitor {
 }
 
 /// Walks a whole object.
-pub fn walk(ty: &Type, value: &mut Value, visitor: &mut impl Visitor) {
+pub fn walk<V: Visitor>(ty: &Type, value: &mut Value, visitor: &mut V) {
     if let Value::Map(map) = value {
         structure(ty, map, &Path::ROOT, visitor);
     }
 }
 
-fn structure(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut impl Visitor) {
+fn structure<V: Visitor>(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut V) {
+    if !ty.declares.has(V::LOOKS_FOR) {
+        return;
+    }
     visitor.structure(ty, map, path);
     for field in ty.fields.iter() {
+        if !field.declares().has(V::LOOKS_FOR) {
+            continue;
+        }
         if let Some(value) = map.get_mut(&field.name) {
             let path = path.field(&field.name);
             visitor.field(field, value, &path);
@@ -36,7 +45,7 @@ fn structure(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut impl Visit
     visitor.leave(ty, map, path);
 }
 
-fn shape(of: &Shape, value: &mut Value, path: &Path<'_>, visitor: &mut impl Visitor) {
+fn shape<V: Visitor>(of: &Shape, value: &mut Value, path: &Path<'_>, visitor: &mut V) {
     match (of, value) {
         (Shape::Struct(ty), Value::Map(map)) => structure(ty, map, path, visitor),
         (Shape::List(list), Value::List(items)) if has_parts(&list.item) => {

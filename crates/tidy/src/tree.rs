@@ -76,7 +76,7 @@ impl Module {
     }
 }
 
-/// Every module of every crate, and of the end-to-end tests, by path; read once for all rules.
+/// Every module of the crates, the benchmarks and the end-to-end tests, by path; read once for all rules.
 pub fn modules() -> &'static BTreeMap<String, Module> {
     static MODULES: LazyLock<BTreeMap<String, Module>> = LazyLock::new(find_modules);
     &MODULES
@@ -88,6 +88,9 @@ fn find_modules() -> BTreeMap<String, Module> {
         for start in ["src/lib.rs", "src/main.rs", "build.rs"] {
             follow(&name, format!("crates/{name}/{start}"), start == "build.rs", &mut found);
         }
+    }
+    for path in files("bench/src/bin").into_iter().filter(|path| path.ends_with(".rs")) {
+        follow("bench", path, false, &mut found);
     }
     for path in files("tests").into_iter().filter(|path| is_root(path)) {
         follow("tests", path, true, &mut found);

@@ -11,12 +11,10 @@ impl Admission for NamespaceLifecycle {
             return Ok(());
         }
         let namespace = write.namespace;
-        let Some(found) = write.api.lookup("namespaces", "", namespace) else {
+        let Some(phase) = write.api.lookup_field("namespaces", "", namespace, "status.phase") else {
             return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));
         };
-        if found.text(&["status", "phase"]) != "Terminating"
-            && found.text(&["metadata", "deletionTimestamp"]).is_empty()
-        {
+        if phase != "Terminating" {
             return Ok(());
         }
         let why =

@@ -2,7 +2,7 @@
 
 use super::answer::{self, Manner};
 use super::{Call, Service, lists, watch};
-use crate::negotiate::{body_format, patch_type};
+use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
 use crate::serve::Body;
 use http::{Response, header};
@@ -10,7 +10,7 @@ use merge::managed::default_manager;
 use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
-use schema::Value;
+use schema::{Value, proto};
 use std::sync::Arc;
 
 /// Subresources that only a node can answer.
@@ -57,8 +57,14 @@ impl Service {
     async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
-        let object = self.api.get(place.resource, place.namespace, place.name, version).await?;
-        answer::object(200, place.resource.json(&object), place.resource, &manner, call, self)
+        let (resource, names) = (place.resource, &self.api.names);
+        let object = self.api.get(resource, place.namespace, place.name, version).await?;
+        if manner.output == Output::PROTOBUF {
+            let message = lists::message(resource, &object);
+            let sealed = proto::envelope(&resource.api_version, &resource.kind.name, &message);
+            return Ok(answer::response(200, Form::Protobuf, Body::full(sealed), names));
+        }
+        answer::object(200, resource.json(&object), resource, &manner, call, self)
     }
 
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {

@@ -43,6 +43,7 @@ pub struct Offer {
 }
 
 impl Output {
+    pub const PROTOBUF: Output = Output { form: Form::Protobuf, transform: Transform::Whole };
     pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
 
     /// The first acceptable clause wins, by weight and then by order.

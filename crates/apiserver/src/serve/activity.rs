@@ -46,9 +46,14 @@ impl Activity {
         self.started.load(Ordering::Relaxed)
     }
 
+    /// How many requests are being answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed) as usize
+    }
+
     /// Whether no request is being answered.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0 && !self.is_upgraded()
+        self.in_flight() == 0 && !self.is_upgraded()
     }
 
     fn is_upgraded(&self) -> bool {

@@ -152,21 +152,25 @@ where
 {
     let mut connection = pin!(connection);
     let farewell = tokio::select! {
-        ended = turns(connection.as_mut(), &release) => return ended,
+        ended = turns(connection.as_mut(), &release, activity) => return ended,
         farewell = until_unwanted(server, activity) => farewell,
     };
     wind_down(connection.as_mut());
     tokio::select! {
-        ended = turns(connection, &release) => ended,
+        ended = turns(connection, &release, activity) => ended,
         () = server.shutdown.reached(Phase::Cut) => Ok(()),
         () = farewell_over(farewell) => Ok(()),
     }
 }
 
+/// With more requests than this on one connection their answers are worth gathering: watches, mostly.
+const CROWD: usize = 8;
+
 /// Lets the connection run, and its gathered writes go.
 async fn turns<C: Future<Output = hyper::Result<()>>>(
     connection: Pin<&mut C>,
     release: &Option<Release<Prompt<TlsStream<TcpStream>>>>,
+    activity: &Activity,
 ) -> hyper::Result<()> {
     match release {
         None => connection.await,
@@ -175,7 +179,7 @@ async fn turns<C: Future<Output = hyper::Result<()>>>(
                 tracing::debug!(%error, "connection broke");
                 Ok(())
             };
-            release.after_each_turn(connection, broken).await
+            release.after_each_turn(connection, || activity.in_flight() > CROWD, broken).await
         }
     }
 }

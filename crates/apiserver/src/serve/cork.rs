@@ -60,15 +60,17 @@ impl<S: AsyncWrite + Unpin> Held<S> {
 
 impl<S: AsyncWrite + Unpin> Release<S> {
     /// Drives `connection` and lets go of what it wrote at the end of each turn. A stream that breaks ends it.
+    /// `crowded` says whether others may have something to add, so that stepping back is worth a turn.
     pub async fn after_each_turn<T>(
         &self,
         mut connection: Pin<&mut impl Future<Output = T>>,
+        crowded: impl Fn() -> bool,
         broken: impl Fn(io::Error) -> T,
     ) -> T {
         poll_fn(|cx| {
             let turn = connection.as_mut().poll(cx);
             let mut held = self.0.lock();
-            if turn.is_pending() && !held.bytes.is_empty() && !held.stepped_back {
+            if turn.is_pending() && !held.bytes.is_empty() && !held.stepped_back && crowded() {
                 held.stepped_back = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -189,7 +191,7 @@ mod tests {
             stream.shutdown().await.unwrap();
             Ok(())
         };
-        release.after_each_turn(pin!(turn), Err).await.unwrap();
+        release.after_each_turn(pin!(turn), || true, Err).await.unwrap();
         drop((stream, release));
         let mut rest = Vec::new();
         far.read_to_end(&mut rest).await.unwrap();
@@ -213,7 +215,7 @@ mod tests {
             got.len()
         };
         let writer = pin!(writer);
-        let (wrote, got) = tokio::join!(release.after_each_turn(writer, Err), reader);
+        let (wrote, got) = tokio::join!(release.after_each_turn(writer, || true, Err), reader);
         wrote.unwrap();
         assert_eq!(got, 100 * 4096);
     }
@@ -228,6 +230,6 @@ mod tests {
             std::future::pending::<()>().await;
             Ok(())
         };
-        assert!(release.after_each_turn(pin!(turn), Err).await.is_err());
+        assert!(release.after_each_turn(pin!(turn), || true, Err).await.is_err());
     }
 }

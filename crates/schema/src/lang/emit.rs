@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
-use crate::table::{Column, Group, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text};
+use crate::table::{
+    Column, Declares, Flags, Group, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
+};
 
 /// Builders that keep the source short: everything borrowed, in the order of the declarations.
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
 use std::borrow::Cow::Borrowed as B;
 use schema::table::{
-    Column, Field, Flags, Format, Group, Kind, ListKind, ListShape, Literal, MapShape, Patch, Ref, Rule,
+    Column, Declares, Field, Flags, Format, Group, Kind, ListKind, ListShape, Literal, MapShape, Patch, Ref, Rule,
     Scalar, Selectable, Shape, Subresource, Type, Unknown,
 };
 type S = &'static str;
@@ -30,7 +32,13 @@ const fn map(it: &'static MapShape) -> Shape { Shape::Map(Ref::Static(it)) }
 "#;
 
 pub(super) fn emit(model: &Model) -> String {
-    let mut emitter = Emitter { idents: idents(model), model, shared: HashMap::new(), items: String::new() };
+    let mut emitter = Emitter {
+        idents: idents(model),
+        declares: declares(model),
+        model,
+        shared: HashMap::new(),
+        items: String::new(),
+    };
     let mut out = String::from(PRELUDE);
     for (at, it) in model.types.iter().enumerate() {
         emitter.type_item(at, it);
@@ -92,9 +100,47 @@ fn screaming(name: &str) -> String {
     out
 }
 
+/// What each type's fields declare, here or further down. Types may refer to each other in circles, so this
+/// goes on until nothing is added.
+fn declares(model: &Model) -> Vec<Declares> {
+    fn below(shape: &ShapeModel, known: &[Declares]) -> Declares {
+        match shape {
+            ShapeModel::Scalar(_) => Declares::NOTHING,
+            ShapeModel::Struct(at) => known[*at],
+            ShapeModel::List(item, _) | ShapeModel::Map(item, _) => below(item, known),
+        }
+    }
+    let mut known = vec![Declares::NOTHING; model.types.len()];
+    loop {
+        let mut grew = false;
+        for (at, ty) in model.types.iter().enumerate() {
+            let mut all = known[at];
+            for field in &ty.fields {
+                all = all.and(below(&field.shape, &known));
+                for (here, what) in [
+                    (field.default.is_some(), Declares::DEFAULTS),
+                    (field.rules.iter().any(Rule::is_checked), Declares::RULES),
+                    (field.flags.has(Flags::IMMUTABLE), Declares::IMMUTABLE),
+                ] {
+                    if here {
+                        all = all.and(what);
+                    }
+                }
+            }
+            grew |= all != known[at];
+            known[at] = all;
+        }
+        if !grew {
+            return known;
+        }
+    }
+}
+
 struct Emitter<'a> {
     model: &'a Model,
     idents: Vec<String>,
+    /// What each type and those below it declare.
+    declares: Vec<Declares>,
     /// Source of a list or map → the name of its item.
     shared: HashMap<String, String>,
     items: String,
@@ -112,7 +158,7 @@ impl Emitter<'_> {
             self.items,
             "static {ident}_FIELDS: [Field; {}] = [\n{}];\n\
              pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
-             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), unknown: Unknown::{unknown}, atomic: {} }};",
+             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), unknown: Unknown::{unknown}, atomic: {}, declares: Declares({}) }};",
             fields.len(),
             fields.concat(),
             it.name,
@@ -120,6 +166,7 @@ impl Emitter<'_> {
             it.doc,
             by_name.join(","),
             it.atomic,
+            self.declares[at].0,
         );
     }
 
