@@ -48,7 +48,7 @@ impl Activity {
 
     /// How many requests are being answered.
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed) as usize
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Whether no request is being answered.
