@@ -160,11 +160,11 @@ change() {
   expect "$name (labeled|not labeled)" label "$kind" "$name" "${in[@]}" "stage=first"
   refuse "already has a value|--overwrite" label "$kind" "$name" "${in[@]}" "stage=other"
   expect "$name (labeled|not labeled)" label "$kind" "$name" "${in[@]}" "stage=second" --overwrite
-  expect "$name annotated" annotate "$kind" "$name" "${in[@]}" "note=before"
+  expect "$name annotate" annotate "$kind" "$name" "${in[@]}" "note=before"
   expect "$name edited" edit "$kind" "$name" "${in[@]}"
   expect "^after second$" get "$kind" "$name" "${in[@]}" \
     -o 'jsonpath={.metadata.annotations.note} {.metadata.labels.stage}'
-  expect "$name annotated" annotate "$kind" "$name" "${in[@]}" "note-"
+  expect "$name annotate" annotate "$kind" "$name" "${in[@]}" "note-"
   expect '^$' get "$kind" "$name" "${in[@]}" -o 'jsonpath={.metadata.annotations.note}'
 }
 
