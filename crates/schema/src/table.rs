@@ -6,7 +6,7 @@
 //!
 //! Nothing in here knows a particular kind.
 
-use crate::value::order;
+use crate::value::head;
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub struct Type {
     pub fields: Many<Field>,
     /// Positions in `fields`, sorted by field name, for lookup.
     pub by_name: Many<u16>,
+    /// How these names begin, as [`head`] gives it, in the same order.
+    pub heads: Many<u64>,
     /// What happens to fields that are not declared.
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
@@ -89,8 +91,13 @@ impl Declares {
 impl Type {
     /// The position and declaration of the field with this JSON name.
     pub fn field(&self, name: &str) -> Option<(usize, &Field)> {
-        let found = self.by_name.binary_search_by(|at| order(&self.fields[*at as usize].name, name)).ok()?;
-        let at = self.by_name[found] as usize;
+        let wanted = head(name);
+        let first = self.heads.partition_point(|head| *head < wanted);
+        // names that begin alike stand side by side
+        let alike = self.heads[first..].iter().take_while(|head| **head == wanted).count();
+        let found =
+            self.by_name[first..first + alike].iter().find(|at| self.fields[**at as usize].name == name)?;
+        let at = *found as usize;
         Some((at, &self.fields[at]))
     }
 
@@ -99,12 +106,14 @@ impl Type {
         let declares = fields.iter().fold(Declares::NOTHING, |all, field| all.and(field.declares()));
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
+        let heads: Vec<u64> = by_name.iter().map(|at| head(&fields[*at as usize].name)).collect();
         Type {
             name: name.into(),
             package: package.into(),
             doc: "".into(),
             fields: fields.into(),
             by_name: by_name.into(),
+            heads: heads.into(),
             unknown: Unknown::Report,
             atomic: false,
             declares,

@@ -33,16 +33,24 @@ pub(crate) fn order(a: &str, b: &str) -> Ordering {
     head(a).cmp(&head(b)).then_with(|| a.cmp(b))
 }
 
+/// The first eight bytes as a number that sorts as they do; what is missing counts as zeros.
 #[inline]
-fn head(text: &str) -> u64 {
+pub(crate) const fn head(text: &str) -> u64 {
     let bytes = text.as_bytes();
-    match bytes.first_chunk::<8>() {
-        Some(head) => u64::from_be_bytes(*head),
-        // what is missing counts as less than anything; a key with such a byte is settled by the full order
-        None => {
-            bytes.iter().fold(0, |head, byte| head << 8 | u64::from(*byte)) << (8 * (8 - bytes.len()) % 64)
-        }
+    if let Some(first) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
     }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (first, last) = (u32::from_be_bytes(*first) as u64, u32::from_be_bytes(*last) as u64);
+        return first << 32 | (last << (8 * (8 - bytes.len()))) & 0xffff_ffff;
+    }
+    let mut head = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        head |= (bytes[at] as u64) << (56 - 8 * at);
+        at += 1;
+    }
+    head
 }
 
 impl Map {
@@ -75,7 +83,8 @@ impl Map {
     }
 
     fn find(&self, key: &str) -> Result<usize, usize> {
-        self.entries.binary_search_by(|(k, _)| order(k, key))
+        let wanted = head(key);
+        self.entries.binary_search_by(|(k, _)| head(k).cmp(&wanted).then_with(|| (**k).cmp(key)))
     }
 
     pub fn get(&self, key: &str) -> Option<&Value> {

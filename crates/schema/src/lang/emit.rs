@@ -11,6 +11,7 @@ use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{
     Column, Declares, Flags, Group, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
 };
+use crate::value::head;
 
 /// Builders that keep the source short: everything borrowed, in the order of the declarations.
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
@@ -151,6 +152,7 @@ impl Emitter<'_> {
         let fields: Vec<String> = it.fields.iter().map(|field| self.field(field)).collect();
         let mut by_name: Vec<usize> = (0..it.fields.len()).collect();
         by_name.sort_by(|a, b| it.fields[*a].name.cmp(&it.fields[*b].name));
+        let heads: Vec<String> = by_name.iter().map(|at| head(&it.fields[*at].name).to_string()).collect();
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
         let ident = &self.idents[at];
         let unknown = if it.open { "Keep" } else { "Report" };
@@ -158,13 +160,14 @@ impl Emitter<'_> {
             self.items,
             "static {ident}_FIELDS: [Field; {}] = [\n{}];\n\
              pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
-             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), unknown: Unknown::{unknown}, atomic: {}, declares: Declares({}) }};",
+             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), unknown: Unknown::{unknown}, atomic: {}, declares: Declares({}) }};",
             fields.len(),
             fields.concat(),
             it.name,
             it.package,
             it.doc,
             by_name.join(","),
+            heads.join(","),
             it.atomic,
             self.declares[at].0,
         );
