@@ -108,7 +108,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             retention: Duration::from_secs(300),
-            ring_bytes: 16 << 20,
+            ring_bytes: 6 << 20,
             ring_events: 1 << 16,
             // Waiting events are shared with the ring, so a deep queue is cheap; a cut-off is not.
             watcher_events: 4096,

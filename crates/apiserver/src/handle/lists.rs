@@ -143,7 +143,8 @@ pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
     object.form(slot, || {
         let json = resource.json(object);
         let value = schema::decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
-        proto::encode(&value.unwrap_or_default(), &resource.kind.root).into()
+        // kept for as long as the object is, so not a byte more than it needs
+        Bytes::copy_from_slice(&proto::encode(&value.unwrap_or_default(), &resource.kind.root))
     })
 }
 
