@@ -4,7 +4,7 @@ use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
 use crate::hooks::Requester;
 use crate::metadata::{FOREGROUND, ORPHAN};
-use crate::object::{Draft, Object};
+use crate::object::Object;
 use crate::options::{DeleteOptions, Propagation};
 use crate::resource::Resource;
 use crate::write::{ATTEMPTS, store_error};
@@ -147,13 +147,8 @@ impl Api {
         current: &Object,
         next: &Value,
     ) -> Result<Option<Arc<Object>>, ApiError> {
-        let stored = match resource.hooks.convert {
-            Some(convert) => (convert.to_stored)(next.clone()),
-            None => next.clone(),
-        };
-        let draft = Draft::new(&stored, &resource.collection);
         let expect = Expect::Revision(Revision(current.revision));
-        match self.storage.put(&resource.collection, draft, expect, None).await {
+        match self.commit_as(resource, next.clone(), expect).await {
             Ok(object) => Ok(Some(object)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(why) => Err(store_error(why)),

@@ -83,11 +83,6 @@ impl Resource {
         Subject { group: &self.group, kind: &self.kind.plural, name }
     }
 
-    /// For errors that speak of the kind: `Pod "x"`.
-    pub fn kind_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        Subject { group: &self.group, kind: &self.kind.name, name }
-    }
-
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.kind.subresources.iter().find(|one| one.name == name)
     }

@@ -199,29 +199,32 @@ impl Api {
         object: Value,
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
-        let resource = writing.resource;
+        self.commit_as(writing.resource, object, expect).await
+    }
+
+    /// The same for whoever writes on the server's behalf: in the stored version, with the kind's lifetime.
+    pub(crate) async fn commit_as(
+        &self,
+        resource: &Resource,
+        object: Value,
+        expect: Expect,
+    ) -> Result<Arc<Object>, StoreError> {
+        let collection = &resource.collection;
         let stored = match resource.hooks.convert {
             Some(convert) => {
                 let mut stored = (convert.to_stored)(object);
-                let kind = &resource.collection.kind;
-                let group = kind.group.full(&self.names.api_domain);
-                let version = if group.is_empty() {
-                    kind.version.to_string()
-                } else {
-                    format!("{group}/{}", kind.version)
-                };
-                stored.set(&["kind"], &*kind.name);
-                stored.set(&["apiVersion"], version);
+                stored.set(&["kind"], &*collection.kind.name);
+                stored.set(&["apiVersion"], collection.api_version());
                 stored
             }
             None => object,
         };
-        let draft = Draft::new(&stored, &resource.collection);
+        let draft = Draft::new(&stored, collection);
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
             _ => None,
         };
-        self.storage.put(&resource.collection, draft, expect, expires).await
+        self.storage.put(collection, draft, expect, expires).await
     }
 
     /// The tree of an object in the version of the request.

@@ -208,11 +208,17 @@ async fn events_are_kept_for_the_configured_time() {
 #[tokio::test]
 async fn events_are_one_collection_in_two_groups() {
     let cluster = Cluster::start().await;
-    let event = json!({"metadata": {"name": "e"}, "type": "Normal", "reason": "Tested", "message": "m",
+    let event = json!({"metadata": {"name": "e", "finalizers": ["example.org/hold"]}, "type": "Normal",
+        "reason": "Tested", "message": "m",
         "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
     let made = cluster.create(EVENTS, event).await;
     let other = cluster.read("/apis/events.k8s.io/v1/namespaces/default/events/e").await;
     assert_eq!(other["apiVersion"], "events.k8s.io/v1");
     assert_eq!(uid(&other), uid(&made));
     assert_eq!((&other["regarding"]["name"], &other["note"]), (&json!("p"), &json!("m")));
+    // what is marked through one group is still itself in the other
+    cluster.delete("/apis/events.k8s.io/v1/namespaces/default/events/e").await.code(200);
+    let marked = cluster.read(&format!("{EVENTS}/e")).await;
+    assert_eq!((&marked["apiVersion"], &marked["message"]), (&json!("v1"), &json!("m")));
+    assert!(marked["metadata"]["deletionTimestamp"].is_string(), "{marked}");
 }
