@@ -44,7 +44,8 @@ pub fn builtin() -> Vec<(Ref<Kind>, Hooks)> {
 
 /// All kinds with their behaviour.
 pub fn builtin_with(options: Options) -> Vec<(Ref<Kind>, Hooks)> {
-    tables::KINDS.iter().map(|kind| (Ref::Static(*kind), hooks(kind, options))).collect()
+    let served = tables::KINDS.iter().filter(|kind| kind.on && !kind.unstored);
+    served.map(|kind| (Ref::Static(*kind), hooks(kind, options))).collect()
 }
 
 fn hooks(kind: &Kind, options: Options) -> Hooks {

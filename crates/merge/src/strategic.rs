@@ -298,6 +298,7 @@ fn not_a_list(found: &Value) -> Error {
 /// One member; without a value before it, what the patch has is merged into nothing.
 fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usize) -> Result<Value, Error> {
     match patch {
+        Value::Map(_) if *member.patch == Patch::Whole => plain(patch, room),
         Value::Map(patch) => {
             let held = if let Some(Value::Map(map)) = held { map } else { Map::new() };
             Ok(Value::Map(merge_map(Members::of(member.shape), held, patch, room)?))

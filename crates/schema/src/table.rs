@@ -65,6 +65,8 @@ pub struct Type {
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
     pub atomic: bool,
+    /// Fields of which one at most is there, as another field says; published only.
+    pub unions: Many<Union>,
     /// What fields here or further down declare, so that a walk passes by what has nothing for it.
     pub declares: Declares,
 }
@@ -116,9 +118,19 @@ impl Type {
             heads: heads.into(),
             unknown: Unknown::Report,
             atomic: false,
+            unions: Cow::Borrowed(&[]),
             declares,
         }
     }
+}
+
+/// Fields that exclude one another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Union {
+    /// The field that says which one is there.
+    pub discriminator: Text,
+    /// Each field, and what the discriminator calls it.
+    pub fields: Many<(Text, Text)>,
 }
 
 /// What happens to fields that a type does not declare.
@@ -209,6 +221,8 @@ impl Flags {
     pub const PUBLISHED: Flags = Flags(64);
     /// The list is declared to be replaced as one, which is published; lists are so without a word, too.
     pub const ATOMIC: Flags = Flags(128);
+    /// The structure is merged field by field although its type is atomic elsewhere.
+    pub const GRANULAR: Flags = Flags(256);
 
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 != 0
@@ -297,6 +311,8 @@ pub enum Patch {
     },
     /// A structure whose patch drops the keys it does not name.
     RetainKeys,
+    /// A structure or map whose patch takes its place.
+    Whole,
 }
 
 /// A value that can stand in a table.
@@ -371,6 +387,8 @@ pub struct Kind {
     pub columns: Many<Column>,
     /// The version and kind that is stored, when it is not this one: `(group, version)` of the table.
     pub stored_as: Option<(Group, Text)>,
+    /// The version whose hash discovery shows, when it is neither this one nor the stored one.
+    pub hashed_as: Option<(Group, Text)>,
     /// Key in the store: `/registry/<store_key>/<namespace>/<name>`.
     pub store_key: Text,
     /// PUT on a missing name creates.
@@ -381,9 +399,28 @@ pub struct Kind {
     pub counts_generation: bool,
     /// Objects vanish by themselves after the configured time.
     pub expires: bool,
+    /// Objects are answered and never kept.
+    pub unstored: bool,
+    /// Selectors may name `metadata.namespace` beside `metadata.name`.
+    pub selects_namespace: bool,
+    /// Served unless an operator turns it off.
+    pub on: bool,
+    /// The feature gate it takes besides being served; empty for none.
+    pub gate: Text,
+    pub lifecycle: Lifecycle,
     /// Write `kind` before `apiVersion` (built-in kinds do).
     pub kind_first: bool,
     pub doc: Text,
+}
+
+/// The releases in which a version of a kind came and goes, such as `1.26`; empty where that is not settled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lifecycle {
+    pub introduced: Text,
+    pub deprecated: Text,
+    pub removed: Text,
+    /// What to use instead: group and version, where there is something.
+    pub replacement: Option<(Group, Text)>,
 }
 
 /// An API group. The core group's name is empty; others may end in the API domain, which the dialect decides.

@@ -83,11 +83,17 @@ fn kind() -> Kind {
         ]
         .into(),
         stored_as: None,
+        hashed_as: None,
         store_key: "widgets.example.com/widgets".into(),
         put_creates: false,
         unconditional_update: false,
         counts_generation: true,
         expires: false,
+        unstored: false,
+        selects_namespace: true,
+        on: true,
+        gate: "".into(),
+        lifecycle: Default::default(),
         kind_first: false,
         doc: "a thing of a test".into(),
     }

@@ -9,7 +9,7 @@ use super::Problem;
 use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
 use crate::table::{
-    Column, Flags, Group, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
+    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text, Union,
 };
 
 /// All types and kinds, ordered by package and name.
@@ -25,6 +25,7 @@ pub(super) struct TypeModel {
     pub atomic: bool,
     pub open: bool,
     pub fields: Vec<FieldModel>,
+    pub unions: Vec<Union>,
 }
 
 #[derive(Clone)]
@@ -65,11 +66,17 @@ pub(super) struct KindModel {
     pub selectable: Vec<Selectable>,
     pub columns: Vec<Column>,
     pub stored_as: Option<(Group, Text)>,
+    pub hashed_as: Option<(Group, Text)>,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,
     pub counts_generation: bool,
     pub expires: bool,
+    pub unstored: bool,
+    pub selects_namespace: bool,
+    pub on: bool,
+    pub gate: String,
+    pub lifecycle: Lifecycle,
     pub doc: String,
 }
 
@@ -233,6 +240,7 @@ impl<'a> Checker<'a, '_> {
                 doc: it.decl.doc.clone(),
                 atomic: it.decl.atomic,
                 open: it.decl.open,
+                unions: self.unions(*it, &fields),
                 fields,
             });
         }
@@ -296,6 +304,16 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
+    fn unions(&mut self, it: Declared<'a>, fields: &[FieldModel]) -> Vec<Union> {
+        for (line, union) in &it.decl.unions {
+            let named = union.fields.iter().map(|(field, _)| field).chain([&union.discriminator]);
+            for missing in named.filter(|name| !fields.iter().any(|it| it.name == ***name)) {
+                self.report(it.file, *line, format!("`{}` has no field `{missing}`", it.decl.name));
+            }
+        }
+        it.decl.unions.iter().map(|(_, union)| union.clone()).collect()
+    }
+
     /// The line to blame for a field, which may have been taken over from another type.
     fn line_of(&self, it: Declared<'a>, name: &str) -> u32 {
         let own = it.decl.members.iter().rev().find_map(|member| match member {
@@ -354,7 +372,7 @@ impl<'a> Checker<'a, '_> {
         if resource && kind.verbs.is_empty() {
             wrong.push(format!("`{name}` has no verbs"));
         }
-        if resource && !root.fields.iter().any(|it| it.name == "metadata") {
+        if resource && !kind.unstored && !root.fields.iter().any(|it| it.name == "metadata") {
             wrong.push(format!("`{name}` has no metadata"));
         }
         let given = kind.namespaced.is_some() || !kind.verbs.is_empty() || !kind.subresources.is_empty();
@@ -467,11 +485,17 @@ fn kind_model(root: usize, decl: &TypeDecl, kind: &KindDecl, subresources: Vec<S
         selectable: kind.selectable.iter().map(|(_, it)| it.clone()).collect(),
         columns: kind.columns.iter().map(|(_, it)| it.clone()).collect(),
         stored_as: kind.stored_as.clone(),
+        hashed_as: kind.hashed_as.clone(),
         store_key: kind.store_key.clone(),
         put_creates: kind.put_creates,
         unconditional_update: kind.unconditional_update,
         counts_generation: kind.counts_generation,
         expires: kind.expires,
+        unstored: kind.unstored,
+        selects_namespace: kind.selects_namespace,
+        on: kind.on,
+        gate: kind.gate.clone(),
+        lifecycle: kind.lifecycle.clone(),
         doc: decl.doc.clone(),
     }
 }

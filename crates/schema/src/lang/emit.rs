@@ -4,12 +4,12 @@
 //! refer to one another by name, which Rust allows in any direction; lists and maps become items of their
 //! own, shared by every field that has the same one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{
-    Column, Declares, Flags, Group, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
+    Column, Declares, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text, Union,
 };
 use crate::value::head;
 
@@ -17,8 +17,8 @@ use crate::value::head;
 const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
 use std::borrow::Cow::Borrowed as B;
 use schema::table::{
-    Column, Declares, Field, Flags, Format, Group, Kind, ListKind, ListShape, Literal, MapShape, Patch, Ref, Rule,
-    Scalar, Selectable, Shape, Subresource, Type, Unknown,
+    Column, Declares, Field, Flags, Format, Group, Kind, Lifecycle, ListKind, ListShape, Literal, MapShape, Patch, Ref,
+    Rule, Scalar, Selectable, Shape, Subresource, Type, Union, Unknown,
 };
 type S = &'static str;
 #[allow(clippy::too_many_arguments)]
@@ -36,6 +36,7 @@ pub(super) fn emit(model: &Model) -> String {
     let mut emitter = Emitter {
         idents: idents(model),
         declares: declares(model),
+        granular: granulars(model),
         model,
         shared: HashMap::new(),
         items: String::new(),
@@ -77,6 +78,18 @@ fn idents(model: &Model) -> Vec<String> {
         if *count == 1 { base } else { format!("{base}__{count}") }
     };
     model.types.iter().map(|it| distinct(name(it))).collect()
+}
+
+/// The types that some field merges field by field although they are atomic elsewhere.
+fn granulars(model: &Model) -> HashSet<usize> {
+    let fields = model.types.iter().flat_map(|it| &it.fields).filter(|it| it.flags.has(Flags::GRANULAR));
+    let struct_of = |it: &FieldModel| if let ShapeModel::Struct(at) = it.shape { Some(at) } else { None };
+    fields.filter_map(struct_of).collect()
+}
+
+/// The name of a type's form that is not atomic.
+fn granular(ident: &str) -> String {
+    format!("{ident}__GRANULAR")
 }
 
 /// `TCPSocketAction` becomes `TCP_SOCKET_ACTION`: a capital begins a word after a small letter, or at the end of
@@ -142,6 +155,7 @@ struct Emitter<'a> {
     idents: Vec<String>,
     /// What each type and those below it declare.
     declares: Vec<Declares>,
+    granular: HashSet<usize>,
     /// Source of a list or map → the name of its item.
     shared: HashMap<String, String>,
     items: String,
@@ -156,21 +170,27 @@ impl Emitter<'_> {
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
         let ident = &self.idents[at];
         let unknown = if it.open { "Keep" } else { "Report" };
-        let _ = writeln!(
-            self.items,
-            "static {ident}_FIELDS: [Field; {}] = [\n{}];\n\
-             pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
-             fields: B(&{ident}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), unknown: Unknown::{unknown}, atomic: {}, declares: Declares({}) }};",
-            fields.len(),
-            fields.concat(),
-            it.name,
-            it.package,
-            it.doc,
-            by_name.join(","),
-            heads.join(","),
-            it.atomic,
-            self.declares[at].0,
-        );
+        let _ = writeln!(self.items, "static {ident}_FIELDS: [Field; {}] = [\n{}];", fields.len(), fields.concat());
+        let mut item = |ident: &str, atomic: bool| {
+            let _ = writeln!(
+                self.items,
+                "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
+                 fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), unknown: Unknown::{unknown}, \
+                 atomic: {atomic}, unions: {}, declares: Declares({}) }};",
+                it.name,
+                it.package,
+                it.doc,
+                self.idents[at],
+                by_name.join(","),
+                heads.join(","),
+                many(&it.unions, union),
+                self.declares[at].0,
+            );
+        };
+        item(ident, it.atomic);
+        if it.atomic && self.granular.contains(&at) {
+            item(&granular(ident), false);
+        }
     }
 
     fn field(&mut self, it: &FieldModel) -> String {
@@ -180,13 +200,22 @@ impl Emitter<'_> {
             it.name,
             it.number,
             it.within,
-            self.shape(&it.shape),
+            self.field_shape(it),
             it.flags.0,
             default(it.default.as_ref()),
             rules.join(","),
             patch(&it.patch),
             it.doc,
         )
+    }
+
+    fn field_shape(&mut self, it: &FieldModel) -> String {
+        match it.shape {
+            ShapeModel::Struct(at) if it.flags.has(Flags::GRANULAR) && self.model.types[at].atomic => {
+                format!("structure(&{})", granular(&self.idents[at]))
+            }
+            _ => self.shape(&it.shape),
+        }
     }
 
     fn shape(&mut self, it: &ShapeModel) -> String {
@@ -230,9 +259,9 @@ impl Emitter<'_> {
             self.items,
             "pub static K_{root}: Kind = Kind {{ name: B({:?}), plural: B({:?}), singular: B({:?}), group: {}, \
              version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
-             verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, store_key: B({:?}), \
-             put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, kind_first: true, \
-             doc: B({:?}) }};",
+             verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, store_key: B({:?}), \
+             put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, unstored: {}, \
+             selects_namespace: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
             it.name,
             it.plural,
             it.singular,
@@ -246,11 +275,17 @@ impl Emitter<'_> {
             many(&it.selectable, selectable),
             many(&it.columns, column),
             group_version(it.stored_as.as_ref()),
+            group_version(it.hashed_as.as_ref()),
             it.store_key,
             it.put_creates,
             it.unconditional_update,
             it.counts_generation,
             it.expires,
+            it.unstored,
+            it.selects_namespace,
+            it.on,
+            it.gate,
+            lifecycle(&it.lifecycle),
             it.doc,
         );
     }
@@ -276,6 +311,21 @@ fn group_version(it: Option<&(Group, Text)>) -> String {
 /// Inside a borrowed sequence a call of a constant function would not outlive the statement.
 fn group_literal(it: &Group) -> String {
     format!("Group {{ stem: B({:?}), in_domain: {} }}", it.stem, it.in_domain)
+}
+
+fn lifecycle(it: &Lifecycle) -> String {
+    format!(
+        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
+        it.introduced,
+        it.deprecated,
+        it.removed,
+        group_version(it.replacement.as_ref())
+    )
+}
+
+fn union(it: &Union) -> String {
+    let fields = many(&it.fields, |(field, name)| format!("(B({field:?}),B({name:?}))"));
+    format!("Union {{ discriminator: B({:?}), fields: {fields} }}", it.discriminator)
 }
 
 fn subresource(it: &Subresource) -> String {
@@ -325,6 +375,7 @@ fn patch(it: &Patch) -> String {
     match it {
         Patch::Replace => "Patch::Replace".into(),
         Patch::RetainKeys => "Patch::RetainKeys".into(),
+        Patch::Whole => "Patch::Whole".into(),
         Patch::Merge { key, retain_keys } => {
             format!("Patch::Merge {{ key: B({key:?}), retain_keys: {retain_keys} }}")
         }

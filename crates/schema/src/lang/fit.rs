@@ -20,14 +20,19 @@ pub(super) fn finish_shape(shape: &mut ShapeModel, field: &FieldDecl) -> Result<
         ShapeModel::Map(_, atomic) => *atomic = field.map_atomic,
         _ => {}
     }
-    if field.list.is_some() && !matches!(shape, ShapeModel::List(..)) {
+    // Bytes can be declared atomic, which is published and says nothing new.
+    let bytes = matches!(shape, ShapeModel::Scalar(Scalar::Bytes)) && field.list == Some(ListKind::Atomic);
+    if field.list.is_some() && !bytes && !matches!(shape, ShapeModel::List(..)) {
         return Err(format!("`list=` on `{}`, which is no list", field.name));
     }
     if field.map_atomic && !matches!(shape, ShapeModel::Map(..)) {
         return Err(format!("`map=` on `{}`, which is no map", field.name));
     }
-    if field.patch == Patch::RetainKeys && !matches!(shape, ShapeModel::Struct(_) | ShapeModel::Map(..)) {
-        return Err(format!("`retainKeys` on `{}`, which has no keys", field.name));
+    if field.granular && !matches!(shape, ShapeModel::Struct(_)) {
+        return Err(format!("`map=granular` on `{}`, which is no structure", field.name));
+    }
+    if matches!(field.patch, Patch::RetainKeys | Patch::Whole) && !matches!(shape, ShapeModel::Struct(_) | ShapeModel::Map(..)) {
+        return Err(format!("`{}` has no keys that a patch could keep or replace", field.name));
     }
     Ok(())
 }

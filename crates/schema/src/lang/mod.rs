@@ -44,6 +44,8 @@
 //! - `inline [<number>] <Type>` takes over the fields of another type. In protobuf they stay in a nested
 //!   message with that number; without a number they are fields of this message.
 //!
+//! - `union <field> <field>=<Name>...` publishes that the first field says which of the others is there.
+//!
 //! A type is `string bool int32 int64 float bytes time microtime duration quantity intorstring any object`,
 //! the name of a declared type (`alias.Name` from another package), `[]T` for a list, or `{}T` for a map with
 //! string keys. `?` makes absent and zero different things.
@@ -62,8 +64,8 @@
 //! | `values=A\|B` | the values to publish; the kind's own code checks |
 //! | `format=F` | `dns1123label dns1123subdomain dns1035label qualifiedname labelvalue pathsegment ip portname envname configkey` |
 //! | `list=atomic`, `list=set`, `list=map(k1,k2)` | how apply tells items apart |
-//! | `map=atomic` | apply owns the map as a whole |
-//! | `merge`, `merge=key`, `merge=key,retainKeys`, `retainKeys` | strategic merge (on a scalar: published, without effect) |
+//! | `map=atomic`, `map=granular` | apply owns the map as a whole; or field by field, where its type is atomic |
+//! | `merge`, `merge=key`, `merge=key,retainKeys`, `retainKeys`, `replace` | strategic merge (on a scalar: published, without effect) |
 //!
 //! A list without `list=` gets its list type from strategic merge: `merge=key` is a map with that key, `merge`
 //! a set, anything else is atomic. The compiled table holds the outcome.
@@ -76,7 +78,11 @@
 //! `singular=` (the lower-case name otherwise), `short=a,b`, `category=a,b`, `put=creates` (or `update-only`,
 //! the default), `unconditional` (update without a resourceVersion), `generation` (counts changes of the
 //! spec), `ttl` (objects expire), `store=` (segment of the key in the store, the plural otherwise),
-//! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's).
+//! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's),
+//! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
+//! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace), `off` (served
+//! only when asked for), `gate=` (a feature gate it takes as well), and the releases of its life:
+//! `introduced= deprecated= removed=`, `instead=<group>/<version>`.
 //!
 //! Besides members, a kind may have
 //!

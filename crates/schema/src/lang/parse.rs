@@ -9,7 +9,9 @@ use super::syntax::{
     FieldDecl, File, Import, KindDecl, Member, SubresourceDecl, TypeDecl, TypeExpr, TypeName, text,
 };
 use super::{Problem, Source};
-use crate::table::{Column, Flags, Format, Group, ListKind, Patch, Rule, Scalar, Selectable, Text};
+use crate::table::{
+    Column, Flags, Format, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union,
+};
 
 /// How many `[]` and `{}` may stand before a type.
 const MAX_NESTING: usize = 4;
@@ -121,6 +123,7 @@ impl Parser {
             ("subresource", rest) => return self.subresource(rest),
             ("select", rest) => return self.select(rest),
             ("inline", rest) => return self.inline(rest),
+            ("union", rest) => return self.union(rest),
             ("package" | "group" | "version", _) => return Err(format!("`{}` takes one word", first.text)),
             ("import", _) => return Err("`import` takes an alias and a package".into()),
             (word, _) => return Err(format!("`{word}` is no statement")),
@@ -169,6 +172,7 @@ impl Parser {
             atomic: false,
             open: false,
             members: Vec::new(),
+            unions: Vec::new(),
             kind: None,
         }
     }
@@ -292,6 +296,19 @@ impl Parser {
         Ok(())
     }
 
+    fn union(&mut self, words: &[&str]) -> Outcome<()> {
+        let line = self.line;
+        let [discriminator, fields @ ..] = words else { return Err("`union` needs a field that decides".into()) };
+        let fields: Outcome<Vec<_>> = fields
+            .iter()
+            .map(|it| it.split_once('=').ok_or_else(|| format!("`{it}` is no `field=Name` of a union")))
+            .map(|it| it.map(|(field, name)| (text(field), text(name))))
+            .collect();
+        let union = Union { discriminator: text(discriminator), fields: fields?.into() };
+        self.open_type("`union`")?.unions.push((line, union));
+        Ok(())
+    }
+
     fn field(&mut self, number: &str, words: &[&str], doc: String) -> Outcome<()> {
         let (within, number) = match number.split_once('.') {
             _ if number == "-" => (0, 0),
@@ -316,6 +333,7 @@ impl Parser {
             rules: Vec::new(),
             list: None,
             map_atomic: false,
+            granular: false,
             patch: Patch::Replace,
             doc,
         };
@@ -356,7 +374,11 @@ impl FieldDecl {
                 self.list = Some(kind);
             }
             "map" if value == "atomic" => self.map_atomic = true,
-            "map" => return Err("`map=` can only be `atomic`".into()),
+            "map" if value == "granular" => {
+                self.granular = true;
+                self.flags = self.flags.and(Flags::GRANULAR);
+            }
+            "map" => return Err("`map=` can be `atomic` or `granular`".into()),
             "merge" => match value.split_once(',') {
                 None => self.patch = Patch::Merge { key: text(value), retain_keys: false },
                 Some((key, "retainKeys")) => self.patch = Patch::Merge { key: text(key), retain_keys: true },
@@ -387,6 +409,10 @@ impl FieldDecl {
                 self.patch = Patch::RetainKeys;
                 Flags::NONE
             }
+            "replace" => {
+                self.patch = Patch::Whole;
+                Flags::NONE
+            }
             _ => return Err(format!("`{word}` is no attribute of a field")),
         };
         self.flags = self.flags.and(flag);
@@ -409,11 +435,17 @@ impl KindDecl {
             selectable: Vec::new(),
             columns: Vec::new(),
             stored_as: None,
+            hashed_as: None,
             store_key: String::new(),
             put_creates: false,
             unconditional_update: false,
             counts_generation: false,
             expires: false,
+            unstored: false,
+            selects_namespace: true,
+            on: true,
+            gate: String::new(),
+            lifecycle: Lifecycle::default(),
         }
     }
 
@@ -428,11 +460,21 @@ impl KindDecl {
             Some(("store", value)) => self.store_key = value.to_string(),
             Some(("stored", value)) => self.stored_as = Some(parse_group_version(value)?),
             Some(("group", value)) => self.group = parse_group(value)?,
+            Some(("hashed", value)) => self.hashed_as = Some(parse_group_version(value)?),
+            Some(("gate", value)) => self.gate = value.to_string(),
+            Some(("introduced", value)) => self.lifecycle.introduced = text(value),
+            Some(("deprecated", value)) => self.lifecycle.deprecated = text(value),
+            Some(("removed", value)) => self.lifecycle.removed = text(value),
+            Some(("instead", value)) => self.lifecycle.replacement = Some(parse_group_version(value)?),
+            Some(("select", "name")) => self.selects_namespace = false,
+            Some(("select", _)) => return Err("`select=` can only be `name`".into()),
             None if attribute == "namespaced" => self.namespaced = Some(true),
             None if attribute == "cluster" => self.namespaced = Some(false),
             None if attribute == "unconditional" => self.unconditional_update = true,
             None if attribute == "generation" => self.counts_generation = true,
             None if attribute == "ttl" => self.expires = true,
+            None if attribute == "unstored" => self.unstored = true,
+            None if attribute == "off" => self.on = false,
             _ => return Err(format!("`{attribute}` is no attribute of a kind")),
         }
         Ok(())
@@ -446,7 +488,8 @@ fn is_column_name(words: &[Word]) -> bool {
 
 /// Attributes of a kind that could be taken for its plural.
 fn is_plural(word: &str) -> bool {
-    let attribute = ["namespaced", "cluster", "unconditional", "generation", "ttl", "atomic", "open"];
+    let attribute =
+        ["namespaced", "cluster", "unconditional", "generation", "ttl", "atomic", "open", "unstored", "off"];
     !attribute.contains(&word)
 }
 

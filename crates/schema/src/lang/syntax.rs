@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 
-use crate::table::{Column, Flags, Group, ListKind, Patch, Rule, Scalar, Selectable, Text};
+use crate::table::{
+    Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union,
+};
 
 pub(super) struct File {
     pub name: String,
@@ -26,6 +28,7 @@ pub(super) struct TypeDecl {
     pub atomic: bool,
     pub open: bool,
     pub members: Vec<Member>,
+    pub unions: Vec<(u32, Union)>,
     pub kind: Option<KindDecl>,
 }
 
@@ -45,6 +48,7 @@ pub(super) struct FieldDecl {
     pub rules: Vec<Rule>,
     pub list: Option<ListKind>,
     pub map_atomic: bool,
+    pub granular: bool,
     pub patch: Patch,
     pub doc: String,
 }
@@ -76,11 +80,17 @@ pub(super) struct KindDecl {
     pub selectable: Vec<(u32, Selectable)>,
     pub columns: Vec<(u32, Column)>,
     pub stored_as: Option<(Group, Text)>,
+    pub hashed_as: Option<(Group, Text)>,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,
     pub counts_generation: bool,
     pub expires: bool,
+    pub unstored: bool,
+    pub selects_namespace: bool,
+    pub on: bool,
+    pub gate: String,
+    pub lifecycle: Lifecycle,
 }
 
 pub(super) struct SubresourceDecl {

@@ -2,7 +2,7 @@
 
 use super::{Flavour, META, Source, described, object, texts};
 use crate::table::{
-    Field, Flags, Group, Kind, ListKind, Literal, MapShape, Patch, Ref, Rule, Scalar, Shape, Type,
+    Field, Flags, Group, Kind, ListKind, Literal, MapShape, Patch, Ref, Rule, Scalar, Shape, Type, Union,
 };
 use crate::value::{Map, Value};
 use std::borrow::Cow;
@@ -198,6 +198,10 @@ impl Renderer<'_> {
         if ty.atomic {
             tree.insert(self.source.extension("map-type"), "atomic");
         }
+        if !ty.unions.is_empty() {
+            let unions = ty.unions.iter().map(union).collect();
+            tree.insert(self.source.extension("unions"), Value::List(unions));
+        }
         if inline && ty.unknown == crate::table::Unknown::Keep {
             tree.insert(self.source.extension("preserve-unknown-fields"), true);
         }
@@ -375,6 +379,12 @@ impl Renderer<'_> {
     /// How items are told apart by apply and by strategic merge.
     fn merging(&self, field: &Field, map: &mut Map, inline: bool) {
         let extension = |name: &str| self.source.extension(name);
+        if field.is(Flags::GRANULAR) {
+            map.insert(extension("map-type"), "granular");
+        }
+        if field.is(Flags::ATOMIC) && matches!(field.shape, Shape::Scalar(_)) {
+            map.insert(extension("list-type"), "atomic");
+        }
         if let Shape::List(list) = &field.shape {
             match &list.kind {
                 ListKind::Atomic if !inline && !field.is(Flags::ATOMIC) && field.patch == Patch::Replace => {}
@@ -389,6 +399,7 @@ impl Renderer<'_> {
         let strategy = match &field.patch {
             Patch::Replace => return,
             Patch::RetainKeys => "retainKeys",
+            Patch::Whole => "replace",
             Patch::Merge { key, retain_keys } => {
                 if !key.is_empty() {
                     map.insert(extension("patch-merge-key"), &**key);
@@ -398,6 +409,15 @@ impl Renderer<'_> {
         };
         map.insert(extension("patch-strategy"), strategy);
     }
+}
+
+/// Fields that exclude one another, as clients are told.
+fn union(it: &Union) -> Value {
+    let fields: Map = it.fields.iter().map(|(field, name)| (field.clone(), Value::from(&**name))).collect();
+    object([
+        ("discriminator", (&*it.discriminator).into()),
+        ("fields-to-discriminateBy", Value::Map(fields)),
+    ])
 }
 
 /// A field's words, and the values it may have.
