@@ -21,7 +21,13 @@ pub(crate) fn json(text: &str) -> Value {
 
 /// A context in which nothing else exists.
 pub(crate) fn context() -> Context<'static> {
-    Context { names: &NAMES, now: 1_600_000_000, user: &USER, lookup: &|_, _, _| None }
+    Context {
+        names: &NAMES,
+        now: 1_600_000_000,
+        user: &USER,
+        lookup: &|_, _, _| None,
+        list: &|_, _| Vec::new(),
+    }
 }
 
 /// Problems as one line each.

@@ -150,6 +150,17 @@ impl Api {
         object.value(&resource.collection.kind).ok()
     }
 
+    /// All objects of another resource, by plural name, in one namespace or in all; the unreadable left out.
+    pub fn list_of(&self, plural: &str, namespace: Option<&str>) -> Vec<Value> {
+        let resources = self.resources.load();
+        let Some(resource) = resources.all.iter().find(|one| one.kind.plural == plural) else {
+            return Vec::new();
+        };
+        let snapshot = resource.collection.cache.snapshot();
+        let objects = snapshot.range(namespace, None);
+        objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
+    }
+
     /// A selectable field of such an object, which takes no decoding; `None` when there is no such object.
     pub fn lookup_field(&self, plural: &str, namespace: &str, name: &str, field: &str) -> Option<String> {
         let resources = self.resources.load();
@@ -164,7 +175,9 @@ impl Api {
     /// Runs `work` with what hooks may know.
     pub fn with_context<T>(&self, user: &Requester, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
-        work(&Context { names: &self.names, now: ambient::unix_seconds(&self.world), user, lookup: &lookup })
+        let list = |plural: &str, namespace: Option<&str>| self.list_of(plural, namespace);
+        let now = ambient::unix_seconds(&self.world);
+        work(&Context { names: &self.names, now, user, lookup: &lookup, list: &list })
     }
 
     pub(crate) fn admit(

@@ -18,6 +18,8 @@ pub struct Context<'a> {
     pub user: &'a Requester,
     /// Looks up an object of another resource by plural, namespace and name.
     pub lookup: &'a dyn Fn(&str, &str, &str) -> Option<Value>,
+    /// All objects of another resource, by plural, and by namespace where that is given.
+    pub list: &'a dyn Fn(&str, Option<&str>) -> Vec<Value>,
 }
 
 impl Context<'_> {

@@ -148,7 +148,13 @@ impl Server {
         let lookup = |plural: &str, namespace: &str, name: &str| {
             self.objects.get(&(plural.to_owned(), namespace.to_owned(), name.to_owned())).cloned()
         };
-        run(&Context { lookup: &lookup, ..testing::context() })
+        let list = |plural: &str, namespace: Option<&str>| {
+            let fits = |key: &(String, String, String)| {
+                key.0 == plural && namespace.is_none_or(|namespace| key.1 == namespace)
+            };
+            self.objects.iter().filter(|(key, _)| fits(key)).map(|(_, object)| object.clone()).collect()
+        };
+        run(&Context { lookup: &lookup, list: &list, ..testing::context() })
     }
 
     fn get(&self, target: &Target, accept: &str) -> Option<Answer> {

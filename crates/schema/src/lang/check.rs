@@ -9,7 +9,8 @@ use super::Problem;
 use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
 use crate::table::{
-    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text, Union,
+    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
+    Union,
 };
 
 /// All types and kinds, ordered by package and name.

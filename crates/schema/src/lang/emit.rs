@@ -9,7 +9,8 @@ use std::fmt::Write;
 
 use super::check::{FieldModel, KindModel, Model, ShapeModel, TypeModel};
 use crate::table::{
-    Column, Declares, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text, Union,
+    Column, Declares, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Selectable, Subresource, Text,
+    Union,
 };
 use crate::value::head;
 
@@ -170,7 +171,12 @@ impl Emitter<'_> {
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
         let ident = &self.idents[at];
         let unknown = if it.open { "Keep" } else { "Report" };
-        let _ = writeln!(self.items, "static {ident}_FIELDS: [Field; {}] = [\n{}];", fields.len(), fields.concat());
+        let _ = writeln!(
+            self.items,
+            "static {ident}_FIELDS: [Field; {}] = [\n{}];",
+            fields.len(),
+            fields.concat()
+        );
         let mut item = |ident: &str, atomic: bool| {
             let _ = writeln!(
                 self.items,

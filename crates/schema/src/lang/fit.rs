@@ -31,7 +31,9 @@ pub(super) fn finish_shape(shape: &mut ShapeModel, field: &FieldDecl) -> Result<
     if field.granular && !matches!(shape, ShapeModel::Struct(_)) {
         return Err(format!("`map=granular` on `{}`, which is no structure", field.name));
     }
-    if matches!(field.patch, Patch::RetainKeys | Patch::Whole) && !matches!(shape, ShapeModel::Struct(_) | ShapeModel::Map(..)) {
+    if matches!(field.patch, Patch::RetainKeys | Patch::Whole)
+        && !matches!(shape, ShapeModel::Struct(_) | ShapeModel::Map(..))
+    {
         return Err(format!("`{}` has no keys that a patch could keep or replace", field.name));
     }
     Ok(())

@@ -298,7 +298,9 @@ impl Parser {
 
     fn union(&mut self, words: &[&str]) -> Outcome<()> {
         let line = self.line;
-        let [discriminator, fields @ ..] = words else { return Err("`union` needs a field that decides".into()) };
+        let [discriminator, fields @ ..] = words else {
+            return Err("`union` needs a field that decides".into());
+        };
         let fields: Outcome<Vec<_>> = fields
             .iter()
             .map(|it| it.split_once('=').ok_or_else(|| format!("`{it}` is no `field=Name` of a union")))

@@ -4,9 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::table::{
-    Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union,
-};
+use crate::table::{Column, Flags, Group, Lifecycle, ListKind, Patch, Rule, Scalar, Selectable, Text, Union};
 
 pub(super) struct File {
     pub name: String,

@@ -414,10 +414,7 @@ impl Renderer<'_> {
 /// Fields that exclude one another, as clients are told.
 fn union(it: &Union) -> Value {
     let fields: Map = it.fields.iter().map(|(field, name)| (field.clone(), Value::from(&**name))).collect();
-    object([
-        ("discriminator", (&*it.discriminator).into()),
-        ("fields-to-discriminateBy", Value::Map(fields)),
-    ])
+    object([("discriminator", (&*it.discriminator).into()), ("fields-to-discriminateBy", Value::Map(fields))])
 }
 
 /// A field's words, and the values it may have.
