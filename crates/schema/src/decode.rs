@@ -360,10 +360,22 @@ fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError 
         _ => found(token),
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
+    let field = path.rsplit('.').next().and_then(|name| place.owner.field(name));
+    let named = field.map_or("", |(_, field)| &*field.named);
     DecodeError::Type(format!(
         "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {}",
-        go_type(shape)
+        named_type(shape, named)
     ))
+}
+
+/// The name of a shape where its scalars, or the whole map, have one of their own.
+fn named_type(shape: &Shape, named: &str) -> String {
+    match shape {
+        _ if named.is_empty() => go_type(shape),
+        Shape::List(_) => format!("[]{named}"),
+        Shape::Scalar(Scalar::String) | Shape::Map(_) => named.to_owned(),
+        _ => go_type(shape),
+    }
 }
 
 /// The name that clients know a shape by in error messages.

@@ -160,6 +160,8 @@ pub struct Field {
     pub rules: Many<Rule>,
     /// How strategic merge patch treats the field.
     pub patch: Patch,
+    /// What errors call the type of the field, or of its items, where that has a name of its own; or empty.
+    pub named: Text,
     pub doc: Text,
 }
 
@@ -175,6 +177,7 @@ impl Field {
             default: None,
             rules: Cow::Borrowed(&[]),
             patch: Patch::Replace,
+            named: "".into(),
             doc: "".into(),
         }
     }

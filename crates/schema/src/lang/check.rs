@@ -39,6 +39,7 @@ pub(super) struct FieldModel {
     pub default: Option<Literal>,
     pub rules: Vec<Rule>,
     pub patch: Patch,
+    pub named: String,
     pub doc: String,
 }
 
@@ -212,6 +213,7 @@ impl<'a> Checker<'a, '_> {
             default,
             rules: field.rules.clone(),
             patch: field.patch.clone(),
+            named: named(&file.package, &field.named),
             doc: field.doc.clone(),
         })
     }
@@ -466,7 +468,16 @@ fn type_meta(name: &str, doc: &str) -> FieldModel {
         default: None,
         rules: Vec::new(),
         patch: Patch::Replace,
+        named: String::new(),
         doc: doc.into(),
+    }
+}
+
+/// Names without a package are of the version they stand in.
+fn named(package: &str, name: &str) -> String {
+    match package.rsplit('.').next() {
+        Some(version) if !name.is_empty() && !name.contains('.') => format!("{version}.{name}"),
+        _ => name.to_owned(),
     }
 }
 

@@ -23,8 +23,8 @@ use schema::table::{
 };
 type S = &'static str;
 #[allow(clippy::too_many_arguments)]
-const fn field(name: S, number: u16, within: u16, shape: Shape, flags: u16, default: Option<Literal>, rules: &'static [Rule], patch: Patch, doc: S) -> Field {
-    Field { name: B(name), number, within, shape, flags: Flags(flags), default, rules: B(rules), patch, doc: B(doc) }
+const fn field(name: S, number: u16, within: u16, shape: Shape, flags: u16, default: Option<Literal>, rules: &'static [Rule], patch: Patch, named: S, doc: S) -> Field {
+    Field { name: B(name), number, within, shape, flags: Flags(flags), default, rules: B(rules), patch, named: B(named), doc: B(doc) }
 }
 const fn group(stem: S, in_domain: bool) -> Group { Group { stem: B(stem), in_domain } }
 const fn scalar(it: Scalar) -> Shape { Shape::Scalar(it) }
@@ -202,7 +202,7 @@ impl Emitter<'_> {
     fn field(&mut self, it: &FieldModel) -> String {
         let rules: Vec<String> = it.rules.iter().map(rule).collect();
         format!(
-            "field({:?},{},{},{},{},{},&[{}],{},{:?}),\n",
+            "field({:?},{},{},{},{},{},&[{}],{},{:?},{:?}),\n",
             it.name,
             it.number,
             it.within,
@@ -211,6 +211,7 @@ impl Emitter<'_> {
             default(it.default.as_ref()),
             rules.join(","),
             patch(&it.patch),
+            it.named,
             it.doc,
         )
     }

@@ -63,6 +63,7 @@
 //! | `enum=A\|B` | the only values; checked and published |
 //! | `values=A\|B` | the values to publish; the kind's own code checks |
 //! | `format=F` | `dns1123label dns1123subdomain dns1035label qualifiedname labelvalue pathsegment ip portname envname configkey` |
+//! | `named=N` | what errors call its type, or its items': `N` of this version, or `package.N` |
 //! | `list=atomic`, `list=set`, `list=map(k1,k2)` | how apply tells items apart |
 //! | `map=atomic`, `map=granular` | apply owns the map as a whole; or field by field, where its type is atomic |
 //! | `merge`, `merge=key`, `merge=key,retainKeys`, `retainKeys`, `replace` | strategic merge (on a scalar: published, without effect) |

@@ -337,6 +337,7 @@ impl Parser {
             map_atomic: false,
             granular: false,
             patch: Patch::Replace,
+            named: String::new(),
             doc,
         };
         for (at, attribute) in attributes.iter().enumerate() {
@@ -367,6 +368,7 @@ impl FieldDecl {
             "maxitems" => self.rules.push(Rule::MaxItems(parse_number(key, value)?)),
             "enum" => self.rules.push(Rule::Enum(value.split('|').map(text).collect())),
             "values" => self.rules.push(Rule::Values(value.split('|').map(text).collect())),
+            "named" => self.named = value.to_string(),
             "format" => self.rules.push(Rule::Format(parse_format(value)?)),
             "list" => {
                 let kind = parse_list_kind(value)?;

@@ -48,6 +48,7 @@ pub(super) struct FieldDecl {
     pub map_atomic: bool,
     pub granular: bool,
     pub patch: Patch,
+    pub named: String,
     pub doc: String,
 }
 
