@@ -8,6 +8,7 @@
 mod spec {
     mod authentication;
     mod bad_input;
+    mod cases;
     mod deletion;
     mod dialects;
     mod discovery;

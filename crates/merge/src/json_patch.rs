@@ -271,16 +271,25 @@ impl Patching {
 
     fn replace(&mut self, path: &Pointer, value: &Value) -> Result<(), Rejection> {
         fits(path, value)?;
-        let place = if path.is_whole() {
+        if path.is_whole() {
             if !matches!(value, Value::Map(_) | Value::List(_)) {
                 return Err(Rejection::NotAnObject);
             }
-            &mut self.object
-        } else {
-            path.find(&mut self.object)?.ok_or_else(|| path.missing())?
-        };
-        *place = value.clone();
-        Ok(())
+            self.object = value.clone();
+            return Ok(());
+        }
+        if let Some(place) = path.find(&mut self.object)? {
+            *place = value.clone();
+            return Ok(());
+        }
+        match path.holder(&mut self.object)? {
+            // clients rely on this: what is not a member yet becomes one
+            (Holder::Map(_), _) => {
+                measure(&mut self.copied, path, value)?;
+                self.add(path, value.clone())
+            }
+            (Holder::List(_), _) => Err(path.missing()),
+        }
     }
 
     fn test(&mut self, path: &Pointer, value: &Value) -> Result<(), Rejection> {

@@ -50,10 +50,19 @@ fn pointers_are_read_as_clients_are_used_to() {
 }
 
 #[test]
+fn replacing_what_is_not_there_puts_it_there() {
+    check(r#"{"a":{}}"#, r#"[{"op":"replace","path":"/a/b","value":1}]"#, r#"{"a":{"b":1}}"#);
+}
+
+#[test]
 fn what_does_not_apply_is_rejected() {
     let missing = |text: &str| Rejection::Missing(text.to_owned());
     check_refused(OBJECT, r#"[{"op":"remove","path":"/data/none"}]"#, missing("/data/none"));
-    check_refused(OBJECT, r#"[{"op":"replace","path":"/data/none","value":1}]"#, missing("/data/none"));
+    check_refused(
+        OBJECT,
+        r#"[{"op":"replace","path":"/list/7","value":1}]"#,
+        Rejection::BadIndex("/list/7".to_owned()),
+    );
     check_refused(OBJECT, r#"[{"op":"add","path":"/none/x","value":1}]"#, missing("/none/x"));
     check_refused(OBJECT, r#"[{"op":"add","path":"/data/k/x","value":1}]"#, missing("/data/k/x"));
     check_refused(OBJECT, r#"[{"op":"add","path":"nowhere","value":1}]"#, missing("nowhere"));

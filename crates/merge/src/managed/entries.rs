@@ -126,9 +126,10 @@ fn rank(entry: &Entry) -> (Operation, Option<&str>, &str, &str, &str) {
     (entry.operation, entry.time.as_deref(), &entry.manager, &entry.api_version, &entry.subresource)
 }
 
-/// A client asks for all entries to be forgotten by sending a single one that says nothing.
+/// A client asks for all entries to be forgotten by sending none, or a single one that says nothing.
 pub(super) fn is_reset(list: &[Value]) -> bool {
     match list {
+        [] => true,
         [Value::Map(entry)] => entry.iter().all(|(_, value)| decode::is_zero(value)),
         _ => false,
     }

@@ -4,8 +4,9 @@
 //! [`Ambiguous`].
 
 use super::element::{Element, Part};
-use schema::table::{ListKind, ListShape, Literal, Shape};
+use schema::table::{Field, Flags, ListKind, ListShape, Literal, Scalar, Shape};
 use schema::{Map, Value};
+use std::borrow::Cow;
 
 /// A list has two items with the same key, or an item without one: it cannot be said who owns which.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +30,7 @@ impl<'s> Steps<'s> {
     pub(crate) fn of(list: &'s ListShape) -> Self {
         let ListKind::Map { keys } = &list.kind else { return Steps::Values };
         let default = |name: &str| match &list.item {
-            Shape::Struct(ty) => ty.field(name).and_then(|(_, field)| field.default.as_ref()),
+            Shape::Struct(ty) => ty.field(name).and_then(|(_, field)| when_absent(field)),
             _ => None,
         };
         let mut fields: Vec<_> = keys.iter().map(|name| (&**name, default(name))).collect();
@@ -43,6 +44,20 @@ impl<'s> Steps<'s> {
             Steps::Keys(keys) => by_keys(keys, item),
             Steps::Values => by_value(item),
         }
+    }
+}
+
+/// What a key is where an item leaves it out: its default, or nothing of its kind where it is always written.
+fn when_absent(field: &Field) -> Option<&Literal> {
+    const TEXT: Literal = Literal::Text(Cow::Borrowed(""));
+    if field.default.is_some() || !field.is(Flags::ALWAYS) || field.is(Flags::NILABLE) {
+        return field.default.as_ref();
+    }
+    match field.shape {
+        Shape::Scalar(Scalar::String) => Some(&TEXT),
+        Shape::Scalar(Scalar::Int32 | Scalar::Int64) => Some(&Literal::Int(0)),
+        Shape::Scalar(Scalar::Bool) => Some(&Literal::Bool(false)),
+        _ => None,
     }
 }
 

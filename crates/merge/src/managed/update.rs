@@ -109,14 +109,14 @@ pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
 fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Managed {
     let sent = new.unset(&["metadata", "managedFields"]);
     if write.subresource.is_empty() {
-        let sent = sent.as_ref().and_then(Value::as_list).unwrap_or_default();
-        if is_reset(sent) {
-            return Managed::default();
-        }
-        if let Ok(managed) = Managed::decode(sent)
-            && !managed.is_empty()
-        {
-            return managed;
+        match sent.as_ref().and_then(Value::as_list) {
+            Some(sent) if is_reset(sent) => return Managed::default(),
+            Some(sent) => {
+                if let Some(managed) = Managed::decode(sent).ok().filter(|it| !it.is_empty()) {
+                    return managed;
+                }
+            }
+            None => {}
         }
     }
     let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
