@@ -14,6 +14,8 @@ pub mod json_patch;
 pub mod managed;
 pub mod merge_patch;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod recorded;
 pub mod strategic;
 
