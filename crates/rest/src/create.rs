@@ -65,14 +65,14 @@ impl Api {
                 ApiError::already_exists(subject)
             }
         };
+        if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
+            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
+        }
         if resource.collection.cache.get(writing.namespace, &name).is_some() {
             return Err(taken(()));
         }
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
-        }
-        if !object.text(&["metadata", "resourceVersion"]).is_empty() {
-            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
         object.set(&["metadata", "resourceVersion"], "");
         match self.commit(writing, object, Expect::Absent).await {

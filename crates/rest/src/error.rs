@@ -2,7 +2,7 @@
 //!
 //! One constructor per kind of error, in one place. Only the API server turns them into a `Status` object.
 
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 
 /// An error that is the client's to see.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// `pods "x"` or `leases.coordination.k8s.io "x"`.
     fn described(&self) -> String {
-        format!("{} {:?}", self.qualified(), self.name)
+        format!("{} {}", self.qualified(), quoted(self.name))
     }
 
     fn qualified(&self) -> String {

@@ -36,12 +36,12 @@ impl Api {
         let selector = Selector::parse(&options.label_selector, &options.field_selector, collection)?;
         let meta_version = self.meta_version();
         if !options.continue_token.is_empty() {
+            let token = Token::parse(&options.continue_token, &meta_version)?;
             if !matches!(&*options.resource_version, "" | "0") {
                 return Err(ApiError::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::parse(&options.continue_token, &meta_version)?;
             // the token's key is relative to what was listed
             let after = if namespace.is_empty() {
                 token.after.clone()
@@ -169,17 +169,21 @@ impl Token {
         if version != meta_version {
             return Err(bad(&format!("server does not recognize this encoded version {version}")));
         }
+        let revision = match value.at(&["rv"]) {
+            Some(Value::Int(-1)) => None,
+            Some(Value::Int(revision)) if *revision > 0 => Some(*revision as u64),
+            _ => {
+                return Err(bad(&format!(
+                    "incorrect encoded start resourceVersion (version {meta_version})"
+                )));
+            }
+        };
         let start = value.text(&["start"]);
         // a start key that climbs out of the collection was not made by this server
         let after = start.strip_suffix('\0').unwrap_or(start);
         if after.is_empty() || after.split('/').any(|part| part == ".." || part == ".") {
             return Err(bad(start));
         }
-        let revision = match value.at(&["rv"]) {
-            Some(Value::Int(-1)) => None,
-            Some(Value::Int(revision)) if *revision > 0 => Some(*revision as u64),
-            _ => return Err(bad("incorrect encoded start resourceVersion")),
-        };
         Ok(Token { revision, after: after.to_owned() })
     }
 

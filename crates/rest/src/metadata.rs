@@ -204,7 +204,8 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
         }
         let kind = owner.text(&["kind"]);
         if version == "v1" && kind == "Event" {
-            problems.push(Problem::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            problems.push(told(path, &shown_owner(owner), why));
         }
         if owner.at(&["controller"]) == Some(&Value::Bool(true)) {
             let named = format!("{kind}/{}", owner.text(&["name"]));
@@ -214,13 +215,36 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {named}"
                     );
-                    let list = object.at(&["metadata", "ownerReferences"]).cloned().unwrap_or_default();
-                    problems.push(Problem::invalid(path, &list, &why));
+                    let shown: Vec<_> =
+                        object.items(&["metadata", "ownerReferences"]).iter().map(shown_owner).collect();
+                    let shown = format!("[]v1.OwnerReference{{{}}}", shown.join(", "));
+                    problems.push(told(path, &shown, &why));
                 }
                 None => controller = Some(named),
             }
         }
     }
+}
+
+fn told(path: &Path<'_>, shown: &str, why: &str) -> Problem {
+    let message = format!("Invalid value: {shown}: {why}");
+    Problem { reason: Reason::Invalid, field: path.to_string(), message }
+}
+
+/// An owner as messages show it; of its switches only whether they are given.
+fn shown_owner(owner: &Value) -> String {
+    let text = |field| quoted(owner.text(&[field]));
+    let switch = |field| if owner.at(&[field]).is_some() { "0x1" } else { "nil" };
+    format!(
+        "v1.OwnerReference{{APIVersion:{}, Kind:{}, Name:{}, UID:{}, Controller:(*bool)({}), \
+         BlockOwnerDeletion:(*bool)({})}}",
+        text("apiVersion"),
+        text("kind"),
+        text("name"),
+        text("uid"),
+        switch("controller"),
+        switch("blockOwnerDeletion"),
+    )
 }
 
 /// Finalizers that need no domain in front.

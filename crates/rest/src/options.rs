@@ -56,9 +56,10 @@ impl Query {
 
     fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.get(key) {
-            None | Some("") => Ok(None),
+            None => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
-                let why = if text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit())
+                let why = if !text.is_empty()
+                    && text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit())
                     && text.len() > 1
                 {
                     "value out of range"
@@ -291,7 +292,7 @@ impl DeleteOptions {
         } else {
             options.grace_period_seconds = query.number("gracePeriodSeconds")?;
             options.orphan_dependents = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
-            policy = query.get("propagationPolicy").filter(|text| !text.is_empty()).map(str::to_owned);
+            policy = query.get("propagationPolicy").map(str::to_owned);
         }
         let path = Path::ROOT.field("propagationPolicy");
         options.propagation = match policy.as_deref() {

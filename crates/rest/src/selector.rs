@@ -115,9 +115,8 @@ fn parse_fields(text: &str, collection: &Collection) -> Result<Vec<FieldTerm>, A
         let cannot =
             || ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"));
         let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
-        let value = unescape(value).ok_or_else(|| {
-            ApiError::bad_request(format!("invalid field selector: {value}: unescaped character in value"))
-        })?;
+        let value =
+            unescape(value).map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
         terms.push(FieldTerm { what: collection.selected(label)?, equal, value });
     }
     Ok(terms)
@@ -154,20 +153,21 @@ fn field_term(part: &str) -> Option<(&str, bool, &str)> {
     None
 }
 
-fn unescape(text: &str) -> Option<String> {
+fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' => match chars.next()? {
-                c @ ('\\' | ',' | '=') => out.push(c),
-                _ => return None,
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => return Err(format!("invalid escape sequence: \\{c}")),
+                None => return Err("invalid escape sequence: \\".to_owned()),
             },
-            ',' | '=' => return None,
+            ',' | '=' => return Err(format!("unescaped character in value: {}", c as u32)),
             c => out.push(c),
         }
     }
-    Some(out)
+    Ok(out)
 }
 
 /// Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3,m<4`.
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(field_term("a!=b"), Some(("a", false, "b")));
         assert_eq!(field_term("a==b"), Some(("a", true, "b")));
         assert_eq!(field_term("a"), None);
-        assert_eq!(unescape(r"b\,c").as_deref(), Some("b,c"));
-        assert_eq!(unescape("b=c"), None);
+        assert_eq!(unescape(r"b\,c").as_deref(), Ok("b,c"));
+        assert_eq!(unescape("b=c").unwrap_err(), "unescaped character in value: 61");
     }
 }

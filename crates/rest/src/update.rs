@@ -21,11 +21,11 @@ impl Api {
     /// PUT: the body is the next state.
     pub async fn update(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
         let resource = writing.resource.clone();
-        let body = self.read(writing, input)?;
+        let mut body = self.read(writing, input)?;
+        writing.place(&mut body)?;
         check_name(&body, writing.name)?;
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
         if !exists && resource.kind.put_creates && writing.subresource.is_empty() {
-            let mut body = body;
             let uid = body.text(&["metadata", "uid"]);
             if !uid.is_empty() {
                 return Err(uid_conflict(&resource, writing.namespace, writing.name, uid, ""));

@@ -64,9 +64,9 @@ impl<'a> Json<'a> {
     }
 
     fn unexpected<T>(&self, wanted: &str) -> Result<T, SyntaxError> {
-        Err(SyntaxError(match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+        Err(SyntaxError(match self.text.as_bytes().get(self.at) {
             None => "unexpected end of JSON input".to_owned(),
-            Some(c) => format!("invalid character {c:?} {wanted}"),
+            Some(byte) => format!("invalid character {} {wanted}", shown(*byte)),
         }))
     }
 
@@ -367,5 +367,16 @@ impl<'a> Source<'a> for Tree {
 
     fn end(&mut self) -> Result<(), SyntaxError> {
         Ok(())
+    }
+}
+/// A byte in quotes, as the character with its number.
+fn shown(byte: u8) -> String {
+    match char::from(byte) {
+        '\'' => r"'\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        c => {
+            let quoted = crate::problem::quoted(c.encode_utf8(&mut [0; 4]));
+            format!("'{}'", quoted.trim_matches('"'))
+        }
     }
 }

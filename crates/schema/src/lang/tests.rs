@@ -171,10 +171,10 @@ fn inlined_fields_keep_their_numbers_within_the_nested_message() {
     assert_eq!(
         fields,
         [
-            r#"field("n",1,0,scalar(Scalar::String),0,None,&[],Patch::Replace,""),"#,
-            r#"field("a",1,2,scalar(Scalar::String),0,None,&[],Patch::Replace,""),"#,
-            r#"field("b",2,2,scalar(Scalar::Int32),7,None,&[],Patch::Replace,""),"#,
-            r#"field("w",1,4,list(&L0),0,None,&[],Patch::Replace,""),"#,
+            r#"field("n",1,0,scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
+            r#"field("a",1,2,scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
+            r#"field("b",2,2,scalar(Scalar::Int32),7,None,&[],Patch::Replace,"",""),"#,
+            r#"field("w",1,4,list(&L0),0,None,&[],Patch::Replace,"",""),"#,
         ]
     );
 }
@@ -185,7 +185,7 @@ fn defaults_rules_and_docs_are_carried_over() {
         "type T \"the \\\"T\\\"\" # comment\n1 a string default=\"x y\" enum=x|y format=labelvalue \"a # b\"\n2 b []string default=[p,q] nonempty\n3 c T? default={} retainKeys",
     );
     for expected in [
-        r#"Some(Literal::Text(B("x y"))),&[Rule::Enum(B(&[B("x"),B("y")])),Rule::Format(Format::LabelValue)],Patch::Replace,"a # b"),"#,
+        r#"Some(Literal::Text(B("x y"))),&[Rule::Enum(B(&[B("x"),B("y")])),Rule::Format(Format::LabelValue)],Patch::Replace,"","a # b"),"#,
         r#"Some(Literal::Json(B("[\"p\",\"q\"]"))),&[Rule::NotEmpty],"#,
         r#"Some(Literal::Json(B("{}"))),&[],Patch::RetainKeys,"#,
         r#"doc: B("the \"T\"")"#,
