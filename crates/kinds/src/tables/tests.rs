@@ -105,7 +105,7 @@ fn apply_and_merge_keys_are_kept_apart() {
 struct Expected {
     /// Positions of the embedded type and of the field in it.
     order: Vec<u64>,
-    within: u64,
+    within: Vec<u64>,
     facts: Json<String, Value>,
 }
 
@@ -116,18 +116,19 @@ fn expected(types: &Json<String, Value>, name: &str) -> BTreeMap<String, Expecte
     for (field, facts) in ty["fields"].as_object().expect("fields") {
         let facts = facts.as_object().expect("facts").clone();
         let order = vec![facts["idx"].as_u64().expect("idx")];
-        found.insert(field.clone(), Expected { order, within: 0, facts });
+        found.insert(field.clone(), Expected { order, within: Vec::new(), facts });
     }
     for inline in ty.get("inline").and_then(Value::as_array).into_iter().flatten() {
         let from = inline["t"].as_str().and_then(|it| it.strip_prefix("ref:")).expect("a type");
-        let within = inline.get("pb").map_or(0, |pb| pb[0].as_u64().expect("a number"));
+        let number = inline.get("pb").map(|pb| pb[0].as_u64().expect("a number"));
         for (field, mut it) in expected(types, from) {
             it.order.insert(0, inline["idx"].as_u64().expect("idx"));
             if inline.get("pb").is_none() {
                 // Embedded in JSON alone: kind and version travel in the envelope.
                 it.facts.remove("pb");
             }
-            found.insert(field, Expected { within, ..it });
+            it.within.splice(..0, number);
+            found.insert(field, it);
         }
     }
     found
@@ -253,8 +254,9 @@ fn tables_agree_with_the_reference() {
             let number = facts.get("pb").map_or(0, |pb| pb[0].as_u64().expect("a number"));
             let wrapped =
                 facts.get("pb").is_some_and(|pb| pb[1] == "opt") && matches!(field.shape, Shape::List(_));
-            let numbers = if wrapped { (number, 1) } else { (*within, number) };
-            assert_eq!((u64::from(field.within), u64::from(field.number)), numbers, "{at}: number");
+            let numbers = if wrapped { (vec![number], 1) } else { (within.clone(), number) };
+            let declared: Vec<u64> = field.within.iter().map(|it| u64::from(*it)).collect();
+            assert_eq!((declared, u64::from(field.number)), numbers, "{at}: number");
         }
     }
 }
