@@ -81,7 +81,8 @@ fn name(name: &str, wanted: &str, out: &mut Problems) {
 
 fn status(object: &Value, _: &Value, _: &Context<'_>) -> Problems {
     let mut out = Vec::new();
-    let path = Path::ROOT.field("status").field("conditions");
+    let status = Path::ROOT.field("status");
+    let path = status.field("conditions");
     for (at, condition) in object.items(&["status", "conditions"]).iter().enumerate() {
         let status = condition.text(&["status"]);
         if !STATUSES.contains(&status) {
