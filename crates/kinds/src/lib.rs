@@ -4,6 +4,7 @@
 //! one field, what may change, what deleting means, and its row in a table of objects. Always true: a kind
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
+pub mod apiservice;
 mod check;
 pub mod configmap;
 pub mod csr;
@@ -21,6 +22,9 @@ mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
 pub mod tables;
+mod url;
+pub mod webhook;
+mod webhook_client;
 
 #[cfg(test)]
 mod recorded;
@@ -57,6 +61,8 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Pod") => pod::hooks(options),
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
+        ("admissionregistration", "v1", _) => webhook::hooks(),
+        ("apiregistration", "v1", "APIService") => apiservice::hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
@@ -79,7 +85,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert_eq!(with_cells, 14);
     }
 
     #[test]

@@ -366,6 +366,7 @@ impl<'t> Parts<'t> {
     fn of(shape: Option<&'t Shape>) -> Self {
         match shape {
             None => Parts::Untold,
+            Some(Shape::Struct(ty)) if ty.one_of => Parts::Untold,
             Some(Shape::Struct(ty)) if !ty.atomic => Parts::Fields(ty),
             Some(Shape::Map(map)) if !map.atomic => Parts::Entries(&map.value),
             Some(Shape::List(list)) if list.kind != ListKind::Atomic => Parts::Items(list),

@@ -85,6 +85,7 @@ struct Member<'t> {
 impl<'t> Members<'t> {
     fn of(shape: Option<&'t Shape>) -> Self {
         match shape {
+            Some(Shape::Struct(ty)) if ty.one_of => Members::Untold,
             Some(Shape::Struct(ty)) => Members::Fields(ty),
             Some(Shape::Map(map)) => Members::Entries(&map.value),
             _ => Members::Untold,

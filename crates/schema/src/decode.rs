@@ -195,6 +195,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
     fn shaped(&mut self, shape: &Shape, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
         match (shape, token) {
             (Shape::Scalar(scalar), token) => self.scalar(*scalar, token, place),
+            (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
             (_, Token::Null) => Ok(zero(shape)),
             (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
             (Shape::List(list), Token::List) => {
@@ -218,6 +219,35 @@ impl<'a, S: Source<'a>> Decoder<S> {
             }
             (shape, token) => Err(mismatch(shape, &token, place)),
         }
+    }
+
+    /// A value that is one of several forms. The API's own types read these by themselves: what is odd below
+    /// is not reported, errors below are reported here, and what has no form that is known is nothing.
+    fn alternative(
+        &mut self,
+        ty: &Type,
+        shape: &Shape,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Value, DecodeError> {
+        let form = match token {
+            Token::Map => Value::map(),
+            Token::List => Value::List(Vec::new()),
+            Token::Bool(truth) => truth.into(),
+            _ => Value::Null,
+        };
+        let Some(field) = ty.alternative(&form) else {
+            self.skip(token)?;
+            return match zero(shape) {
+                Value::Null => Ok(Value::Null),
+                _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
+            };
+        };
+        let told = self.oddities.len();
+        let value = self.shaped(&field.shape, token, place).map_err(|why| moved(why, place))?;
+        self.oddities.truncate(told);
+        let nothing = matches!(&value, Value::List(items) if items.is_empty());
+        Ok(if nothing { Value::Null } else { value })
     }
 
     fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
@@ -378,6 +408,23 @@ fn named_type(shape: &Shape, named: &str) -> String {
     }
 }
 
+/// A mismatch as if it had been found at this place.
+fn moved(error: DecodeError, place: &Place<'_>) -> DecodeError {
+    const FIELD: &str = " into Go struct field ";
+    match error {
+        DecodeError::Type(text) => {
+            DecodeError::Type(match (text.split_once(FIELD), text.rsplit_once(" of type ")) {
+                (Some((found, _)), Some((_, wanted))) => {
+                    let (owner, path) = (&place.owner.name, place.path.fields_only());
+                    format!("{found}{FIELD}{owner}.{path} of type {wanted}")
+                }
+                _ => text,
+            })
+        }
+        other => other,
+    }
+}
+
 /// The name that clients know a shape by in error messages.
 fn go_type(shape: &Shape) -> String {
     match shape {
@@ -435,6 +482,10 @@ pub fn zero_when_absent(field: &Field) -> Option<Value> {
 /// The empty value of a shape.
 pub fn zero(shape: &Shape) -> Value {
     match shape {
+        Shape::Struct(ty) if ty.one_of => match ty.alternative(&Value::Bool(false)) {
+            Some(_) => Value::Bool(false),
+            None => Value::Null,
+        },
         Shape::Struct(ty) => {
             let entries =
                 ty.fields.iter().filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));

@@ -98,6 +98,10 @@ impl Writer {
 
     fn shaped(&mut self, value: &Value, shape: &Shape) {
         match (shape, value) {
+            (Shape::Struct(ty), value) if ty.one_of => match ty.alternative(value) {
+                Some(field) => self.shaped(value, &field.shape),
+                None => any(value, &mut self.out),
+            },
             (Shape::Struct(ty), Value::Map(_)) => self.structure(value, ty),
             (Shape::List(list), Value::List(items)) => {
                 self.out.push(b'[');

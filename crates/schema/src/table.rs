@@ -6,7 +6,7 @@
 //!
 //! Nothing in here knows a particular kind.
 
-use crate::value::head;
+use crate::value::{Value, head};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -65,6 +65,8 @@ pub struct Type {
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
     pub atomic: bool,
+    /// A value is one of the fields itself, as its JSON form tells; only in protobuf are they fields.
+    pub one_of: bool,
     /// Fields of which one at most is there, as another field says; published only.
     pub unions: Many<Union>,
     /// What fields here or further down declare, so that a walk passes by what has nothing for it.
@@ -103,6 +105,16 @@ impl Type {
         Some((at, &self.fields[at]))
     }
 
+    /// The field that a value is, where a value is one of the fields.
+    pub fn alternative(&self, value: &Value) -> Option<&Field> {
+        self.fields.iter().find(|field| match value {
+            Value::Map(_) => matches!(field.shape, Shape::Struct(_) | Shape::Map(_)),
+            Value::List(_) => matches!(field.shape, Shape::List(_)),
+            Value::Bool(_) => matches!(field.shape, Shape::Scalar(Scalar::Bool)),
+            _ => false,
+        })
+    }
+
     /// Makes a type at run time; the lookup order is worked out here.
     pub fn new(name: impl Into<Text>, package: impl Into<Text>, fields: Vec<Field>) -> Self {
         let declares = fields.iter().fold(Declares::NOTHING, |all, field| all.and(field.declares()));
@@ -118,6 +130,7 @@ impl Type {
             heads: heads.into(),
             unknown: Unknown::Report,
             atomic: false,
+            one_of: false,
             unions: Cow::Borrowed(&[]),
             declares,
         }
@@ -149,9 +162,9 @@ pub struct Field {
     pub name: Text,
     /// Protobuf number; 0 where the field has none.
     pub number: u16,
-    /// Number of the nested protobuf message that holds this field when its type is embedded in JSON
-    /// but not in protobuf (a volume's source); 0 otherwise.
-    pub within: u16,
+    /// Numbers of the nested protobuf messages, outermost first, that hold this field when its type is
+    /// embedded in JSON but not in protobuf (a volume's source); most fields have none.
+    pub within: Many<u16>,
     pub shape: Shape,
     pub flags: Flags,
     /// Value taken when the field is absent (or zero where absent and zero cannot be told apart).
@@ -171,7 +184,7 @@ impl Field {
         Field {
             name: name.into(),
             number: 0,
-            within: 0,
+            within: Cow::Borrowed(&[]),
             shape,
             flags: Flags::NONE,
             default: None,

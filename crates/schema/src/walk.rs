@@ -47,6 +47,11 @@ fn structure<V: Visitor>(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mu
 
 fn shape<V: Visitor>(of: &Shape, value: &mut Value, path: &Path<'_>, visitor: &mut V) {
     match (of, value) {
+        (Shape::Struct(ty), value) if ty.one_of => {
+            if let Some(field) = ty.alternative(value).filter(|it| has_parts(&it.shape)) {
+                shape(&field.shape, value, path, visitor);
+            }
+        }
         (Shape::Struct(ty), Value::Map(map)) => structure(ty, map, path, visitor),
         (Shape::List(list), Value::List(items)) if has_parts(&list.item) => {
             for (at, item) in items.iter_mut().enumerate() {

@@ -107,6 +107,8 @@ impl Flaws {
         }
         match (shape, held) {
             (_, Value::Null) => {}
+            // no form is published for what can have several
+            (Shape::Struct(ty), _) if ty.one_of => {}
             (Shape::Struct(ty), Value::Map(map)) => self.structure(ty, map, trail),
             (Shape::Map(entries), Value::Map(map)) => {
                 for (name, held) in map.iter() {

@@ -171,6 +171,10 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
         return Ok(());
     }
     match shape {
+        Shape::Struct(ty) if ty.one_of => {
+            deduced(old, new, out);
+            Ok(())
+        }
         Shape::Struct(ty) if !ty.atomic => structure(ty, old, new, out),
         Shape::Map(map) if !map.atomic => {
             if old.is_empty() && new.is_empty() {

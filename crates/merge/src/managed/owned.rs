@@ -42,6 +42,10 @@ fn is_hollow(value: &Value) -> bool {
 
 fn value(shape: &Shape, held: &Value, out: &mut FieldSet) -> Result<(), Ambiguous> {
     match (shape, held) {
+        (Shape::Struct(ty), held) if ty.one_of => {
+            deduced(held, out);
+            Ok(())
+        }
         (Shape::Struct(ty), Value::Map(map)) if !ty.atomic => structure(ty, map, out),
         (Shape::Map(entries), Value::Map(map)) if !entries.atomic => {
             for (name, held) in map.iter() {

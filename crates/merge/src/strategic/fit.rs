@@ -18,6 +18,7 @@ pub(super) fn misfit(ty: &Type, object: &Value) -> Option<String> {
 fn misfit_in(shape: &Shape, value: &Value) -> Option<String> {
     match (shape, value) {
         (_, Value::Null) => None,
+        (Shape::Struct(ty), _) if ty.one_of => None,
         (Shape::Struct(ty), value) => misfit(ty, value),
         (Shape::List(list), Value::List(items)) => items.iter().find_map(|item| misfit_in(&list.item, item)),
         (Shape::List(_), other) => Some(format!("cannot restore slice from {}", kind(other))),

@@ -25,6 +25,7 @@ pub(super) struct TypeModel {
     pub doc: String,
     pub atomic: bool,
     pub open: bool,
+    pub one_of: bool,
     pub fields: Vec<FieldModel>,
     pub unions: Vec<Union>,
 }
@@ -33,7 +34,8 @@ pub(super) struct TypeModel {
 pub(super) struct FieldModel {
     pub name: String,
     pub number: u16,
-    pub within: u16,
+    /// Numbers of the nested messages that hold it, outermost first.
+    pub within: Vec<u16>,
     pub shape: ShapeModel,
     pub flags: Flags,
     pub default: Option<Literal>,
@@ -207,7 +209,7 @@ impl<'a> Checker<'a, '_> {
         Some(FieldModel {
             name: field.name.clone(),
             number: field.number,
-            within: field.within,
+            within: field.within.clone(),
             shape,
             flags: field.flags,
             default,
@@ -237,12 +239,16 @@ impl<'a> Checker<'a, '_> {
             let mut fields = Vec::new();
             self.flatten(*it, at, &parts, &mut vec![at], &mut fields);
             self.check_fields(*it, &parts[at], &fields);
+            if it.decl.one_of {
+                self.check_alternatives(*it, &fields);
+            }
             types.push(TypeModel {
                 name: it.decl.name.clone(),
                 package: it.file.package.clone(),
                 doc: it.decl.doc.clone(),
                 atomic: it.decl.atomic,
                 open: it.decl.open,
+                one_of: it.decl.one_of,
                 unions: self.unions(*it, &fields),
                 fields,
             });
@@ -276,10 +282,7 @@ impl<'a> Checker<'a, '_> {
             self.flatten(self.order[from], from, parts, above, into);
             above.pop();
             for field in into[start..].iter_mut().filter(|_| number != 0) {
-                if field.within != 0 {
-                    self.report(it.file, line, format!("`{}` would be nested twice", field.name));
-                }
-                field.within = number;
+                field.within.insert(0, number);
             }
         }
     }
@@ -289,9 +292,11 @@ impl<'a> Checker<'a, '_> {
             Part::Inline { number, .. } if *number != 0 => Some(*number),
             _ => None,
         });
-        let mut messages: HashSet<u16> = fields.iter().map(|it| it.within).collect();
-        messages.extend(inlined);
-        messages.remove(&0);
+        // a nested message is where its path leads, and so is a field
+        let mut messages: HashSet<Vec<u16>> = inlined.map(|number| vec![number]).collect();
+        for field in fields {
+            messages.extend((1..=field.within.len()).map(|depth| field.within[..depth].to_vec()));
+        }
         let mut names = HashSet::new();
         let mut numbers = HashSet::new();
         for field in fields {
@@ -299,10 +304,32 @@ impl<'a> Checker<'a, '_> {
             if !names.insert(field.name.as_str()) {
                 self.report(it.file, line, format!("`{}.{}` is declared twice", it.decl.name, field.name));
             }
-            let taken = field.within == 0 && messages.contains(&field.number);
-            if field.number != 0 && (taken || !numbers.insert((field.within, field.number))) {
+            let place = [&field.within[..], &[field.number]].concat();
+            let taken = messages.contains(&place);
+            if field.number != 0 && (taken || !numbers.insert(place)) {
                 let number = field.number;
                 self.report(it.file, line, format!("`{}` has number {number} twice", it.decl.name));
+            }
+        }
+    }
+
+    /// Alternatives are told apart by their JSON form, so no two may share one.
+    fn check_alternatives(&mut self, it: Declared<'a>, fields: &[FieldModel]) {
+        let mut forms = HashSet::new();
+        for field in fields {
+            let form = match &field.shape {
+                ShapeModel::Struct(_) | ShapeModel::Map(..) => "object",
+                ShapeModel::List(..) => "list",
+                ShapeModel::Scalar(Scalar::Bool) => "truth",
+                ShapeModel::Scalar(_) => {
+                    let message = format!("`{}` cannot be an alternative", field.name);
+                    self.report(it.file, self.line_of(it, &field.name), message);
+                    continue;
+                }
+            };
+            if !forms.insert(form) {
+                let message = format!("`{}` cannot be told from another alternative", field.name);
+                self.report(it.file, self.line_of(it, &field.name), message);
             }
         }
     }
@@ -462,7 +489,7 @@ fn type_meta(name: &str, doc: &str) -> FieldModel {
     FieldModel {
         name: name.into(),
         number: 0,
-        within: 0,
+        within: Vec::new(),
         shape: ShapeModel::Scalar(Scalar::String),
         flags: Flags::NONE,
         default: None,

@@ -23,8 +23,8 @@ use schema::table::{
 };
 type S = &'static str;
 #[allow(clippy::too_many_arguments)]
-const fn field(name: S, number: u16, within: u16, shape: Shape, flags: u16, default: Option<Literal>, rules: &'static [Rule], patch: Patch, named: S, doc: S) -> Field {
-    Field { name: B(name), number, within, shape, flags: Flags(flags), default, rules: B(rules), patch, named: B(named), doc: B(doc) }
+const fn field(name: S, number: u16, within: &'static [u16], shape: Shape, flags: u16, default: Option<Literal>, rules: &'static [Rule], patch: Patch, named: S, doc: S) -> Field {
+    Field { name: B(name), number, within: B(within), shape, flags: Flags(flags), default, rules: B(rules), patch, named: B(named), doc: B(doc) }
 }
 const fn group(stem: S, in_domain: bool) -> Group { Group { stem: B(stem), in_domain } }
 const fn scalar(it: Scalar) -> Shape { Shape::Scalar(it) }
@@ -182,13 +182,14 @@ impl Emitter<'_> {
                 self.items,
                 "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
                  fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), unknown: Unknown::{unknown}, \
-                 atomic: {atomic}, unions: {}, declares: Declares({}) }};",
+                 atomic: {atomic}, one_of: {}, unions: {}, declares: Declares({}) }};",
                 it.name,
                 it.package,
                 it.doc,
                 self.idents[at],
                 by_name.join(","),
                 heads.join(","),
+                it.one_of,
                 many(&it.unions, union),
                 self.declares[at].0,
             );
@@ -202,7 +203,7 @@ impl Emitter<'_> {
     fn field(&mut self, it: &FieldModel) -> String {
         let rules: Vec<String> = it.rules.iter().map(rule).collect();
         format!(
-            "field({:?},{},{},{},{},{},&[{}],{},{:?},{:?}),\n",
+            "field({:?},{},&{:?},{},{},{},&[{}],{},{:?},{:?}),\n",
             it.name,
             it.number,
             it.within,

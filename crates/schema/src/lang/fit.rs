@@ -5,6 +5,7 @@
 use super::check::{FieldModel, ShapeModel, TypeModel};
 use super::syntax::{FieldDecl, text};
 use crate::table::{ListKind, Literal, Patch, Rule, Scalar};
+use crate::{Value, decode};
 
 /// Settles list and map type from the field's attributes.
 pub(super) fn finish_shape(shape: &mut ShapeModel, field: &FieldDecl) -> Result<(), String> {
@@ -105,7 +106,12 @@ pub(super) fn literal(value: &str, shape: &ShapeModel) -> Result<Literal, String
     let misfit = || format!("the default `{value}` does not fit the type");
     match shape {
         ShapeModel::Scalar(scalar) => scalar_literal(value, *scalar).ok_or_else(misfit),
-        ShapeModel::Struct(_) | ShapeModel::Map(..) if value == "{}" => Ok(Literal::Json(text(value))),
+        ShapeModel::Struct(_) | ShapeModel::Map(..) => {
+            match decode::json_untyped(value.as_bytes()).map(|it| it.value) {
+                Ok(Value::Map(_)) => Ok(Literal::Json(text(value))),
+                _ => Err(misfit()),
+            }
+        }
         ShapeModel::List(item, _) => {
             let items = value.strip_prefix('[').and_then(|it| it.strip_suffix(']')).ok_or_else(misfit)?;
             let ShapeModel::Scalar(scalar) = **item else {
@@ -115,7 +121,6 @@ pub(super) fn literal(value: &str, shape: &ShapeModel) -> Result<Literal, String
             let items: Option<Vec<String>> = items.map(|it| json_scalar(it, scalar)).collect();
             Ok(Literal::Json(format!("[{}]", items.ok_or_else(misfit)?.join(",")).into()))
         }
-        _ => Err(misfit()),
     }
 }
 

@@ -36,13 +36,15 @@
 //!
 //! # Types
 //!
-//! `type Name [atomic] [open] ["doc"]` declares a structure. `atomic`: merges replace it as a whole. `open`:
-//! undeclared fields are kept. Its members follow, in the order in which JSON is written:
+//! `type Name [atomic] [open] [oneof] ["doc"]` declares a structure. `atomic`: merges replace it as a whole.
+//! `open`: undeclared fields are kept. `oneof`: in JSON a value is one of the fields itself, told by its form
+//! (an object, a list, a truth); only in protobuf is it a message. Its members follow, in the order in which JSON is written:
 //!
 //! - `<number> <name> <type>[?] [attributes] ["doc"]` is a field. The number is the protobuf number; `-` when
 //!   there is none; `4.1` is field 1 of a nested message that is field 4 and that JSON does not know.
 //! - `inline [<number>] <Type>` takes over the fields of another type. In protobuf they stay in a nested
-//!   message with that number; without a number they are fields of this message.
+//!   message with that number, and nested messages in there stay too; without a number they are fields of
+//!   this message.
 //!
 //! - `union <field> <field>=<Name>...` publishes that the first field says which of the others is there.
 //!
@@ -57,7 +59,7 @@
 //! | `nullable` | `null` is a value of its own |
 //! | `immutable` | cannot change after creation |
 //! | `stamped` | filled in at the commit with the object's revision |
-//! | `default=V` | value when absent: a scalar, `{}`, or `[a,b]` for a list of scalars |
+//! | `default=V` | value when absent: a scalar, `[a,b]` for a list of scalars, or JSON text of an object |
 //! | `published` | the default is shown in the published schema |
 //! | `min=` `max=` `minlen=` `maxlen=` `minitems=` `maxitems=` `nonempty` | constraints that are checked |
 //! | `enum=A\|B` | the only values; checked and published |

@@ -157,6 +157,7 @@ impl Parser {
             match *attribute {
                 "atomic" => open.atomic = true,
                 "open" => open.open = true,
+                "oneof" => open.one_of = true,
                 other => return Err(format!("`{other}` is no attribute of a type")),
             }
         }
@@ -171,6 +172,7 @@ impl Parser {
             doc,
             atomic: false,
             open: false,
+            one_of: false,
             members: Vec::new(),
             unions: Vec::new(),
             kind: None,
@@ -312,13 +314,11 @@ impl Parser {
     }
 
     fn field(&mut self, number: &str, words: &[&str], doc: String) -> Outcome<()> {
-        let (within, number) = match number.split_once('.') {
-            _ if number == "-" => (0, 0),
-            Some((within, number)) => {
-                (parse_number("protobuf number", within)?, parse_number("protobuf number", number)?)
-            }
-            None => (0, parse_number("protobuf number", number)?),
+        let mut within: Vec<u16> = match number {
+            "-" => vec![0],
+            path => path.split('.').map(|it| parse_number("protobuf number", it)).collect::<Outcome<_>>()?,
         };
+        let number = within.pop().unwrap_or(0);
         let [name, ty, attributes @ ..] = words else { return Err("a field needs a name and a type".into()) };
         let (ty, flags) = match ty.strip_suffix('?') {
             Some(ty) => (ty, Flags::NILABLE),

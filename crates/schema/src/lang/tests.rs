@@ -83,7 +83,10 @@ fn mistakes_are_reported_with_their_place() {
         ("type T\ninline T", "a.api:6: `T` contains itself"),
         ("type T\ninline 1 U\n1 b string\ntype U\n1 a string", "a.api:7: `T` has number 1 twice"),
         ("type T\ninline U\n1 b string\ntype U\n1 a string", "a.api:7: `T` has number 1 twice"),
-        ("type T\ninline 1 U\ntype U\ninline 2 V\ntype V\n1 a string", "a.api:6: `a` would be nested twice"),
+        ("type T\ninline 1 U\ntype U\n2.1 a string\n2 b string", "a.api:9: `U` has number 2 twice"),
+        // Alternatives.
+        ("type T oneof\n1 a []string\n2 b []T", "a.api:7: `b` cannot be told from another alternative"),
+        ("type T oneof\n1 a string", "a.api:6: `a` cannot be an alternative"),
         // Kinds.
         (
             "kind K ks\nverbs get\n1 metadata meta.ObjectMeta",
@@ -165,16 +168,17 @@ fn list_types_follow_from_merge_unless_given() {
 
 #[test]
 fn inlined_fields_keep_their_numbers_within_the_nested_message() {
-    let source =
-        compiled("type T\n1 n string\ninline 2 U\n4.1 w []string\ntype U\n1 a string\n2 b int32? required");
+    let source = compiled(
+        "type T\n1 n string\ninline 2 U\n4.1 w []string\ntype U\n1 a string\ninline 3 V\ntype V\n2 b int32? required",
+    );
     let fields: Vec<&str> = source.lines().filter(|it| it.starts_with("field(")).take(4).collect();
     assert_eq!(
         fields,
         [
-            r#"field("n",1,0,scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
-            r#"field("a",1,2,scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
-            r#"field("b",2,2,scalar(Scalar::Int32),7,None,&[],Patch::Replace,"",""),"#,
-            r#"field("w",1,4,list(&L0),0,None,&[],Patch::Replace,"",""),"#,
+            r#"field("n",1,&[],scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
+            r#"field("a",1,&[2],scalar(Scalar::String),0,None,&[],Patch::Replace,"",""),"#,
+            r#"field("b",2,&[2, 3],scalar(Scalar::Int32),7,None,&[],Patch::Replace,"",""),"#,
+            r#"field("w",1,&[4],list(&L0),0,None,&[],Patch::Replace,"",""),"#,
         ]
     );
 }
@@ -182,12 +186,13 @@ fn inlined_fields_keep_their_numbers_within_the_nested_message() {
 #[test]
 fn defaults_rules_and_docs_are_carried_over() {
     let source = compiled(
-        "type T \"the \\\"T\\\"\" # comment\n1 a string default=\"x y\" enum=x|y format=labelvalue \"a # b\"\n2 b []string default=[p,q] nonempty\n3 c T? default={} retainKeys",
+        "type T \"the \\\"T\\\"\" # comment\n1 a string default=\"x y\" enum=x|y format=labelvalue \"a # b\"\n2 b []string default=[p,q] nonempty\n3 c T? default={} retainKeys\n4 d T? default=\"{\\\"a\\\":\\\"z\\\"}\"",
     );
     for expected in [
         r#"Some(Literal::Text(B("x y"))),&[Rule::Enum(B(&[B("x"),B("y")])),Rule::Format(Format::LabelValue)],Patch::Replace,"","a # b"),"#,
         r#"Some(Literal::Json(B("[\"p\",\"q\"]"))),&[Rule::NotEmpty],"#,
         r#"Some(Literal::Json(B("{}"))),&[],Patch::RetainKeys,"#,
+        r#"Some(Literal::Json(B("{\"a\":\"z\"}"))),"#,
         r#"doc: B("the \"T\"")"#,
     ] {
         assert!(source.contains(expected), "no {expected} in\n{source}");
@@ -202,7 +207,7 @@ fn kinds_begin_with_kind_and_version_and_are_listed_by_what_they_are() {
          1 metadata meta.ObjectMeta\nkind Eviction\n1 metadata meta.ObjectMeta",
     );
     for expected in [
-        "static A_V1_POD_FIELDS: [Field; 3] = [\nfield(\"kind\",0,0,",
+        "static A_V1_POD_FIELDS: [Field; 3] = [\nfield(\"kind\",0,&[],",
         "pub static KINDS: &[&Kind] = &[&K_A_V1_POD];",
         "pub static TRAVELLING: &[&Kind] = &[&K_A_V1_EVICTION];",
         "pub static TYPES: &[&Type] = &[&A_V1_EVICTION,&A_V1_POD,&M_V1_OBJECT_META];",

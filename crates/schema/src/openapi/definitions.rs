@@ -183,6 +183,9 @@ impl Renderer<'_> {
         if !ty.doc.is_empty() {
             tree.insert("description", &*ty.doc);
         }
+        if ty.one_of {
+            return Value::Map(tree);
+        }
         tree.insert("type", "object");
         let properties: Map =
             ty.fields.iter().map(|field| (field.name.clone(), self.field(field, inline))).collect();

@@ -70,7 +70,7 @@ fn structure(pieces: &[&[u8]], ty: &Type, depth: usize) -> Result<Value, ProtoEr
     let mut slots = Vec::new();
     slots.resize_with(ty.fields.len(), || Slot::Absent);
     for piece in pieces {
-        scan(piece, ty, 0, &mut slots, depth)?;
+        scan(piece, ty, &[], &mut slots, depth)?;
     }
     let mut entries = Vec::with_capacity(ty.fields.len().min(16));
     for (field, slot) in ty.fields.iter().zip(slots) {
@@ -89,26 +89,30 @@ fn normal(field: &Field, value: Option<Value>) -> Option<Value> {
     if left_out && zero_when_absent(field).is_none() { None } else { Some(value) }
 }
 
-/// Sorts the fields of a message, or of the message nested in it at `within`, into the slots of the type.
+/// Sorts the fields of a message, or of the message nested in it along `within`, into the slots of the type.
 fn scan<'a>(
     bytes: &'a [u8],
     ty: &Type,
-    within: u16,
+    within: &[u16],
     slots: &mut [Slot<'a>],
     depth: usize,
 ) -> Result<(), ProtoError> {
     let mut reader = Reader::new(bytes);
     let mut near = 0;
     while let Some((number, wire)) = reader.tag(&ty.name)? {
-        let here = |field: &Field| field.within == within && i32::from(field.number) == number;
+        let here = |field: &Field| *field.within == *within && i32::from(field.number) == number;
+        let below = |field: &Field| match field.within.strip_prefix(within) {
+            Some([next, ..]) => i32::from(*next) == number,
+            _ => false,
+        };
         if let Some(at) = find(ty, near, here) {
             near = at;
             let field = &ty.fields[at];
             take(&mut reader, &field.shape, wire, &mut slots[at], &field.name, depth)?;
-        } else if let Some(at) = find(ty, near, |field| within == 0 && i32::from(field.within) == number) {
+        } else if let Some(at) = find(ty, near, below) {
             near = at;
             let nested = delimited(&mut reader, wire, &number.to_string())?;
-            scan(nested, ty, ty.fields[at].within, slots, depth)?;
+            scan(nested, ty, &ty.fields[at].within[..=within.len()], slots, depth)?;
         } else {
             reader.skip(wire)?;
         }
@@ -216,6 +220,7 @@ fn finish_element(shape: &Shape, slot: Slot<'_>, depth: usize) -> Result<Option<
 
 fn message(shape: &Shape, pieces: &[&[u8]], depth: usize) -> Result<Value, ProtoError> {
     match shape {
+        Shape::Struct(ty) if ty.one_of => Ok(alternative(structure(pieces, ty, depth + 1)?, ty)),
         Shape::Struct(ty) => structure(pieces, ty, depth + 1),
         Shape::Scalar(scalar) => self::scalar(*scalar, pieces),
         Shape::List(_) | Shape::Map(_) => {
@@ -232,6 +237,19 @@ fn message(shape: &Shape, pieces: &[&[u8]], depth: usize) -> Result<Value, Proto
             Ok(finish(shape, slot, depth + 1)?.unwrap_or_else(|| zero(shape)))
         }
     }
+}
+
+/// The one field that a value is: a list with items, else a structure, else a truth, else nothing.
+fn alternative(message: Value, ty: &Type) -> Value {
+    let Value::Map(fields) = message else { return Value::Null };
+    let rank = |value: &Value| match value {
+        Value::List(items) if !items.is_empty() => 3,
+        Value::Map(_) => 2,
+        Value::Bool(_) => 1,
+        _ => 0,
+    };
+    let own = fields.into_iter().filter(|(name, _)| ty.field(name).is_some()).map(|(_, value)| value);
+    own.max_by_key(rank).filter(|value| rank(value) > 0).unwrap_or_default()
 }
 
 /// Scalars that are a field and not a message of their own.

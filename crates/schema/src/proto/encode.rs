@@ -20,19 +20,39 @@ pub fn encode(value: &Value, ty: &Type) -> Vec<u8> {
 type Member<'a> = (&'a Field, Option<&'a Value>);
 
 fn structure(out: &mut Backward, value: &Value, ty: &Type) {
-    let members = members(value, ty);
+    if ty.one_of {
+        return alternative(out, value, ty);
+    }
+    message(out, &members(value, ty), 0);
+}
+
+/// Members of the message that is `depth` nested messages inside their structure's.
+fn message(out: &mut Backward, members: &[Member<'_>], depth: usize) {
     // fields of the same nested message stand together, everything else on its own
-    let groups = members.chunk_by(|(a, _), (b, _)| a.within != 0 && a.within == b.within);
-    for group in groups.rev() {
+    let nested = |(field, _): &Member<'_>| field.within.get(depth).copied();
+    for group in members.chunk_by(|a, b| nested(a).is_some() && nested(a) == nested(b)).rev() {
+        let Some((first, value)) = group.first() else { continue };
+        let Some(number) = nested(&group[0]) else {
+            self::field(out, first, *value);
+            continue;
+        };
         let end = out.len();
-        for (field, value) in group.iter().rev() {
-            self::field(out, field, *value);
+        message(out, group, depth + 1);
+        if !wraps_list(group) || matches!(value, Some(Value::List(_))) {
+            out.enclose(number, end);
         }
-        if let Some((first, value)) = group.first()
-            && first.within != 0
-            && (!wraps_list(group) || matches!(value, Some(Value::List(_))))
-        {
-            out.enclose(first.within, end);
+    }
+}
+
+/// A value that is one field of its message. Where one field is a truth, it is also told for the others.
+fn alternative(out: &mut Backward, value: &Value, ty: &Type) {
+    let taken = ty.alternative(value).map(|field| field.number);
+    for field in ty.fields.iter().rev() {
+        if matches!(field.shape, Shape::Scalar(Scalar::Bool)) {
+            let truth = !matches!(value, Value::Null | Value::Bool(false));
+            out.varint_field(field.number, u64::from(truth));
+        } else if taken == Some(field.number) {
+            self::field(out, field, Some(value));
         }
     }
 }
@@ -52,12 +72,12 @@ fn members<'a>(value: &'a Value, ty: &'a Type) -> Vec<Member<'a>> {
     }
     let numbered = ty.fields.iter().zip(values).filter(|(field, _)| field.number != 0);
     let mut members: Vec<Member<'_>> = numbered.collect();
-    let place = |(field, _): &Member<'_>| match field.within {
-        0 => (field.number, 0),
-        within => (within, field.number),
-    };
-    if !members.is_sorted_by_key(place) {
-        members.sort_unstable_by_key(place);
+    fn path(field: &Field) -> impl Iterator<Item = &u16> {
+        field.within.iter().chain([&field.number])
+    }
+    let place = |(a, _): &Member<'_>, (b, _): &Member<'_>| path(a).cmp(path(b));
+    if !members.is_sorted_by(|a, b| place(a, b).is_le()) {
+        members.sort_unstable_by(place);
     }
     members
 }

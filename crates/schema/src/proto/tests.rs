@@ -9,7 +9,7 @@ fn numbered(number: u16, name: &'static str, shape: Shape, flags: Flags) -> Fiel
 }
 
 fn within(within: u16, field: Field) -> Field {
-    Field { within, ..field }
+    Field { within: vec![within].into(), ..field }
 }
 
 fn list(item: Shape) -> Shape {
@@ -68,6 +68,7 @@ fn everything() -> Type {
             numbered(22, "groups", map(list(S(Scalar::String))), PLAIN),
             within(23, numbered(2, "source", leaf(), Flags::NILABLE)),
             within(23, numbered(1, "other", leaf(), Flags::NILABLE)),
+            Field { within: vec![23, 3].into(), ..numbered(1, "deep", S(Scalar::String), Flags::NILABLE) },
             within(24, numbered(1, "verbs", list(S(Scalar::String)), Flags::ALWAYS)),
             numbered(300, "far", S(Scalar::Bool), Flags::NILABLE),
         ],
@@ -198,6 +199,67 @@ fn nested_messages_that_json_does_not_know() {
     );
     check("{}", &wrapped, "");
     check(r#"{"verbs":["get"]}"#, &wrapped, "22050a03676574");
+}
+
+#[test]
+fn messages_nested_in_nested_messages() {
+    let inner = |field: Field| Field { within: vec![2, 2].into(), ..field };
+    let ty = Type::new(
+        "NamedRule",
+        "api.test.v1",
+        vec![
+            numbered(1, "names", list(S(Scalar::String)), PLAIN),
+            within(2, numbered(1, "operations", list(S(Scalar::String)), PLAIN)),
+            inner(numbered(1, "groups", list(S(Scalar::String)), PLAIN)),
+            inner(numbered(4, "scope", S(Scalar::String), Flags::NILABLE)),
+            within(2, numbered(3, "last", S(Scalar::Bool), Flags::NILABLE)),
+        ],
+    );
+    check("{}", &ty, "12021200");
+    check(
+        r#"{"names":["n"],"operations":["o"],"groups":["g"],"scope":"s","last":true}"#,
+        &ty,
+        "0a016e 120d 0a016f 12060a01672201 73 1801",
+    );
+}
+
+#[test]
+fn a_value_that_is_one_of_several_forms() {
+    let one_of = |fields| Type { one_of: true, ..Type::new("OneOf", "api.test.v1", fields) };
+    let leaf = || Shape::Struct(leaf().into());
+    let or_bool = one_of(vec![
+        numbered(1, "allows", S(Scalar::Bool), Flags::ALWAYS),
+        numbered(2, "schema", leaf(), Flags::NILABLE),
+    ]);
+    let or_list = one_of(vec![
+        numbered(1, "schema", leaf(), Flags::NILABLE),
+        numbered(2, "schemas", list(leaf()), Flags::ALWAYS),
+    ]);
+    let ty = Type::new(
+        "Choices",
+        "api.test.v1",
+        vec![
+            numbered(1, "truth", Shape::Struct(or_bool.into()), Flags::NILABLE),
+            numbered(2, "list", Shape::Struct(or_list.clone().into()), Flags::NILABLE),
+            numbered(3, "map", map(Shape::Struct(or_list.into())), PLAIN),
+        ],
+    );
+    check("{}", &ty, "");
+    check(r#"{"truth":false}"#, &ty, "0a020800");
+    check(r#"{"truth":true}"#, &ty, "0a020801");
+    check(r#"{"truth":{"name":"n"},"list":{"name":"m"}}"#, &ty, "0a07080112030a016e 12050a030a016d");
+    check(r#"{"list":[{"name":"a"},{"size":1,"name":"b"}]}"#, &ty, "120c12030a016112050a01621001");
+    check(r#"{"map":{"k":{"name":"n"},"z":null}}"#, &ty, "1a0a0a016b12050a030a016e 1a050a017a1200");
+    // what has another form is nothing, and what is odd inside is not told
+    let odd = from::json(br#"{"list":"x","map":{"k":{"name":"n","odd":1}}}"#, &ty).unwrap();
+    assert_eq!(odd.oddities, []);
+    assert_eq!(
+        String::from_utf8_lossy(&to::json(&odd.value, &ty)),
+        r#"{"list":null,"map":{"k":{"name":"n"}}}"#
+    );
+    let wrong = from::json(br#"{"truth":{"name":5}}"#, &ty).unwrap_err().to_string();
+    assert_eq!(wrong, "json: cannot unmarshal number into Go struct field Choices.truth of type string");
+    assert!(from::json(br#"{"truth":5}"#, &ty).is_err());
 }
 
 #[test]
@@ -469,10 +531,11 @@ fn random_message(dice: &mut Dice, ty: &Type) -> Vec<u8> {
             }
             shape => random_field(dice, field.number, shape, &mut bytes),
         }
-        match field.within {
-            0 => out.extend(bytes),
-            within => delimited(within, &bytes, &mut out),
+        for within in field.within.iter().rev() {
+            let inner = std::mem::take(&mut bytes);
+            delimited(*within, &inner, &mut bytes);
         }
+        out.extend(bytes);
     }
     out
 }

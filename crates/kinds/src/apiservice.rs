@@ -1,0 +1,136 @@
+//! APIServices: which server answers for an API version, and in what order versions are listed.
+
+use crate::check::{self, Problems};
+use crate::{metadata, read};
+use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use schema::problem::{Problem, quoted};
+use schema::{Path, Value, format};
+use std::time::Duration;
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        prepare_create: Some(prepare),
+        validate_create: Some(|object, _| validate(object)),
+        validate_update: Some(|object, _, _| validate(object)),
+        name_rule: Some(metadata::path_name),
+        subresources: STATUS,
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+static STATUS: &[SubresourceHooks] =
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+
+/// What is answered here can be asked at once.
+fn prepare(object: &mut Value, context: &Context<'_>) {
+    if !read::has(object, &["spec", "service"]) {
+        let mut condition = Value::map();
+        condition.set(&["type"], "Available");
+        condition.set(&["status"], "True");
+        condition.set(&["lastTransitionTime"], context.timestamp());
+        condition.set(&["reason"], "Local");
+        condition.set(&["message"], "Local APIServices are always available");
+        object.set(&["status", "conditions"], vec![condition]);
+    }
+}
+
+const MOST_GROUP_PRIORITY: i64 = 20000;
+const MOST_VERSION_PRIORITY: i64 = 1000;
+
+fn validate(object: &Value) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("spec");
+    let nothing = Value::map();
+    let spec = object.at(&["spec"]).unwrap_or(&nothing);
+    let (group, version) = (spec.text(&["group"]), spec.text(&["version"]));
+    name(object.text(&["metadata", "name"]), &format!("{version}.{group}"), &mut out);
+    if group.is_empty() && version != "v1" {
+        let detail = "only v1 may have an empty group and it better be legacy kube";
+        out.push(Problem::required(&path.field("group"), detail));
+    }
+    if !group.is_empty() {
+        check::subdomain(group, &path.field("group"), &mut out);
+    }
+    let complaints = format::dns1035_label(version);
+    out.extend(complaints.iter().map(|why| Problem::invalid_text(&path.field("version"), version, why)));
+    for (field, most) in
+        [("groupPriorityMinimum", MOST_GROUP_PRIORITY), ("versionPriority", MOST_VERSION_PRIORITY)]
+    {
+        let priority = read::int(spec, &[field]);
+        if priority <= 0 || priority > most {
+            let detail = format!("must be positive and less than {most}");
+            out.push(check::invalid_int(&path.field(field), priority, &detail));
+        }
+    }
+    match spec.at(&["service"]) {
+        Some(service) => remote(spec, service, &path, &mut out),
+        None => local(spec, &path, &mut out),
+    }
+    out
+}
+
+/// The name says what the object is about.
+fn name(name: &str, wanted: &str, out: &mut Problems) {
+    // a name that is missing or cannot be a name has been told already
+    if !name.is_empty() && name != wanted && format::path_segment(name).is_empty() {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(wanted));
+        out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field("name"), name, &detail));
+    }
+}
+
+fn status(object: &Value, _: &Value, _: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
+    let status = Path::ROOT.field("status");
+    let path = status.field("conditions");
+    for (at, condition) in object.items(&["status", "conditions"]).iter().enumerate() {
+        let status = condition.text(&["status"]);
+        if !STATUSES.contains(&status) {
+            out.push(check::unsupported(&path.index(at).field("status"), status, STATUSES));
+        }
+    }
+    out
+}
+
+const STATUSES: &[&str] = &["True", "False", "Unknown"];
+
+fn local(spec: &Value, path: &Path<'_>, out: &mut Problems) {
+    if read::flag(spec, &["insecureSkipTLSVerify"]) {
+        let detail = "local APIServices may not have insecureSkipTLSVerify";
+        out.push(Problem::invalid(&path.field("insecureSkipTLSVerify"), &Value::Bool(true), detail));
+    }
+    let bundle = check::byte_len(spec.text(&["caBundle"]));
+    if bundle != 0 {
+        let detail = "local APIServices may not have a caBundle";
+        out.push(Problem::invalid_text(&path.field("caBundle"), &format!("{bundle} bytes"), detail));
+    }
+}
+
+fn remote(spec: &Value, service: &Value, path: &Path<'_>, out: &mut Problems) {
+    let at = path.field("service");
+    check::required_field(service, "namespace", &at, out);
+    check::required_field(service, "name", &at, out);
+    let port = read::int(service, &["port"]);
+    for why in format::port_number(port) {
+        out.push(check::invalid_int(&at.field("port"), port, &format!("port is not valid: {why}")));
+    }
+    if read::flag(spec, &["insecureSkipTLSVerify"]) && !spec.text(&["caBundle"]).is_empty() {
+        let detail = "may not be true if caBundle is present";
+        out.push(Problem::invalid(&path.field("insecureSkipTLSVerify"), &Value::Bool(true), detail));
+    }
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    let service = match object.at(&["spec", "service"]) {
+        Some(service) => format!("{}/{}", service.text(&["namespace"]), service.text(&["name"])),
+        None => "Local".to_owned(),
+    };
+    let conditions = object.items(&["status", "conditions"]);
+    let available = conditions.iter().find(|it| it.text(&["type"]) == "Available");
+    let available = match available.map(|it| (it.text(&["status"]), it.text(&["reason"]))) {
+        None => "Unknown".to_owned(),
+        Some(("True", _)) => "True".to_owned(),
+        Some((status, reason)) => format!("{status} ({reason})"),
+    };
+    vec![metadata::name(object), service.into(), available.into(), metadata::age(object, now)]
+}
