@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -10,9 +10,11 @@ use std::time::Duration;
 pub fn hooks() -> Hooks {
     Hooks {
         prepare_create: Some(|object, _| drop_disabled(object, None)),
-        prepare_update: Some(|next, old, _| drop_disabled(next, Some(old))),
+        prepare_update: Some(|next, old, _| prepare_update(next, old)),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
+        metadata_again: MetadataAgain::Nothing,
+        name_rule: Some(metadata::path_name),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -28,6 +30,14 @@ fn drop_disabled(next: &mut Value, old: Option<&Value>) {
     if !old.is_some_and(|old| read::has(old, PATH)) {
         next.unset(PATH);
     }
+}
+
+/// A change that is dropped still counts as one.
+fn prepare_update(next: &mut Value, old: &Value) {
+    if next.at(&["spec"]) != old.at(&["spec"]) {
+        next.set(&["metadata", "generation"], read::int(old, &["metadata", "generation"]) + 1);
+    }
+    drop_disabled(next, Some(old));
 }
 
 fn validate(object: &Value) -> Problems {

@@ -5,7 +5,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -16,7 +16,8 @@ const GROUP: &str = "rbac.authorization";
 pub fn role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| rules(object, true)),
-        validate_update: Some(|object, _, _| rules(object, true)),
+        validate_update: Some(|object, _, _| twice(rules(object, true))),
+        metadata_again: MetadataAgain::StateTwice,
         name_rule: Some(metadata::path_name),
         ..Hooks::default()
     }
@@ -26,7 +27,8 @@ pub fn role_hooks() -> Hooks {
 pub fn cluster_role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| cluster_role(object)),
-        validate_update: Some(|object, _, _| cluster_role(object)),
+        validate_update: Some(|object, _, _| twice(cluster_role(object))),
+        metadata_again: MetadataAgain::StateTwice,
         name_rule: Some(metadata::path_name),
         ..Hooks::default()
     }
@@ -53,10 +55,16 @@ pub fn cluster_role_binding_hooks() -> Hooks {
 fn binding_hooks() -> Hooks {
     Hooks {
         default: Some(default_subjects),
+        metadata_again: MetadataAgain::StateTwice,
         name_rule: Some(metadata::path_name),
         cells: Some(binding_cells),
         ..Hooks::default()
     }
+}
+
+/// On updates clients know the rules of these kinds told twice.
+fn twice(problems: Problems) -> Problems {
+    [&problems[..], &problems[..]].concat()
 }
 
 /// Users and groups belong to the group of the roles themselves, service accounts to the nameless one.
@@ -174,7 +182,7 @@ fn subject(subject: &Value, namespaced: bool, group: &str, path: &Path<'_>, out:
 }
 
 fn changed_binding(new: &Value, old: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
-    let mut out = binding(new, context, namespaced);
+    let mut out = twice(binding(new, context, namespaced));
     if new.at(&["roleRef"]) != old.at(&["roleRef"]) {
         let text = |field: &str| quoted(new.text(&["roleRef", field]));
         let (group, kind, name) = (text("apiGroup"), text("kind"), text("name"));

@@ -115,6 +115,12 @@ impl Resource {
         stored
     }
 
+    /// Whether two trees of this version are stored as the same object.
+    pub(crate) fn stores_same(&self, a: &Value, b: &Value) -> bool {
+        let converts = self.hooks.convert.is_some();
+        a == b || converts && self.as_stored(a.clone()) == self.as_stored(b.clone())
+    }
+
     /// A tree of another version of the same kind in this one.
     pub(crate) fn from(&self, other: &Resource, object: Value) -> Value {
         let stored = other.as_stored(object);

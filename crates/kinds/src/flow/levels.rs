@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub(super) fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
+        metadata_again: MetadataAgain::State,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -24,7 +25,7 @@ pub(super) fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply: super::apply_status, validate: Some(status), unowned: &[] }];
 
 /// The two versions have their own names for the shares.
 fn shares_field(object: &Value) -> &'static str {

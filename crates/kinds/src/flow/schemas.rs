@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::{Problem, Reason, quoted};
 use schema::{Path, Value, decode};
 use std::sync::LazyLock;
@@ -36,6 +36,7 @@ pub(super) fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
+        metadata_again: MetadataAgain::State,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -43,7 +44,7 @@ pub(super) fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply: super::apply_status, validate: Some(status), unowned: &[] }];
 
 fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
     // everything is checked again, also what cannot be written here

@@ -19,6 +19,8 @@ pub(super) enum Carried {
 
 pub(super) const ALL: [Carried; 4] =
     [Carried::Metrics, Carried::CurrentMetrics, Carried::Conditions, Carried::Behavior];
+pub(super) const OF_SPEC: [Carried; 2] = [Carried::Metrics, Carried::Behavior];
+pub(super) const OF_STATUS: [Carried; 2] = [Carried::CurrentMetrics, Carried::Conditions];
 
 const NAMES: Names = Names::kubernetes();
 
@@ -104,10 +106,22 @@ impl Carried {
     }
 }
 
-/// Takes the annotations away.
-pub(super) fn drop_all(object: &mut Value) {
+/// Puts some annotations back to what they were.
+pub(super) fn keep(next: &mut Value, old: &Value, which: &[Carried]) {
+    drop(next, which);
+    for one in which {
+        let key = one.key();
+        if let Some(text) = old.at(&["metadata", "annotations", &key]) {
+            let metadata = next.make_map().entry("metadata");
+            metadata.make_map().entry("annotations").make_map().insert(key, text.clone());
+        }
+    }
+}
+
+/// Takes some annotations away.
+pub(super) fn drop(object: &mut Value, which: &[Carried]) {
     let Some(Value::Map(annotations)) = object.at_mut(&["metadata", "annotations"]) else { return };
-    for one in ALL {
+    for one in which {
         annotations.remove(&one.key());
     }
     if annotations.is_empty() {

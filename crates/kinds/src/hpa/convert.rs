@@ -35,21 +35,19 @@ fn renormal(object: &mut Value, field: &'static str, version: &str, name: &str) 
 
 /// The older form of an object in the newer one.
 pub(super) fn older(mut object: Value) -> Value {
-    annotations::drop_all(&mut object);
+    annotations::drop(&mut object, &annotations::ALL);
     let wanted = object.unset(&["spec", "metrics"]).unwrap_or_default();
     let wanted = wanted.as_list().unwrap_or_default();
-    let is_target = |one: &&Value| metrics::is_processor(one);
-    let target = wanted.iter().find(is_target).and_then(|one| metrics::utilization(one, Side::Target));
-    if let Some(percent) = target {
+    // of several such targets the older version knows the first
+    let target = |one: &Value| metrics::utilization(one, Side::Target);
+    if let Some(percent) = wanted.iter().find_map(target) {
         object.set(&OLDER_TARGET, percent);
     }
-    let expressed = |one: &&Value| is_target(one) && metrics::utilization(one, Side::Target).is_some();
-    let others: Vec<_> = wanted.iter().filter(|one| !expressed(one)).collect();
-    carry(Carried::Metrics, others.into_iter().map(|one| metrics::older(one, Side::Target)), &mut object);
+    let others = wanted.iter().filter(|one| target(one).is_none());
+    carry(Carried::Metrics, others.map(|one| metrics::older(one, Side::Target)), &mut object);
     let current = object.unset(&["status", "currentMetrics"]).unwrap_or_default();
     let current = current.as_list().unwrap_or_default();
-    let of_processor = current.iter().filter(|one| metrics::is_processor(one));
-    if let Some(percent) = of_processor.filter_map(|one| metrics::utilization(one, Side::Current)).next() {
+    if let Some(percent) = current.iter().find_map(|one| metrics::utilization(one, Side::Current)) {
         object.set(&OLDER_CURRENT, percent);
     }
     carry(
@@ -105,7 +103,7 @@ pub(super) fn newer(mut object: Value) -> Value {
     if let Some(behavior) = Carried::Behavior.read(&object).and_then(|it| plain_behavior(&it)) {
         object.set(&["spec", "behavior"], behavior);
     }
-    annotations::drop_all(&mut object);
+    annotations::drop(&mut object, &annotations::ALL);
     renormal(&mut object, "status", "v2", "HorizontalPodAutoscalerStatus");
     object
 }

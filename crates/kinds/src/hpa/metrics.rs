@@ -173,11 +173,7 @@ fn target_type(source: &Value) -> &'static str {
 
 /// The utilization of the processor that a metric speaks of, if it does.
 pub(super) fn utilization(metric: &Value, side: Side) -> Option<i64> {
-    let field = side.field();
-    metric.at(&["resource", field, "averageUtilization"]).and_then(Value::as_int)
-}
-
-/// Whether a metric is about the processor.
-pub(super) fn is_processor(metric: &Value) -> bool {
-    metric.text(&["type"]) == "Resource" && metric.text(&["resource", "name"]) == "cpu"
+    let of_processor = metric.text(&["type"]) == "Resource" && metric.text(&["resource", "name"]) == "cpu";
+    let percent = metric.at(&["resource", side.field(), "averageUtilization"]);
+    percent.filter(|_| of_processor).and_then(Value::as_int)
 }

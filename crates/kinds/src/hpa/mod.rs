@@ -10,7 +10,7 @@ mod convert;
 mod metrics;
 mod rules;
 
-use rest::hooks::{Conversion, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::Value;
 use std::borrow::Cow;
 
@@ -19,13 +19,28 @@ const USUAL_UTILIZATION: i64 = 80;
 
 /// The stored version.
 pub fn older_hooks() -> Hooks {
-    Hooks { default: Some(|object, _| convert::settle(object)), ..shared() }
+    Hooks {
+        default: Some(|object, _| convert::settle(object)),
+        prepare_create: Some(|object, _| {
+            annotations::drop(object, &annotations::OF_STATUS);
+            drop_disabled(object, None);
+        }),
+        prepare_update: Some(|next, old, _| {
+            annotations::keep(next, old, &annotations::OF_STATUS);
+            drop_disabled(next, Some(old));
+        }),
+        subresources: OLDER_SUBRESOURCES,
+        ..shared()
+    }
 }
 
 /// The version that is not stored.
 pub fn newer_hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
+        default: Some(|object, _| {
+            annotations::drop(object, &annotations::ALL);
+            default(object);
+        }),
         convert: Some(Conversion { to_stored: convert::older, from_stored: convert::newer }),
         ..shared()
     }
@@ -37,11 +52,23 @@ fn shared() -> Hooks {
         prepare_update: Some(|next, old, _| drop_disabled(next, Some(old))),
         validate_create: Some(|object, _| rules::validate(&as_newer(object))),
         validate_update: Some(|object, _, _| rules::validate(&as_newer(object))),
+        metadata_again: MetadataAgain::Change,
         subresources: SUBRESOURCES,
         cells: Some(|object, now| columns::cells(&as_newer(object), now)),
         ..Hooks::default()
     }
 }
+
+static OLDER_SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: |next, submitted, context| {
+        let old = next.clone();
+        apply_status(next, submitted, context);
+        annotations::keep(next, &old, &annotations::OF_SPEC);
+    },
+    validate: Some(|new, _, _| rules::status(new)),
+    unowned: &[],
+}];
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     name: "status",
