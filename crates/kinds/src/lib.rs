@@ -5,10 +5,14 @@
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
 pub mod apiservice;
+pub mod budget;
 mod check;
+mod conditions;
 pub mod configmap;
 pub mod csr;
 pub mod event;
+pub mod flow;
+pub mod hpa;
 pub mod lease;
 mod metadata;
 pub mod namespace;
@@ -16,6 +20,7 @@ pub mod node;
 mod pem;
 pub mod pod;
 mod quantities;
+pub mod rbac;
 mod read;
 pub mod runtimeclass;
 mod scheduling;
@@ -63,10 +68,21 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("admissionregistration", "v1", _) => webhook::hooks(),
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler") => hpa::older_hooks(),
+        ("autoscaling", "v2", "HorizontalPodAutoscaler") => hpa::newer_hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
+        ("flowcontrol.apiserver", "v1beta2", "FlowSchema") => flow::schema_hooks(),
+        ("flowcontrol.apiserver", "v1beta2", "PriorityLevelConfiguration") => flow::level_hooks(),
+        ("flowcontrol.apiserver", "v1beta3", "FlowSchema") => flow::newer_schema_hooks(),
+        ("flowcontrol.apiserver", "v1beta3", "PriorityLevelConfiguration") => flow::newer_level_hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
+        ("policy", "v1", "PodDisruptionBudget") => budget::hooks(),
+        ("rbac.authorization", "v1", "ClusterRole") => rbac::cluster_role_hooks(),
+        ("rbac.authorization", "v1", "ClusterRoleBinding") => rbac::cluster_role_binding_hooks(),
+        ("rbac.authorization", "v1", "Role") => rbac::role_hooks(),
+        ("rbac.authorization", "v1", "RoleBinding") => rbac::role_binding_hooks(),
         _ => Hooks::default(),
     }
 }

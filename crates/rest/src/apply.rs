@@ -36,7 +36,7 @@ impl Api {
             now: &now,
             force: writing.options.force.unwrap_or(false),
             reset: &reset,
-            convert: Some(&|version, _, _| self.elsewhere(&resource, version)),
+            convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
             last_applied: (writing.manager == CLIENT).then_some(&last_applied),
         };
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {

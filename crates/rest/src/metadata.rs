@@ -333,6 +333,9 @@ pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
             problems.push(Problem { reason: Reason::Invalid, field: root.field(field).to_string(), message });
         }
     }
+    check_labels(next.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
+    check_annotations(next, &root.field("annotations"), &mut problems);
+    check_owners(next, &root.field("ownerReferences"), &mut problems);
     problems
 }
 

@@ -106,6 +106,30 @@ impl Resource {
         value
     }
 
+    /// A tree of this version as it is stored.
+    pub(crate) fn as_stored(&self, object: Value) -> Value {
+        let Some(convert) = self.hooks.convert else { return object };
+        let mut stored = (convert.to_stored)(object);
+        stored.set(&["kind"], &*self.collection.kind.name);
+        stored.set(&["apiVersion"], self.collection.api_version());
+        stored
+    }
+
+    /// Whether two trees of this version are stored as the same object.
+    pub(crate) fn stores_same(&self, a: &Value, b: &Value) -> bool {
+        let converts = self.hooks.convert.is_some();
+        a == b || converts && self.as_stored(a.clone()) == self.as_stored(b.clone())
+    }
+
+    /// A tree of another version of the same kind in this one.
+    pub(crate) fn from(&self, other: &Resource, object: Value) -> Value {
+        let stored = other.as_stored(object);
+        match self.hooks.convert {
+            None => stored,
+            Some(convert) => self.as_served(convert, stored),
+        }
+    }
+
     /// For errors that speak of the kind as it is stored.
     pub fn stored_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
         let group = if self.kind.stored_as.is_some() { &self.collection.group } else { &self.group };

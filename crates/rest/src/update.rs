@@ -2,7 +2,7 @@
 
 use crate::api::{Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::replace;
+use crate::hooks::{MetadataAgain, replace};
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
@@ -64,7 +64,7 @@ impl Api {
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
             }
-            if object == old {
+            if resource.stores_same(&object, &old) {
                 return Ok(Written { created: false, json: resource.json(&current) });
             }
             let lost = if self.vanishes(writing, &object, &old) {
@@ -176,7 +176,14 @@ impl Api {
             let declared = writing.declared_problems(&mut object);
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
-            let mut problems = [&declared[..], &changed[..], &changed[..], &declared[..]].concat();
+            let (state, change) = (&declared[..], &changed[..]);
+            let mut problems = match resource.hooks.metadata_again {
+                MetadataAgain::Both => [state, change, change, state].concat(),
+                MetadataAgain::Change => [state, change, change].concat(),
+                MetadataAgain::State => [state, change, state].concat(),
+                MetadataAgain::StateTwice => [state, change, state, state, change].concat(),
+                MetadataAgain::Nothing => [state, change].concat(),
+            };
             let check = match part {
                 Some(part) => part.validate,
                 None => resource.hooks.validate_update,

@@ -181,15 +181,31 @@ impl Api {
             subresource: writing.subresource,
             now: &now,
             reset: &reset,
-            convert: Some(&|version, _, _| self.elsewhere(writing.resource, version)),
+            convert: Some(&|version, live, new| self.elsewhere(writing.resource, version, live, new)),
         };
         managed::track(&write, old, object);
     }
 
     /// What becomes of a record of ownership in another version of the kind.
-    pub(crate) fn elsewhere(&self, resource: &Resource, version: &str) -> managed::Elsewhere {
-        let served = self.resources().of_version(version).any(|one| one.kind.name == resource.kind.name);
-        if served { managed::Elsewhere::Unknown } else { managed::Elsewhere::Gone }
+    pub(crate) fn elsewhere(
+        &self,
+        resource: &Resource,
+        version: &str,
+        live: Option<&Value>,
+        new: &Value,
+    ) -> managed::Elsewhere {
+        let resources = self.resources();
+        let other = resources.of_version(version).find(|one| one.kind.name == resource.kind.name);
+        let Some(other) = other else { return managed::Elsewhere::Gone };
+        if !Arc::ptr_eq(&other.collection, &resource.collection) {
+            return managed::Elsewhere::Unknown;
+        }
+        let there = |object: &Value| other.from(resource, object.clone());
+        managed::Elsewhere::Converted {
+            ty: other.kind.root.clone(),
+            live: live.map(there),
+            new: there(new),
+        }
     }
 
     /// Stores a state and gives it back as it was published.
@@ -210,15 +226,7 @@ impl Api {
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
         let collection = &resource.collection;
-        let stored = match resource.hooks.convert {
-            Some(convert) => {
-                let mut stored = (convert.to_stored)(object);
-                stored.set(&["kind"], &*collection.kind.name);
-                stored.set(&["apiVersion"], collection.api_version());
-                stored
-            }
-            None => object,
-        };
+        let stored = resource.as_stored(object);
         let draft = Draft::new(&stored, collection);
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),

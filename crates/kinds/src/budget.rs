@@ -1,0 +1,140 @@
+//! Disruption budgets: how many pods may be missing, as a number or a share of all.
+
+use crate::check::{self, Problems};
+use crate::{conditions, metadata, read, scheduling};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use schema::problem::quoted;
+use schema::{Path, Value, format};
+use std::time::Duration;
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        prepare_create: Some(|object, _| drop_disabled(object, None)),
+        prepare_update: Some(|next, old, _| prepare_update(next, old)),
+        validate_create: Some(|object, _| validate(object)),
+        validate_update: Some(|object, _, _| validate(object)),
+        metadata_again: MetadataAgain::Nothing,
+        name_rule: Some(metadata::path_name),
+        subresources: SUBRESOURCES,
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+static SUBRESOURCES: &[SubresourceHooks] =
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+
+/// What to do with pods that are not healthy cannot be chosen yet; who still has a choice keeps it.
+fn drop_disabled(next: &mut Value, old: Option<&Value>) {
+    const PATH: &[&str] = &["spec", "unhealthyPodEvictionPolicy"];
+    if !old.is_some_and(|old| read::has(old, PATH)) {
+        next.unset(PATH);
+    }
+}
+
+/// A change that is dropped still counts as one.
+fn prepare_update(next: &mut Value, old: &Value) {
+    if next.at(&["spec"]) != old.at(&["spec"]) {
+        next.set(&["metadata", "generation"], read::int(old, &["metadata", "generation"]) + 1);
+    }
+    drop_disabled(next, Some(old));
+}
+
+fn validate(object: &Value) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("spec");
+    const LIMITS: [&str; 2] = ["minAvailable", "maxUnavailable"];
+    if LIMITS.iter().all(|field| read::has(object, &["spec", field])) {
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        out.push(check::invalid_shown(&path, &shown_spec(object), why));
+    }
+    for field in LIMITS {
+        if let Some(value) = object.at(&["spec", field]).filter(|it| !it.is_null()) {
+            amount(value, &path.field(field), &mut out);
+        }
+    }
+    scheduling::label_selector(object.at(&["spec", "selector"]), &path.field("selector"), &mut out);
+    out
+}
+
+/// The spec as messages show it; what it points to is not.
+fn shown_spec(object: &Value) -> String {
+    let pointer = |field: &str, to: &str| {
+        let there = if read::has(object, &["spec", field]) { "0x0" } else { "nil" };
+        format!("(*{to})({there})")
+    };
+    format!(
+        "policy.PodDisruptionBudgetSpec{{MinAvailable:{}, Selector:{}, MaxUnavailable:{}, \
+         UnhealthyPodEvictionPolicy:{}}}",
+        pointer("minAvailable", "intstr.IntOrString"),
+        pointer("selector", "v1.LabelSelector"),
+        pointer("maxUnavailable", "intstr.IntOrString"),
+        pointer("unhealthyPodEvictionPolicy", "policy.UnhealthyPodEvictionPolicyType"),
+    )
+}
+
+/// A number, or a share of all that is not more than all.
+fn amount(value: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(text) = value.as_str() else {
+        let number = value.as_int().unwrap_or(0);
+        if number < 0 {
+            out.push(check::invalid_int(path, number, "must be greater than or equal to 0"));
+        }
+        return;
+    };
+    let shown = format!("intstr.IntOrString{{Type:1, IntVal:0, StrVal:{}}}", quoted(text));
+    out.extend(format::percent(text).iter().map(|why| check::invalid_shown(path, &shown, why)));
+    let share = text.strip_suffix('%').and_then(|digits| digits.parse::<i64>().ok());
+    if share.is_some_and(|share| share > 100) {
+        out.push(check::invalid_shown(path, &shown, "must not be greater than 100%"));
+    }
+}
+
+fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("status");
+    conditions::validate(new.items(&["status", "conditions"]), &path.field("conditions"), &mut out);
+    if let Some(status) = new.at(&["status"]) {
+        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            check::not_negative(status, field, &path, &mut out);
+        }
+    }
+    out
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    let limit = |field: &str| -> Value {
+        match object.at(&["spec", field]) {
+            Some(Value::Int(number)) => number.to_string().into(),
+            Some(Value::String(text)) => text.clone().into(),
+            _ => "N/A".into(),
+        }
+    };
+    vec![
+        metadata::name(object),
+        limit("minAvailable"),
+        limit("maxUnavailable"),
+        Value::Int(read::int(object, &["status", "disruptionsAllowed"])),
+        metadata::age(object, now),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json, problems};
+
+    #[test]
+    fn amounts_are_numbers_or_shares() {
+        let check = |spec: &str, expected: usize| {
+            let found = problems(&validate(&json(&format!(r#"{{"spec":{spec}}}"#))));
+            assert_eq!(found.len(), expected, "{spec}: {found:?}");
+        };
+        check("{}", 0);
+        check(r#"{"minAvailable":"100%"}"#, 0);
+        check(r#"{"minAvailable":"101%"}"#, 1);
+        check(r#"{"minAvailable":"5"}"#, 1);
+        check(r#"{"minAvailable":-1}"#, 1);
+        check(r#"{"minAvailable":1,"maxUnavailable":1}"#, 1);
+    }
+}

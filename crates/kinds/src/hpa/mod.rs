@@ -1,0 +1,155 @@
+//! Autoscalers: two versions over one storage.
+//!
+//! The older version, which is stored, knows the processor's utilization only. What it does not know travels
+//! in annotations (`annotations`), and the newer version never shows those. Rules and cells are those of the
+//! newer version; an object of the older one is brought there first.
+
+mod annotations;
+mod columns;
+mod convert;
+mod metrics;
+mod rules;
+
+use rest::hooks::{Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use schema::Value;
+use std::borrow::Cow;
+
+/// Utilization to aim for where nothing is said, in percent.
+const USUAL_UTILIZATION: i64 = 80;
+
+/// The stored version.
+pub fn older_hooks() -> Hooks {
+    Hooks {
+        default: Some(|object, _| convert::settle(object)),
+        prepare_create: Some(|object, _| {
+            annotations::drop(object, &annotations::OF_STATUS);
+            drop_disabled(object, None);
+        }),
+        prepare_update: Some(|next, old, _| {
+            annotations::keep(next, old, &annotations::OF_STATUS);
+            drop_disabled(next, Some(old));
+        }),
+        subresources: OLDER_SUBRESOURCES,
+        ..shared()
+    }
+}
+
+/// The version that is not stored.
+pub fn newer_hooks() -> Hooks {
+    Hooks {
+        default: Some(|object, _| {
+            annotations::drop(object, &annotations::ALL);
+            default(object);
+        }),
+        convert: Some(Conversion { to_stored: convert::older, from_stored: convert::newer }),
+        ..shared()
+    }
+}
+
+fn shared() -> Hooks {
+    Hooks {
+        prepare_create: Some(|object, _| drop_disabled(object, None)),
+        prepare_update: Some(|next, old, _| drop_disabled(next, Some(old))),
+        validate_create: Some(|object, _| rules::validate(&as_newer(object))),
+        validate_update: Some(|object, _, _| rules::validate(&as_newer(object))),
+        metadata_again: MetadataAgain::Change,
+        subresources: SUBRESOURCES,
+        cells: Some(|object, now| columns::cells(&as_newer(object), now)),
+        ..Hooks::default()
+    }
+}
+
+static OLDER_SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: |next, submitted, context| {
+        let old = next.clone();
+        apply_status(next, submitted, context);
+        annotations::keep(next, &old, &annotations::OF_SPEC);
+    },
+    validate: Some(|new, _, _| rules::status(new)),
+    unowned: &[],
+}];
+
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: apply_status,
+    validate: Some(|new, _, _| rules::status(new)),
+    unowned: &[],
+}];
+
+/// The newer form, whichever it comes in.
+fn as_newer(object: &Value) -> Cow<'_, Value> {
+    if object.text(&["apiVersion"]).ends_with("/v1") {
+        Cow::Owned(convert::newer(object.clone()))
+    } else {
+        Cow::Borrowed(object)
+    }
+}
+
+/// Metrics of single containers cannot be used yet; who still has them keeps them.
+fn drop_disabled(next: &mut Value, old: Option<&Value>) {
+    const FIELD: &str = "containerResource";
+    let has = |one: &Value| crate::read::has(one, &[FIELD]);
+    let in_newer = !next.text(&["apiVersion"]).ends_with("/v1");
+    if old.is_some_and(|old| as_newer(old).items(&["spec", "metrics"]).iter().any(has)) {
+        return;
+    }
+    let drop = |object: &mut Value| {
+        crate::read::each_mut(object, &["spec", "metrics"], |one| drop(one.unset(&[FIELD])));
+    };
+    if in_newer {
+        drop(next);
+    } else if as_newer(next).items(&["spec", "metrics"]).iter().any(has) {
+        let mut newer = convert::newer(next.clone());
+        drop(&mut newer);
+        let version = next.text(&["apiVersion"]).to_owned();
+        *next = convert::older(newer);
+        next.set(&["apiVersion"], version);
+    }
+}
+
+/// The metric to aim for where none is given.
+fn usual_metric(utilization: i64) -> Value {
+    let mut metric = Value::map();
+    metric.set(&["type"], "Resource");
+    metric.set(&["resource", "name"], "cpu");
+    metric.set(&["resource", "target", "type"], "Utilization");
+    metric.set(&["resource", "target", "averageUtilization"], utilization);
+    metric
+}
+
+fn default(object: &mut Value) {
+    if object.items(&["spec", "metrics"]).is_empty() {
+        object.set(&["spec", "metrics"], vec![usual_metric(USUAL_UTILIZATION)]);
+    }
+    let Some(behavior) = object.at_mut(&["spec", "behavior"]).filter(|it| !it.is_null()) else { return };
+    let policy = |kind: &str, value: i64| {
+        let mut policy = Value::map();
+        policy.set(&["type"], kind);
+        policy.set(&["value"], value);
+        policy.set(&["periodSeconds"], 15);
+        policy
+    };
+    let sides = [
+        ("scaleUp", Some(0), vec![policy("Pods", 4), policy("Percent", 100)]),
+        ("scaleDown", None, vec![policy("Percent", 100)]),
+    ];
+    for (side, window, policies) in sides {
+        if behavior.at(&[side]).is_none_or(Value::is_null) {
+            behavior.set(&[side], Value::map());
+        }
+        let mut fill = |field: &'static str, value: Value| {
+            if behavior.at(&[side, field]).is_none_or(Value::is_null) {
+                behavior.set(&[side, field], value);
+            }
+        };
+        if let Some(seconds) = window {
+            fill("stabilizationWindowSeconds", Value::Int(seconds));
+        }
+        fill("selectPolicy", "Max".into());
+        fill("policies", policies.into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Roles and bindings: what rules may say, whom bindings may name, and that a binding never changes its role.
+//!
+//! These are the objects only; what they permit is decided where requests are authorized.
+
+use crate::check::{self, Problems};
+use crate::{metadata, read, scheduling};
+use names::Names;
+use rest::hooks::{Context, Hooks, MetadataAgain};
+use schema::problem::{Problem, quoted};
+use schema::{Path, Value};
+use std::time::Duration;
+
+const GROUP: &str = "rbac.authorization";
+
+/// Roles within a namespace.
+pub fn role_hooks() -> Hooks {
+    Hooks {
+        validate_create: Some(|object, _| rules(object, true)),
+        validate_update: Some(|object, _, _| twice(rules(object, true))),
+        metadata_again: MetadataAgain::StateTwice,
+        name_rule: Some(metadata::path_name),
+        ..Hooks::default()
+    }
+}
+
+/// Roles of the whole cluster, which may be put together from others.
+pub fn cluster_role_hooks() -> Hooks {
+    Hooks {
+        validate_create: Some(|object, _| cluster_role(object)),
+        validate_update: Some(|object, _, _| twice(cluster_role(object))),
+        metadata_again: MetadataAgain::StateTwice,
+        name_rule: Some(metadata::path_name),
+        ..Hooks::default()
+    }
+}
+
+/// Bindings within a namespace.
+pub fn role_binding_hooks() -> Hooks {
+    Hooks {
+        validate_create: Some(|object, context| binding(object, context, true)),
+        validate_update: Some(|new, old, context| changed_binding(new, old, context, true)),
+        ..binding_hooks()
+    }
+}
+
+/// Bindings in the whole cluster.
+pub fn cluster_role_binding_hooks() -> Hooks {
+    Hooks {
+        validate_create: Some(|object, context| binding(object, context, false)),
+        validate_update: Some(|new, old, context| changed_binding(new, old, context, false)),
+        ..binding_hooks()
+    }
+}
+
+fn binding_hooks() -> Hooks {
+    Hooks {
+        default: Some(default_subjects),
+        metadata_again: MetadataAgain::StateTwice,
+        name_rule: Some(metadata::path_name),
+        cells: Some(binding_cells),
+        ..Hooks::default()
+    }
+}
+
+/// On updates clients know the rules of these kinds told twice.
+fn twice(problems: Problems) -> Problems {
+    [&problems[..], &problems[..]].concat()
+}
+
+/// Users and groups belong to the group of the roles themselves, service accounts to the nameless one.
+fn default_subjects(object: &mut Value, names: &Names) {
+    read::each_mut(object, &["subjects"], |subject| {
+        let named = matches!(subject.text(&["kind"]), "User" | "Group");
+        if named && subject.text(&["apiGroup"]).is_empty() {
+            subject.set(&["apiGroup"], names.group(GROUP));
+        }
+    });
+}
+
+fn rules(object: &Value, namespaced: bool) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("rules");
+    for (at, one) in object.items(&["rules"]).iter().enumerate() {
+        rule(one, namespaced, &path.index(at), &mut out);
+    }
+    out
+}
+
+fn rule(rule: &Value, namespaced: bool, path: &Path<'_>, out: &mut Problems) {
+    let mut needed = |field: &str, why: &str| {
+        if rule.items(&[field]).is_empty() {
+            out.push(Problem::required(&path.field(field), why));
+        }
+    };
+    needed("verbs", "verbs must contain at least one value");
+    let urls = rule.items(&["nonResourceURLs"]);
+    if urls.is_empty() {
+        needed("apiGroups", "resource rules must supply at least one api group");
+        needed("resources", "resource rules must supply at least one resource");
+        return;
+    }
+    let mut refuse = |why: &str| {
+        out.push(check::invalid_shown(&path.field("nonResourceURLs"), &check::shown_texts(urls), why));
+    };
+    if namespaced {
+        refuse("namespaced rules cannot apply to non-resource URLs");
+    }
+    if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !rule.items(&[field]).is_empty()) {
+        refuse("rules cannot apply to both regular resources and non-resource URLs");
+    }
+}
+
+fn cluster_role(object: &Value) -> Problems {
+    let mut out = rules(object, false);
+    let Some(aggregation) = object.at(&["aggregationRule"]).filter(|it| !it.is_null()) else { return out };
+    let path = Path::ROOT.field("aggregationRule");
+    let path = path.field("clusterRoleSelectors");
+    let selectors = aggregation.items(&["clusterRoleSelectors"]);
+    if selectors.is_empty() {
+        const WHY: &str = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        out.push(Problem::required(&path, WHY));
+    }
+    for (at, selector) in selectors.iter().enumerate() {
+        let (path, before) = (path.index(at), out.len());
+        scheduling::label_selector(Some(selector), &path, &mut out);
+        if out.len() > before {
+            out.push(check::null(&path, "invalid label selector."));
+        }
+    }
+    out
+}
+
+fn binding(object: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
+    let mut out = Vec::new();
+    let group = context.names.group(GROUP);
+    let path = Path::ROOT.field("roleRef");
+    let role = |field: &str| object.text(&["roleRef", field]);
+    if role("apiGroup") != group {
+        out.push(check::unsupported(&path.field("apiGroup"), role("apiGroup"), &[&group]));
+    }
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    if !kinds.contains(&role("kind")) {
+        out.push(check::unsupported(&path.field("kind"), role("kind"), kinds));
+    }
+    let name = role("name");
+    if name.is_empty() {
+        out.push(Problem::required(&path.field("name"), ""));
+    } else {
+        let why = metadata::path_name(name, false);
+        out.extend(why.iter().map(|why| Problem::invalid_text(&path.field("name"), name, why)));
+    }
+    let path = Path::ROOT.field("subjects");
+    for (at, one) in object.items(&["subjects"]).iter().enumerate() {
+        subject(one, namespaced, &group, &path.index(at), &mut out);
+    }
+    out
+}
+
+fn subject(subject: &Value, namespaced: bool, group: &str, path: &Path<'_>, out: &mut Problems) {
+    let (name, given) = (subject.text(&["name"]), subject.text(&["apiGroup"]));
+    check::required(name, &path.field("name"), out);
+    let in_group = |group: &str, out: &mut Problems| {
+        if given != group {
+            out.push(check::unsupported(&path.field("apiGroup"), given, &[group]));
+        }
+    };
+    match subject.text(&["kind"]) {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                check::subdomain(name, &path.field("name"), out);
+            }
+            in_group("", out);
+            if !namespaced {
+                check::required_field(subject, "namespace", path, out);
+            }
+        }
+        "User" | "Group" => in_group(group, out),
+        other => {
+            out.push(check::unsupported(&path.field("kind"), other, &["ServiceAccount", "User", "Group"]));
+        }
+    }
+}
+
+fn changed_binding(new: &Value, old: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
+    let mut out = twice(binding(new, context, namespaced));
+    if new.at(&["roleRef"]) != old.at(&["roleRef"]) {
+        let text = |field: &str| quoted(new.text(&["roleRef", field]));
+        let (group, kind, name) = (text("apiGroup"), text("kind"), text("name"));
+        let shown = format!("rbac.RoleRef{{APIGroup:{group}, Kind:{kind}, Name:{name}}}");
+        out.push(check::invalid_shown(&Path::ROOT.field("roleRef"), &shown, "cannot change roleRef"));
+    }
+    out
+}
+
+fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {
+    let role = format!("{}/{}", object.text(&["roleRef", "kind"]), object.text(&["roleRef", "name"]));
+    let named = |kind: &str| {
+        let of_kind = object.items(&["subjects"]).iter().filter(|one| one.text(&["kind"]) == kind);
+        let names: Vec<_> = of_kind
+            .map(|one| match kind {
+                "ServiceAccount" => format!("{}/{}", one.text(&["namespace"]), one.text(&["name"])),
+                _ => one.text(&["name"]).to_owned(),
+            })
+            .collect();
+        Value::from(names.join(", "))
+    };
+    vec![
+        metadata::name(object),
+        role.into(),
+        metadata::age(object, now),
+        named("User"),
+        named("Group"),
+        named("ServiceAccount"),
+    ]
+}
