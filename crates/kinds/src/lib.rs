@@ -4,7 +4,9 @@
 //! one field, what may change, what deleting means, and its row in a table of objects. Always true: a kind
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
+mod binding;
 mod check;
+mod componentstatus;
 pub mod configmap;
 pub mod csr;
 pub mod event;
@@ -20,12 +22,15 @@ pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
+mod serving;
 pub mod tables;
 
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]
 mod testing;
+
+pub use serving::{BadServing, Serving};
 
 use rest::hooks::Hooks;
 use schema::table::{Kind, Ref};
@@ -44,12 +49,25 @@ pub fn builtin() -> Vec<(Ref<Kind>, Hooks)> {
 
 /// All kinds with their behaviour.
 pub fn builtin_with(options: Options) -> Vec<(Ref<Kind>, Hooks)> {
-    let served = tables::KINDS.iter().filter(|kind| kind.on && !kind.unstored);
+    builtin_serving(options, &Serving::default())
+}
+
+/// The kinds that are to be served, with their behaviour.
+pub fn builtin_serving(options: Options, serving: &Serving) -> Vec<(Ref<Kind>, Hooks)> {
+    let served = tables::KINDS.iter().filter(|kind| serving.serves(kind));
     served.map(|kind| (Ref::Static(*kind), hooks(kind, options))).collect()
+}
+
+/// The kind that objects of this one are kept as.
+pub fn stored(kind: &Kind) -> Option<Ref<Kind>> {
+    let (group, version) = kind.stored_as.as_ref()?;
+    tables::kind_named(group, version, &kind.name).map(Ref::Static)
 }
 
 fn hooks(kind: &Kind, options: Options) -> Hooks {
     match (&*kind.group.stem, &*kind.version, &*kind.name) {
+        ("", "v1", "Binding") => binding::hooks(),
+        ("", "v1", "ComponentStatus") => componentstatus::hooks(),
         ("", "v1", "ConfigMap") => configmap::hooks(),
         ("", "v1", "Event") => event::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
@@ -79,7 +97,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert_eq!(with_cells, 12);
     }
 
     #[test]

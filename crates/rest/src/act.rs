@@ -1,13 +1,42 @@
 //! Act: a post to a subresource that changes its object.
 
-use crate::api::{Api, Operation};
+use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::ActionHooks;
+use crate::hooks::{ActionHooks, Requester};
 use crate::input::{Expected, Input};
+use crate::options::FieldValidation;
+use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, store_error};
 use store::{Expect, Revision, StoreError};
 
 impl Api {
+    /// The name that a body gives itself, where it is one of this resource and could be created here.
+    pub fn name_in(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        user: &Requester,
+        input: &Input,
+    ) -> Result<String, ApiError> {
+        let expected = Expected {
+            ty: &resource.kind.root,
+            kind: &resource.kind.name,
+            api_version: &resource.api_version,
+            known: &|version, kind| self.resources().has_kind(version, kind),
+        };
+        let mut body = input.typed(&expected, FieldValidation::Ignore, &mut Vec::new())?;
+        let given = body.text(&["metadata", "namespace"]);
+        if !given.is_empty() && given != namespace {
+            return Err(ApiError::wrong_namespace());
+        }
+        let name = body.text(&["metadata", "name"]).to_owned();
+        let (operation, subresource, dry_run) = (Operation::Create, "", false);
+        let write =
+            Admitted { resource, operation, namespace, name: &name, subresource, user, dry_run, api: self };
+        self.admit(&write, Some(&mut body), None)?;
+        Ok(name)
+    }
+
     /// Carries the action out. Who owns which field does not change by it.
     pub async fn act(
         &self,

@@ -122,7 +122,11 @@ pub(crate) fn object(
             let layout = layout(resource, beta, call, service)?;
             let value = decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
             let version = value.unwrap_or_default().text(&["metadata", "resourceVersion"]).to_owned();
-            let mut out = layout.head(&format!("{{\"resourceVersion\":{version:?}}}"));
+            let metadata = match &*version {
+                "" => "{}".to_owned(),
+                version => format!("{{\"resourceVersion\":{version:?}}}"),
+            };
+            let mut out = layout.head(&metadata);
             out.extend_from_slice(&layout.row(&json));
             out.extend_from_slice(b"]}");
             (out.into(), None)
@@ -184,6 +188,16 @@ pub(crate) fn compressed(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     response
+}
+
+/// Adds a warning before those that are there.
+pub(crate) fn warn_first(response: &mut Response<Body>, warning: String) {
+    let others: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
+    response.headers_mut().remove(header::WARNING);
+    warn(response, &[warning]);
+    for other in others {
+        response.headers_mut().append(header::WARNING, other);
+    }
 }
 
 /// Adds what the client should know although its request succeeded.
