@@ -30,11 +30,13 @@ impl Api {
             return Err(ApiError::wrong_namespace());
         }
         let name = body.text(&["metadata", "name"]).to_owned();
+        let check = resource.hooks.acts_on.map(|there| there.check);
         let (operation, subresource, dry_run) = (Operation::Create, "", false);
         let write =
             Admitted { resource, operation, namespace, name: &name, subresource, user, dry_run, api: self };
         self.admit(&write, Some(&mut body), None)?;
-        Ok(name)
+        check.map_or(Ok(()), |check| check(&body))?;
+        if name.is_empty() { Err(ApiError::bad_request("Name parameter required.")) } else { Ok(name) }
     }
 
     /// Carries the action out. Who owns which field does not change by it.
@@ -49,6 +51,11 @@ impl Api {
         let expected =
             Expected { ty, kind: action.kind, api_version: action.api_version, known: &|_, _| false };
         let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        if body.text(&["metadata", "name"]) != writing.name {
+            let why = format!("name in URL does not match name in {} object", action.kind);
+            return Err(ApiError::bad_request(why));
+        }
+        self.admit(&writing.admitted(self, Operation::Create, writing.name), None, None)?;
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;

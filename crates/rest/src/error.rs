@@ -110,6 +110,14 @@ impl ApiError {
         )
     }
 
+    /// None of the forms that there are is what the client accepts.
+    pub fn nothing_acceptable(available: &[&str]) -> Self {
+        let mut it = Self::not_acceptable(&[]);
+        it.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+        it.details = Some(Box::default());
+        it
+    }
+
     /// Objects of a resource that come and go unseen.
     pub fn no_watch(plural: &str) -> Self {
         let message = format!("watch is not supported on resources of kind {plural:?}");

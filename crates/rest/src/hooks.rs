@@ -89,11 +89,13 @@ pub struct Hooks {
 }
 
 /// Where a creation is carried out: a resource and one of its actions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct ActsOn {
     /// In the same group and version.
     pub plural: &'static str,
     pub action: &'static str,
+    /// Refuses a body before anything is looked up.
+    pub check: fn(&Value) -> Result<(), ApiError>,
 }
 
 /// How a version that is not stored is made from the stored one, and back.

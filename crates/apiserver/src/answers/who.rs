@@ -32,6 +32,7 @@ impl Answer for TokenReview {
                 status.set(&["audiences"], texts(&audiences));
             }
             None => {
+                status.unset(&["authenticated"]);
                 status.set(&["user"], Value::map());
                 status.set(&["error"], "invalid bearer token");
             }

@@ -33,19 +33,26 @@ pub(crate) struct Manner {
 impl Manner {
     /// For a document that is neither an object nor a list of them.
     pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: false, stream: false, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: true, stream, protobuf: resource.kind.kind_first };
+        let tables = resource.kind.verbs.iter().any(|verb| verb == "get");
+        let offer = Offer { transforms: true, tables, stream, protobuf: resource.kind.kind_first };
+        Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
+    }
+
+    /// For what an action gives, of which there is no table.
+    pub fn of_action(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
+        let offer = Offer { transforms: true, tables: false, stream: false, protobuf: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let offer = Offer { transforms: true, stream: true, protobuf: true };
+        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)

@@ -199,7 +199,10 @@ impl Service {
         };
         match document {
             Some(json) => {
-                if !matches!(call.asked.method, Method::GET | Method::HEAD) {
+                // the same distinction that clients know from elsewhere
+                let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
+                let head = call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
+                if !head && call.asked.method != Method::GET {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;

@@ -5,7 +5,7 @@ use super::{Call, Service, deprecation, lists, watch};
 use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
 use crate::serve::Body;
-use http::{Response, header};
+use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::ActsOn;
 use rest::input::{Expected, Format, Input};
@@ -37,6 +37,9 @@ impl Service {
             None => return Ok(super::not_a_page()),
         };
         let place = Place::find(&resource, target, call.asked.verb)?;
+        if call.asked.method == Method::HEAD {
+            return Err(ApiError::method_not_allowed());
+        }
         let answered = self.verb(call, &place).await;
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names) else { return answered };
         let mut response = match answered {
@@ -58,6 +61,9 @@ impl Service {
             ("create", sub) if !sub.is_empty() => self.act(call, place).await,
             ("get", _) => self.get(call, place).await,
             ("list", _) => self.list(call, place).await,
+            ("watch", _) if !place.resource.kind.verbs.iter().any(|one| one == "watch") => {
+                Err(ApiError::no_watch(&place.resource.kind.plural))
+            }
             ("watch", _) => watch::start(self, call, place).await,
             ("create", _) => self.create(call, place).await,
             ("update", _) => self.update(call, place).await,
@@ -111,7 +117,7 @@ impl Service {
 
     /// A post to a part of an object that changes the object.
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+        let manner = Manner::of_action(call, &self.api.names)?;
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let input = self.input(call)?;
@@ -172,6 +178,8 @@ impl Service {
             "application/strategic-merge-patch+json" => {
                 return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL));
             }
+            // without a body nothing is of the wrong type, and no patch gives anything to accept
+            _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
@@ -323,9 +331,6 @@ impl<'a> Place<'a> {
         if !any {
             return Err(ApiError::no_such_path());
         }
-        if verb == "watch" && !has(&kind.verbs) {
-            return Err(ApiError::no_watch(&kind.plural));
-        }
         let fits = match verb {
             "get" | "update" | "patch" | "delete" => named,
             "create" | "deletecollection" => !named && !whole_cluster,
@@ -333,7 +338,9 @@ impl<'a> Place<'a> {
             "list" | "watch" => !named,
             _ => false,
         };
-        if fits && has(&kind.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
+        // a list that is asked for as a watch is a list that cannot be watched
+        let listed = verb == "watch" && !target.watching && kind.verbs.iter().any(|one| one == "list");
+        if fits && (has(&kind.verbs) || listed) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
     }
 }
 
