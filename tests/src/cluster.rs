@@ -89,6 +89,8 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             tokens: options.tokens,
+            serving: Default::default(),
+            options: Default::default(),
             cache: options.cache,
         };
         let server = Server::start(config).await?;

@@ -6,11 +6,13 @@
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
+//! - `answers`: kinds that are answered and never kept
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
 
 mod admission;
+mod answers;
 pub mod describe;
 mod filters;
 pub mod handle;

@@ -1,10 +1,11 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
 use crate::admission::NamespaceLifecycle;
+use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
-use auth::Tokens;
+use auth::{Authorizer, Tokens, WithoutRoles};
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::WriteOptions;
@@ -27,6 +28,10 @@ pub struct Config {
     pub event_ttl: Duration,
     /// Bearer tokens that are known from the start.
     pub tokens: Tokens,
+    /// Which kinds are served.
+    pub serving: kinds::Serving,
+    /// What the operator decided about the kinds.
+    pub options: kinds::Options,
     /// How much history is kept for watches and paged lists.
     pub cache: cache::Options,
 }
@@ -70,16 +75,26 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
+        let authorizer: Arc<dyn Authorizer> = Arc::new(WithoutRoles::new(&config.names));
+        let tokens = Arc::new(config.tokens);
+        let sources = Sources {
+            authorizer: authorizer.clone(),
+            tokens: tokens.clone(),
+            audiences: vec![config.names.token_issuer()],
+            store: storage.store.clone(),
+        };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
-        for (kind, mut hooks) in kinds::builtin() {
+        for (kind, mut hooks) in kinds::builtin_serving(config.options, &config.serving) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
-            api.register(kind, hooks)?;
+            hooks.answer = answers::of(&kind, &sources);
+            let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
+            api.register_as(kind, stored, hooks)?;
         }
         make_system_namespaces(&api).await?;
         let shutdown = Shutdown::new();
-        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, config.tokens));
+        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, tokens, authorizer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));

@@ -1,14 +1,16 @@
 //! May they: the decision on one request, and the words of a refusal.
 //!
-//! What always holds: [`authorize`] is a function of its argument alone. No opinion is not permission: who
-//! asks treats it as a refusal once every authorizer has been asked.
+//! What always holds: a decision is a function of what is asked and of what the authorizer was made with. No
+//! opinion is not permission: who asks treats it as a refusal once every authorizer has been asked.
 //!
-//! The rules here are those that stand without any role: the masters' group may do everything, and health,
-//! version and (for identified users) discovery may be read. They are what the default roles of the API
-//! grant to everybody.
+//! The rules here are those that stand without any role: the masters' group may do everything; health,
+//! version and (for identified users) discovery may be read; and identified users may ask what they may do.
+//! They are what the default roles of the API grant to everybody.
 
 use std::borrow::Cow;
 use std::fmt::Write;
+
+use names::Names;
 
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 
@@ -60,23 +62,120 @@ const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/v
 /// Paths that everybody who was identified may read; `/*` stands for everything below.
 const DISCOVERY_PATHS: &[&str] = &["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
 
+/// Resources of the authorization group that everybody who was identified may create.
+const SELF_REVIEWS: &[&str] = &["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+
+/// Decides what users may do.
+pub trait Authorizer: Send + Sync {
+    fn authorize(&self, asked: &Attributes<'_>) -> Decision;
+
+    /// What a user may do in a namespace, as far as that can be listed.
+    fn rules(&self, user: &User, namespace: &str) -> Rules;
+}
+
+/// What somebody may do. The order means nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub resources: Vec<ResourceRule>,
+    pub paths: Vec<PathRule>,
+    /// There is more than is listed.
+    pub incomplete: bool,
+    /// Why it is incomplete.
+    pub problem: String,
+}
+
+/// These verbs on these resources; `*` is every one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceRule {
+    pub verbs: Vec<String>,
+    pub api_groups: Vec<String>,
+    pub resources: Vec<String>,
+    /// Empty for all names.
+    pub names: Vec<String>,
+}
+
+/// These verbs on these paths; `*` at the end is everything below.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PathRule {
+    pub verbs: Vec<String>,
+    pub paths: Vec<String>,
+}
+
 /// Decides by the rules that need no roles.
-pub fn authorize(asked: &Attributes<'_>) -> Decision {
-    if asked.user.is_in(MASTERS) {
-        return Decision::Allow("".into());
+#[derive(Debug, Clone)]
+pub struct WithoutRoles {
+    /// The group of access reviews.
+    review_group: String,
+}
+
+impl WithoutRoles {
+    pub fn new(names: &Names) -> Self {
+        WithoutRoles { review_group: names.group("authorization") }
     }
-    if asked.resource_request || asked.verb != "get" {
-        return Decision::NoOpinion;
+
+    fn is_self_review(&self, asked: &Attributes<'_>) -> bool {
+        asked.verb == "create"
+            && asked.api_group == self.review_group
+            && asked.subresource.is_empty()
+            && SELF_REVIEWS.contains(&asked.resource)
     }
-    let identified = asked.user.is_in(AUTHENTICATED);
-    let known = identified || asked.user.is_in(UNAUTHENTICATED);
-    if known && covers(PUBLIC_PATHS, asked.path) {
-        return Decision::Allow("health and version may be read by everybody".into());
+}
+
+impl Authorizer for WithoutRoles {
+    fn authorize(&self, asked: &Attributes<'_>) -> Decision {
+        if asked.user.is_in(MASTERS) {
+            return Decision::Allow("".into());
+        }
+        let identified = asked.user.is_in(AUTHENTICATED);
+        if asked.resource_request {
+            return if identified && self.is_self_review(asked) {
+                Decision::Allow("identified users may ask what they may do".into())
+            } else {
+                Decision::NoOpinion
+            };
+        }
+        if asked.verb != "get" {
+            return Decision::NoOpinion;
+        }
+        let known = identified || asked.user.is_in(UNAUTHENTICATED);
+        if known && covers(PUBLIC_PATHS, asked.path) {
+            return Decision::Allow("health and version may be read by everybody".into());
+        }
+        if identified && covers(DISCOVERY_PATHS, asked.path) {
+            return Decision::Allow("discovery may be read by identified users".into());
+        }
+        Decision::NoOpinion
     }
-    if identified && covers(DISCOVERY_PATHS, asked.path) {
-        return Decision::Allow("discovery may be read by identified users".into());
+
+    fn rules(&self, user: &User, _: &str) -> Rules {
+        let mut rules = Rules::default();
+        let paths = |paths: &[&str]| PathRule { verbs: owned(&["get"]), paths: owned(paths) };
+        if user.is_in(MASTERS) {
+            let (verbs, api_groups, resources) = (owned(&["*"]), owned(&["*"]), owned(&["*"]));
+            rules.resources.push(ResourceRule { verbs, api_groups, resources, names: Vec::new() });
+            rules.paths.push(PathRule { verbs: owned(&["*"]), paths: owned(&["*"]) });
+        }
+        let identified = user.is_in(AUTHENTICATED);
+        if identified || user.is_in(UNAUTHENTICATED) {
+            rules.paths.push(paths(PUBLIC_PATHS));
+        }
+        if identified {
+            let mut readable = [DISCOVERY_PATHS, PUBLIC_PATHS].concat();
+            readable.sort_unstable();
+            rules.paths.push(paths(&readable));
+            rules.resources.push(ResourceRule {
+                verbs: owned(&["create"]),
+                api_groups: vec![self.review_group.clone()],
+                resources: owned(SELF_REVIEWS),
+                names: Vec::new(),
+            });
+        }
+        rules
     }
-    Decision::NoOpinion
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 fn covers(patterns: &[&str], path: &str) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Authentication turns what a connection or request shows into a [`User`]: [`x509`] reads a client
 //! certificate, [`impersonate`] reads the headers with which one user asks to act as another. Authorization
-//! is [`authorize`]: a pure function from [`Attributes`] to a [`Decision`].
+//! is an [`Authorizer`]: a function from [`Attributes`] to a [`Decision`].
 //!
 //! What always holds: nothing here does I/O or keeps state, and nothing here knows HTTP or renders a
 //! `Status`. A certificate's chain is checked where the TLS connection is made; this crate only reads names.
@@ -13,7 +13,7 @@ pub mod tokens;
 mod user;
 pub mod x509;
 
-pub use authorize::{Attributes, Decision, authorize, forbidden_message};
+pub use authorize::{Attributes, Authorizer, Decision, WithoutRoles, forbidden_message};
 pub use tokens::Tokens;
 pub use user::*;
 

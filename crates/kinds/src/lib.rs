@@ -8,6 +8,9 @@ pub mod apiservice;
 pub mod budget;
 mod check;
 mod conditions;
+mod binding;
+mod check;
+mod componentstatus;
 pub mod configmap;
 pub mod csr;
 pub mod event;
@@ -26,6 +29,7 @@ pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
+mod serving;
 pub mod tables;
 mod url;
 pub mod webhook;
@@ -35,6 +39,8 @@ mod webhook_client;
 mod recorded;
 #[cfg(test)]
 mod testing;
+
+pub use serving::{BadServing, Serving};
 
 use rest::hooks::Hooks;
 use schema::table::{Kind, Ref};
@@ -53,12 +59,25 @@ pub fn builtin() -> Vec<(Ref<Kind>, Hooks)> {
 
 /// All kinds with their behaviour.
 pub fn builtin_with(options: Options) -> Vec<(Ref<Kind>, Hooks)> {
-    let served = tables::KINDS.iter().filter(|kind| kind.on && !kind.unstored);
+    builtin_serving(options, &Serving::default())
+}
+
+/// The kinds that are to be served, with their behaviour.
+pub fn builtin_serving(options: Options, serving: &Serving) -> Vec<(Ref<Kind>, Hooks)> {
+    let served = tables::KINDS.iter().filter(|kind| serving.serves(kind));
     served.map(|kind| (Ref::Static(*kind), hooks(kind, options))).collect()
+}
+
+/// The kind that objects of this one are kept as.
+pub fn stored(kind: &Kind) -> Option<Ref<Kind>> {
+    let (group, version) = kind.stored_as.as_ref()?;
+    tables::kind_named(group, version, &kind.name).map(Ref::Static)
 }
 
 fn hooks(kind: &Kind, options: Options) -> Hooks {
     match (&*kind.group.stem, &*kind.version, &*kind.name) {
+        ("", "v1", "Binding") => binding::hooks(),
+        ("", "v1", "ComponentStatus") => componentstatus::hooks(),
         ("", "v1", "ConfigMap") => configmap::hooks(),
         ("", "v1", "Event") => event::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
@@ -102,6 +121,7 @@ mod tests {
             }
         }
         assert_eq!(with_cells, 14);
+        assert_eq!(with_cells, 12);
     }
 
     #[test]

@@ -89,6 +89,11 @@ impl Names {
         format!("{}-node-lease", self.prefix)
     }
 
+    /// Who issues tokens to service accounts, and for whom they are meant unless somebody else is named.
+    pub fn token_issuer(&self) -> String {
+        format!("https://{}.{DEFAULT_NAMESPACE}.svc", self.vendor)
+    }
+
     /// What schema extensions begin with: `x-kubernetes-`.
     pub fn extension_prefix(&self) -> String {
         format!("x-{}-", self.vendor)

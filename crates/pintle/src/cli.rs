@@ -8,6 +8,7 @@ use std::io::{Write, stderr, stdout};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -84,6 +85,19 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
 
+    /// API versions and resources to serve or not, with commas between: apps/v1=false,
+    /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
+    #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
+    pub runtime_config: Vec<String>,
+
+    /// Let containers run as if they were the host
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub allow_privileged: bool,
+
+    /// How long events are kept: 1h, 30m, 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    pub event_ttl: Duration,
+
     /// Keep everything in memory: nothing is read from or written to disk but the kubeconfig. Without
     /// --write-kubeconfig that one is a temporary file, removed at the end
     #[arg(long)]
@@ -113,6 +127,31 @@ impl Component {
             let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
             format!("no such component; there is {}", names.join(", "))
         })
+    }
+}
+
+/// Reads a length of time such as `1h30m`, of at least a second.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a length of time is needed, such as 90s, 30m or 1h30m".to_owned();
+    let (mut rest, mut seconds) = (text, 0f64);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+        let end = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+        seconds += number
+            * match &rest[digits..end] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 0.001,
+                _ => return Err(wrong()),
+            };
+        rest = &rest[end..];
+    }
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(length) if length >= Duration::from_secs(1) => Ok(length),
+        Ok(_) => Err("it must be at least a second".to_owned()),
+        Err(_) => Err(wrong()),
     }
 }
 
@@ -211,6 +250,13 @@ mod tests {
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
         assert_eq!(up.write_kubeconfig, Some("k".into()));
         assert_eq!((up.tls_san, up.verbose), (vec!["a".to_owned(), "b".to_owned()], 2));
+        let up = super::tests::up(
+            "pintle up --runtime-config api/all=false,v1 --runtime-config batch/v1=true \
+                     --allow-privileged --event-ttl 1h30m",
+        );
+        assert_eq!(up.runtime_config, ["api/all=false", "v1", "batch/v1=true"]);
+        assert!(up.allow_privileged && up.event_ttl == Duration::from_secs(5400));
+        assert!(!super::tests::up("pintle up --allow-privileged=false").allow_privileged);
     }
 
     #[test]
@@ -223,6 +269,9 @@ mod tests {
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
             ("pintle up --components apiserver,kubelet", "there is apiserver"),
+            ("pintle up --event-ttl 5", "a length of time is needed"),
+            ("pintle up --event-ttl 1ms", "at least a second"),
+            ("pintle up --allow-privileged=perhaps", "perhaps"),
             ("pintle up --ephemeral --data-dir x", "cannot be used with"),
         ] {
             let told = wrong(line);

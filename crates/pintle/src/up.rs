@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Server, StartError, StoreChoice};
 use auth::Tokens;
+use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -22,6 +22,8 @@ use crate::{files, kubeconfig};
 pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
+    let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &Names::kubernetes())
+        .context("--runtime-config cannot be used")?;
     let home = Home::prepare(&asked)?;
     let hosts =
         Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
@@ -35,7 +37,7 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let address = SocketAddr::new(asked.bind_address, asked.secure_port);
     let tokens = tokens(asked.token_auth_file.as_deref())?;
-    let server = start_server(address, home.directory(), &pki, &world, tokens).await?;
+    let server = start_server(&asked, address, home.directory(), &pki, &world, tokens, serving).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -203,11 +205,13 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
 
 /// Starts the API server on `address`, with its state in `directory` or in memory.
 async fn start_server(
+    asked: &Up,
     address: SocketAddr,
     directory: Option<&Path>,
     pki: &Pki,
     world: &World,
     tokens: Tokens,
+    serving: Serving,
 ) -> anyhow::Result<Server> {
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
@@ -219,8 +223,10 @@ async fn start_server(
         listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
-        event_ttl: Duration::from_secs(3600),
+        event_ttl: asked.event_ttl,
         tokens,
+        serving,
+        options: kinds::Options { allow_privileged: asked.allow_privileged },
         cache: Default::default(),
     };
     Server::start(config).await.map_err(explained)

@@ -91,21 +91,26 @@ impl Api {
         self.resources.load_full()
     }
 
-    /// Serves a kind from now on. A kind that is not stored itself must come after the one it is stored as.
+    /// Serves a kind from now on, kept as it is or as another kind that is served already.
     pub fn register(&self, kind: Ref<Kind>, hooks: Hooks) -> Result<Arc<Resource>, Unreadable> {
-        let stored = match &kind.stored_as {
-            None => kind.clone(),
-            Some((group, version)) => {
-                let known = self.resources.load();
-                let same = |one: &&Arc<Resource>| {
-                    one.kind.group == *group && one.kind.version == *version && one.kind.name == kind.name
-                };
-                match known.all.iter().find(same) {
-                    Some(stored) => stored.collection.kind.clone(),
-                    None => kind.clone(),
-                }
-            }
-        };
+        let known = self.resources.load();
+        let stored = kind.stored_as.as_ref().and_then(|(group, version)| {
+            let same = |one: &&Arc<Resource>| {
+                one.kind.group == *group && one.kind.version == *version && one.kind.name == kind.name
+            };
+            known.all.iter().find(same).map(|stored| stored.collection.kind.clone())
+        });
+        let stored = stored.unwrap_or_else(|| kind.clone());
+        self.register_as(kind, stored, hooks)
+    }
+
+    /// The same, kept as a kind that need not be served itself.
+    pub fn register_as(
+        &self,
+        kind: Ref<Kind>,
+        stored: Ref<Kind>,
+        hooks: Hooks,
+    ) -> Result<Arc<Resource>, Unreadable> {
         let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
         let group = kind.group.full(&self.names.api_domain);
         let resource = Arc::new(Resource::new(kind, group, hooks, collection));

@@ -103,6 +103,34 @@ impl ApiError {
         it
     }
 
+    /// The body belongs into another namespace than the one it was sent to.
+    pub fn wrong_namespace() -> Self {
+        Self::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )
+    }
+
+    /// None of the forms that there are is what the client accepts.
+    pub fn nothing_acceptable(available: &[&str]) -> Self {
+        let mut it = Self::not_acceptable(&[]);
+        it.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+        it.details = Some(Box::default());
+        it
+    }
+
+    /// Objects of a resource that come and go unseen.
+    pub fn no_watch(plural: &str) -> Self {
+        let message = format!("watch is not supported on resources of kind {plural:?}");
+        let mut it = error(405, "MethodNotAllowed", message);
+        it.details = Some(Box::new(Details { kind: plural.to_owned(), ..Details::default() }));
+        it
+    }
+
+    /// Whether the request came in a form, or asked for one, that is known nowhere.
+    pub fn is_about_media(&self) -> bool {
+        matches!(self.code, 406 | 415) && self.details.is_some()
+    }
+
     pub fn method_not_allowed() -> Self {
         let mut it =
             error(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");

@@ -1,11 +1,13 @@
 //! What a kind adds to the generic verbs: plain functions, each absent unless the kind needs it.
 
+use crate::answer::Answer;
 use crate::error::ApiError;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::time;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a hook may know besides the object.
@@ -82,6 +84,20 @@ pub struct Hooks {
     pub convert: Option<Conversion>,
     /// Objects live this long; for kinds that expire.
     pub lifetime_seconds: Option<i64>,
+    /// What there is to say about a kind whose objects are never kept.
+    pub answer: Option<Arc<dyn Answer>>,
+    /// Creating such an object is an action on the object of the same name elsewhere.
+    pub acts_on: Option<ActsOn>,
+}
+
+/// Where a creation is carried out: a resource and one of its actions.
+#[derive(Clone, Copy)]
+pub struct ActsOn {
+    /// In the same group and version.
+    pub plural: &'static str,
+    pub action: &'static str,
+    /// Refuses a body before anything is looked up.
+    pub check: fn(&Value) -> Result<(), ApiError>,
 }
 
 /// Which problems of metadata an update tells a second time. All are told once, as rules of every object;

@@ -4,6 +4,7 @@
 //! adds is in its [`hooks::Hooks`].
 
 mod act;
+pub mod answer;
 pub mod api;
 mod apply;
 mod create;
@@ -25,6 +26,7 @@ mod update;
 mod watch;
 mod write;
 
+pub use answer::{Answer, Asking};
 pub use api::{Admission, Admitted, Api, Operation};
 pub use delete::Deleted;
 pub use error::{ApiError, Cause, Details, Subject};

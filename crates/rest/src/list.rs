@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Some or all of a collection at one revision.
 pub struct Page {
+    /// 0 for what is never kept and so has none.
     pub revision: u64,
     pub items: Vec<Arc<Object>>,
     /// Where to go on; empty when this is all.

@@ -40,14 +40,15 @@ impl Collection {
     pub fn selected(&self, label: &str) -> Result<Selected, ApiError> {
         match label {
             "metadata.name" => return Ok(Selected::Name),
-            "metadata.namespace" => return Ok(Selected::Namespace),
+            "metadata.namespace" if self.kind.selects_namespace => return Ok(Selected::Namespace),
             _ => {}
         }
         if let Some(at) = self.kind.selectable.iter().position(|one| one.label == label) {
             // several labels may read one path: the first of them is the one that is extracted for matching
             return Ok(Selected::Field(at));
         }
-        Err(ApiError::bad_request(if self.kind.selectable.is_empty() {
+        let plain = self.kind.selectable.is_empty() && self.kind.selects_namespace;
+        Err(ApiError::bad_request(if plain {
             format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {label}")

@@ -68,9 +68,7 @@ impl Writing<'_> {
         if given.is_empty() {
             object.set(&["metadata", "namespace"], self.namespace);
         } else if given != self.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+            return Err(ApiError::wrong_namespace());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use names::Names;
 use rest::Resource;
 use rest::api::Resources;
 use schema::encode::untyped;
-use schema::table::{Subresource, Text};
+use schema::table::{Kind, Subresource, Text};
 use schema::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
@@ -37,6 +37,7 @@ pub const GROUP_ORDER: &[&str] = &[
     "discovery",
     "flowcontrol.apiserver",
     "internal.apiserver",
+    "resource",
 ];
 
 /// The documents of one set of resources, by path.
@@ -171,7 +172,7 @@ fn versions(address: &str) -> Bytes {
 fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> Bytes {
     let mut entries = Vec::new();
     for resource in resources.of_version(group_version) {
-        entries.push((resource.kind.plural.to_string(), resource_entry(resource)));
+        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names)));
         for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
         {
             let name = format!("{}/{}", resource.kind.plural, sub.name);
@@ -190,7 +191,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> B
     untyped_bytes(out)
 }
 
-fn resource_entry(resource: &Arc<Resource>) -> Value {
+fn resource_entry(resource: &Arc<Resource>, names: &Names) -> Value {
     let kind = &resource.kind;
     let mut out = object([
         ("name", (&*kind.plural).into()),
@@ -198,8 +199,10 @@ fn resource_entry(resource: &Arc<Resource>) -> Value {
         ("namespaced", kind.namespaced.into()),
         ("kind", (&*kind.name).into()),
         ("verbs", texts(&kind.verbs)),
-        ("storageVersionHash", storage_hash(resource).into()),
     ]);
+    if !kind.unstored {
+        out.set(&["storageVersionHash"], storage_hash(kind, names));
+    }
     if !kind.short_names.is_empty() {
         out.set(&["shortNames"], texts(&kind.short_names));
     }
@@ -225,10 +228,10 @@ fn subresource_entry(resource: &Resource, sub: &Subresource, name: &str, names: 
 }
 
 /// Changes when objects begin to be stored in another version.
-fn storage_hash(resource: &Resource) -> String {
-    let stored = &resource.collection.kind;
-    let group = if resource.kind.stored_as.is_some() { String::new() } else { resource.group.clone() };
-    let text = format!("{group}/{}/{}", stored.version, stored.name);
+fn storage_hash(kind: &Kind, names: &Names) -> String {
+    let stored = kind.hashed_as.as_ref().or(kind.stored_as.as_ref());
+    let (group, version) = stored.map_or((&kind.group, &kind.version), |(group, version)| (group, version));
+    let text = format!("{}/{version}/{}", group.full(&names.api_domain), kind.name);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
 }
 

@@ -8,18 +8,23 @@
 
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::authorize::{Attributes, authorize, forbidden_message};
 use auth::tokens::bearer;
-use auth::{Tokens, User, impersonate};
+use auth::{Attributes, Authorizer, Tokens, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use rest::{ApiError, Subject};
 use std::sync::Arc;
 
 /// Runs the list; gives the user that the request is carried out for.
-pub fn pass(asked: &Asked, headers: &HeaderMap, peer: &Peer, tokens: &Tokens) -> Result<Arc<User>, ApiError> {
+pub fn pass(
+    asked: &Asked,
+    headers: &HeaderMap,
+    peer: &Peer,
+    tokens: &Tokens,
+    authorizer: &dyn Authorizer,
+) -> Result<Arc<User>, ApiError> {
     let caller = authenticate(headers, peer, tokens)?;
     let user = act_as(caller, headers)?;
-    permit(asked, &user)?;
+    permit(asked, &user, authorizer)?;
     Ok(user)
 }
 
@@ -58,9 +63,9 @@ fn act_as(caller: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, ApiError>
     Ok(Arc::new(wanted))
 }
 
-fn permit(asked: &Asked, user: &User) -> Result<(), ApiError> {
+fn permit(asked: &Asked, user: &User, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
     let attributes = attributes(asked, user);
-    if authorize(&attributes).is_allowed() {
+    if authorizer.authorize(&attributes).is_allowed() {
         return Ok(());
     }
     let subject = Subject { group: attributes.api_group, kind: attributes.resource, name: attributes.name };

@@ -33,19 +33,26 @@ pub(crate) struct Manner {
 impl Manner {
     /// For a document that is neither an object nor a list of them.
     pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: false, stream: false, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: true, stream, protobuf: resource.kind.kind_first };
+        let tables = resource.kind.verbs.iter().any(|verb| verb == "get");
+        let offer = Offer { transforms: true, tables, stream, protobuf: resource.kind.kind_first };
+        Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
+    }
+
+    /// For what an action gives, of which there is no table.
+    pub fn of_action(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
+        let offer = Offer { transforms: true, tables: false, stream: false, protobuf: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let offer = Offer { transforms: true, stream: true, protobuf: true };
+        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
@@ -122,7 +129,11 @@ pub(crate) fn object(
             let layout = layout(resource, beta, call, service)?;
             let value = decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
             let version = value.unwrap_or_default().text(&["metadata", "resourceVersion"]).to_owned();
-            let mut out = layout.head(&format!("{{\"resourceVersion\":{version:?}}}"));
+            let metadata = match &*version {
+                "" => "{}".to_owned(),
+                version => format!("{{\"resourceVersion\":{version:?}}}"),
+            };
+            let mut out = layout.head(&metadata);
             out.extend_from_slice(&layout.row(&json));
             out.extend_from_slice(b"]}");
             (out.into(), None)
@@ -184,6 +195,16 @@ pub(crate) fn compressed(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     response
+}
+
+/// Adds a warning before those that are there.
+pub(crate) fn warn_first(response: &mut Response<Body>, warning: String) {
+    let others: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
+    response.headers_mut().remove(header::WARNING);
+    warn(response, &[warning]);
+    for other in others {
+        response.headers_mut().append(header::WARNING, other);
+    }
 }
 
 /// Adds what the client should know although its request succeeded.

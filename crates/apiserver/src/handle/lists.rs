@@ -124,7 +124,7 @@ fn protobuf(
     message: Box<dyn Fn(&Object) -> Bytes + Send>,
 ) -> Pieces {
     let bytes: usize = page.items.iter().map(|object| ItemHead::item_len(message(object).len())).sum();
-    let revision = page.revision.to_string();
+    let revision = if page.revision == 0 { String::new() } else { page.revision.to_string() };
     let meta = ListMeta {
         resource_version: &revision,
         continue_token: &page.continue_token,
@@ -149,6 +149,9 @@ pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
 }
 
 fn list_metadata(page: &Page) -> String {
+    if page.revision == 0 {
+        return "{}".to_owned();
+    }
     let mut out = format!("{{\"resourceVersion\":\"{}\"", page.revision);
     if !page.continue_token.is_empty() {
         out.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));

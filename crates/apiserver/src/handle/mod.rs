@@ -1,6 +1,7 @@
 //! From a request that may be carried out to its answer: the dispatch over paths and verbs.
 
 pub(crate) mod answer;
+mod deprecation;
 mod lists;
 mod resource;
 mod watch;
@@ -14,7 +15,7 @@ use crate::filters;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use arc_swap::ArcSwap;
-use auth::Tokens;
+use auth::{Authorizer, Tokens};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -38,7 +39,8 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
+    pub authorizer: Arc<dyn Authorizer>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -74,7 +76,13 @@ impl Handler for Service {
 }
 
 impl Service {
-    pub fn new(api: Arc<Api>, shutdown: Shutdown, advertised: SocketAddr, tokens: Tokens) -> Self {
+    pub fn new(
+        api: Arc<Api>,
+        shutdown: Shutdown,
+        advertised: SocketAddr,
+        tokens: Arc<Tokens>,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Self {
         Service {
             api,
             metrics: Metrics::default(),
@@ -83,6 +91,7 @@ impl Service {
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
             tokens,
+            authorizer,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -137,7 +146,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer, &self.tokens)?;
+        let user = filters::pass(asked, headers, peer, &self.tokens, &*self.authorizer)?;
         let work = async {
             let body = read_body(body).await?;
             let call = Call { asked, headers, user, body, connection: peer.connection };
@@ -190,7 +199,10 @@ impl Service {
         };
         match document {
             Some(json) => {
-                if !matches!(call.asked.method, Method::GET | Method::HEAD) {
+                // the same distinction that clients know from elsewhere
+                let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
+                let head = call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
+                if !head && call.asked.method != Method::GET {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;

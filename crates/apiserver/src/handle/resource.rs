@@ -1,12 +1,13 @@
 //! Requests for resources: which verb, on what, with which options.
 
 use super::answer::{self, Manner};
-use super::{Call, Service, lists, watch};
+use super::{Call, Service, deprecation, lists, watch};
 use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
 use crate::serve::Body;
-use http::{Response, header};
+use http::{Method, Response, header};
 use merge::managed::default_manager;
+use rest::hooks::ActsOn;
 use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
@@ -36,20 +37,39 @@ impl Service {
             None => return Ok(super::not_a_page()),
         };
         let place = Place::find(&resource, target, call.asked.verb)?;
+        if call.asked.method == Method::HEAD {
+            return Err(ApiError::method_not_allowed());
+        }
+        let answered = self.verb(call, &place).await;
+        let Some(deprecated) = deprecation::warning(&resource, &self.api.names) else { return answered };
+        let mut response = match answered {
+            Ok(response) => response,
+            // refused before anything of the resource was asked
+            Err(error) if error.is_about_media() => return Err(error),
+            Err(error) => answer::failure(&error, call, &self.api.names),
+        };
+        answer::warn_first(&mut response, deprecated);
+        Ok(response)
+    }
+
+    async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         match (call.asked.verb, place.subresource) {
             (_, sub) if on_node(sub) => Err(ApiError::unavailable(format!(
                 "no node agent can be reached for {sub:?} of {} {:?}",
-                resource.kind.plural, place.name
+                place.resource.kind.plural, place.name
             ))),
-            ("create", sub) if !sub.is_empty() => self.act(call, &place).await,
-            ("get", _) => self.get(call, &place).await,
-            ("list", _) => self.list(call, &place).await,
-            ("watch", _) => watch::start(self, call, &place).await,
-            ("create", _) => self.create(call, &place).await,
-            ("update", _) => self.update(call, &place).await,
-            ("patch", _) => self.patch(call, &place).await,
-            ("delete", _) => self.delete(call, &place).await,
-            ("deletecollection", _) => self.delete_collection(call, &place).await,
+            ("create", sub) if !sub.is_empty() => self.act(call, place).await,
+            ("get", _) => self.get(call, place).await,
+            ("list", _) => self.list(call, place).await,
+            ("watch", _) if !place.resource.kind.verbs.iter().any(|one| one == "watch") => {
+                Err(ApiError::no_watch(&place.resource.kind.plural))
+            }
+            ("watch", _) => watch::start(self, call, place).await,
+            ("create", _) => self.create(call, place).await,
+            ("update", _) => self.update(call, place).await,
+            ("patch", _) => self.patch(call, place).await,
+            ("delete", _) => self.delete(call, place).await,
+            ("deletecollection", _) => self.delete_collection(call, place).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }
@@ -58,7 +78,10 @@ impl Service {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
         let (resource, names) = (place.resource, &self.api.names);
-        let object = self.api.get(resource, place.namespace, place.name, version).await?;
+        let object = match &resource.hooks.answer {
+            Some(answer) => self.api.answer_get(resource, &**answer, place.name)?,
+            None => self.api.get(resource, place.namespace, place.name, version).await?,
+        };
         if manner.output == Output::PROTOBUF {
             let message = lists::message(resource, &object);
             let sealed = proto::envelope(&resource.api_version, &resource.kind.name, &message);
@@ -70,21 +93,31 @@ impl Service {
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let page = self.api.list(place.resource, place.namespace, &options).await?;
+        let page = match &place.resource.hooks.answer {
+            Some(answer) => self.api.answer_list(place.resource, &**answer, &options)?,
+            None => self.api.list(place.resource, place.namespace, &options).await?,
+        };
         lists::answer(page, place.resource, &manner, call, self)
     }
 
     async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        if let Some(there) = place.resource.hooks.acts_on {
+            return self.act_elsewhere(call, place, there).await;
+        }
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
+        if let Some(answer) = &place.resource.hooks.answer {
+            let work = async |writing: &mut Writing<'_>| self.api.answer(writing, &**answer, &input);
+            return self.write(call, place, &options, &manner, work).await;
+        }
         self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
             .await
     }
 
     /// A post to a part of an object that changes the object.
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+        let manner = Manner::of_action(call, &self.api.names)?;
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let input = self.input(call)?;
@@ -109,6 +142,22 @@ impl Service {
         Ok(response)
     }
 
+    /// A creation that is an action on the object of the same name in another resource.
+    async fn act_elsewhere(
+        &self,
+        call: &Call<'_>,
+        place: &Place<'_>,
+        there: ActsOn,
+    ) -> Result<Response<Body>, ApiError> {
+        let resources = self.api.resources();
+        let resource = resources.get(&place.resource.api_version, there.plural);
+        let resource = resource.ok_or_else(ApiError::no_such_path)?;
+        let input = self.input(call)?;
+        let name = self.api.name_in(place.resource, place.namespace, &requester(call), &input)?;
+        let there = Place { resource, namespace: place.namespace, name: &name, subresource: there.action };
+        self.act(call, &there).await
+    }
+
     async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
@@ -129,6 +178,8 @@ impl Service {
             "application/strategic-merge-patch+json" => {
                 return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL));
             }
+            // without a body nothing is of the wrong type, and no patch gives anything to accept
+            _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
@@ -269,6 +320,17 @@ impl<'a> Place<'a> {
             return if has(&part.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) };
         }
         let whole_cluster = kind.namespaced && namespace.is_empty();
+        let forms: &[&str] = match (named, whole_cluster) {
+            (true, _) => &["get", "update", "patch", "delete"],
+            (false, true) => &["list", "watch"],
+            (false, false) => &["create", "list", "watch", "deletecollection"],
+        };
+        // a form of path that none of the verbs has
+        let any =
+            kind.verbs.iter().any(|one| forms.contains(&&**one) && (!target.watching || one == "watch"));
+        if !any {
+            return Err(ApiError::no_such_path());
+        }
         let fits = match verb {
             "get" | "update" | "patch" | "delete" => named,
             "create" | "deletecollection" => !named && !whole_cluster,
@@ -276,7 +338,9 @@ impl<'a> Place<'a> {
             "list" | "watch" => !named,
             _ => false,
         };
-        if fits && has(&kind.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
+        // a list that is asked for as a watch is a list that cannot be watched
+        let listed = verb == "watch" && !target.watching && kind.verbs.iter().any(|one| one == "list");
+        if fits && (has(&kind.verbs) || listed) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
     }
 }
 

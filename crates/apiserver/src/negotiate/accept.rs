@@ -34,8 +34,10 @@ pub enum Transform {
 /// What can be had at a place.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
-    /// Tables and partial metadata.
+    /// Partial metadata.
     pub transforms: bool,
+    /// Tables, which only what can be read has.
+    pub tables: bool,
     /// A watch.
     pub stream: bool,
     /// Protobuf, which only kinds with numbered fields have.
@@ -59,7 +61,7 @@ impl Output {
                 continue;
             };
             known = true;
-            if let Some(transform) = clause.transform(names, offer.transforms, form) {
+            if let Some(transform) = clause.transform(names, offer, form) {
                 return Ok(Output { form, transform });
             }
         }
@@ -77,10 +79,7 @@ impl Output {
                 available.push(&protobuf_stream);
             }
         }
-        let mut error = ApiError::not_acceptable(&[]);
-        error.message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
-        error.details = Some(Box::default());
-        Err(error)
+        Err(ApiError::nothing_acceptable(&available))
     }
 }
 
@@ -112,18 +111,18 @@ impl<'a> Clause<'a> {
         self.parameters.iter().find(|(k, _)| *k == key).map_or("", |(_, value)| value)
     }
 
-    fn transform(&self, names: &Names, allowed: bool, form: Form) -> Option<Transform> {
+    fn transform(&self, names: &Names, offer: Offer, form: Form) -> Option<Transform> {
         let wanted = self.get("as");
         if wanted.is_empty() {
             return Some(Transform::Whole);
         }
         let version = self.get("v");
-        if !allowed || self.get("g") != names.meta_group() || !matches!(version, "v1" | "v1beta1") {
+        if !offer.transforms || self.get("g") != names.meta_group() || !matches!(version, "v1" | "v1beta1") {
             return None;
         }
         match wanted {
             // rows have no protobuf form
-            "Table" if form == Form::Protobuf => None,
+            "Table" if form == Form::Protobuf || !offer.tables => None,
             "Table" => Some(Transform::Table { beta: version == "v1beta1" }),
             "PartialObjectMetadata" => Some(Transform::Partial),
             "PartialObjectMetadataList" => Some(Transform::PartialList),
@@ -140,7 +139,7 @@ mod tests {
         Output::parse(
             Some(accept),
             &Names::default(),
-            Offer { transforms: true, stream: true, protobuf: true },
+            Offer { transforms: true, tables: true, stream: true, protobuf: true },
         )
         .map_err(|error| error.code)
     }

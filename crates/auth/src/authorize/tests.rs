@@ -4,6 +4,10 @@ use serde_json::Value;
 
 use super::*;
 
+fn authorize(asked: &Attributes<'_>) -> Decision {
+    WithoutRoles::new(&Names::kubernetes()).authorize(asked)
+}
+
 fn path_request<'a>(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
     Attributes {
         user,
@@ -56,6 +60,24 @@ fn a_resource_needs_a_role() {
     let asked =
         Attributes { resource: "pods", resource_request: true, ..path_request(&bob, "get", "/api/v1/pods") };
     assert_eq!(authorize(&asked), Decision::NoOpinion);
+}
+
+#[test]
+fn identified_users_may_ask_what_they_may_do() {
+    let rules = WithoutRoles::new(&Names::kubernetes());
+    let (bob, nobody) = (User::named("bob").authenticated(), User::anonymous());
+    let ask = |user, resource| {
+        let plain = path_request(user, "create", "");
+        let asked =
+            Attributes { api_group: "authorization.k8s.io", resource, resource_request: true, ..plain };
+        rules.authorize(&asked).is_allowed()
+    };
+    assert!(ask(&bob, "selfsubjectaccessreviews") && ask(&bob, "selfsubjectrulesreviews"));
+    assert!(!ask(&bob, "subjectaccessreviews") && !ask(&nobody, "selfsubjectaccessreviews"));
+    assert_eq!(rules.rules(&bob, "").resources[0].resources, SELF_REVIEWS);
+    assert!(rules.rules(&nobody, "").resources.is_empty() && rules.rules(&nobody, "").paths.len() == 1);
+    let master = User { groups: vec![MASTERS.to_owned()], ..User::named("root") };
+    assert_eq!(rules.rules(&master, "").resources[0].verbs, ["*"]);
 }
 
 #[test]

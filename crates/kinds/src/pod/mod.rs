@@ -20,6 +20,7 @@ pub(crate) mod warn;
 use crate::Options;
 use crate::check::Problems;
 use crate::read;
+use rest::ApiError;
 use rest::hooks::{ActionHooks, Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -46,6 +47,11 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         row_conditions: Some(columns::row_conditions),
         ..Hooks::default()
     }
+}
+
+/// Whether a binding names a place at all.
+pub fn check_binding(binding: &Value) -> Result<(), ApiError> {
+    update::binding_target(binding).map(drop)
 }
 
 static ACTIONS: [ActionHooks; 1] = [ActionHooks {

@@ -220,7 +220,8 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-fn binding_target(binding: &Value) -> Result<&str, ApiError> {
+/// Where a binding puts its pod.
+pub fn binding_target(binding: &Value) -> Result<&str, ApiError> {
     let mut out = Vec::new();
     let path = Path::ROOT.field("target");
     let kind = binding.text(&["target", "kind"]);
@@ -232,8 +233,9 @@ fn binding_target(binding: &Value) -> Result<&str, ApiError> {
     if out.is_empty() {
         return Ok(target);
     }
-    let subject = Subject { group: "", kind: "Binding", name: binding.text(&["metadata", "name"]) };
-    Err(ApiError::invalid(subject, out))
+    // told as one text rather than as problems of an object
+    let told: Vec<_> = out.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+    Err(ApiError::internal(if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) }))
 }
 
 fn scheduled(pod: &mut Value, now: &str) {

@@ -1,0 +1,96 @@
+//! Answer: kinds whose objects are made to be answered and never kept.
+//!
+//! A creation passes what every creation passes, decoding, defaults and the record of who owns which field,
+//! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
+//! revision or a time of creation.
+
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::hooks::Requester;
+use crate::input::Input;
+use crate::list::Page;
+use crate::object::Object;
+use crate::options::ListOptions;
+use crate::resource::Resource;
+use crate::selector::Selector;
+use crate::write::{Writing, Written};
+use schema::Value;
+use std::sync::Arc;
+
+/// What there is to say about a kind. What the kind's verbs do not reach need not be there.
+pub trait Answer: Send + Sync {
+    /// The object as it is answered, given as it was sent.
+    fn create(&self, _: Value, _: &Asking<'_>) -> Result<Value, ApiError> {
+        Err(ApiError::method_not_allowed())
+    }
+
+    /// All objects that there are now, with their metadata.
+    fn all(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// Told for a name that none of them has.
+    fn missing(&self, resource: &Resource, name: &str) -> ApiError {
+        ApiError::not_found(resource.subject(name))
+    }
+}
+
+/// Who asks, and where.
+pub struct Asking<'a> {
+    pub resource: &'a Resource,
+    pub namespace: &'a str,
+    pub user: &'a Requester,
+}
+
+impl Api {
+    /// Answers a creation.
+    pub fn answer(
+        &self,
+        writing: &mut Writing<'_>,
+        answer: &dyn Answer,
+        input: &Input,
+    ) -> Result<Written, ApiError> {
+        let mut object = self.read(writing, input)?;
+        writing.place(&mut object)?;
+        writing.default(&mut object, &self.names);
+        self.track(writing, None, &mut object);
+        let asking = Asking { resource: writing.resource, namespace: writing.namespace, user: writing.user };
+        let answered = answer.create(object, &asking)?;
+        Ok(Written { created: true, json: writing.encode(&answered) })
+    }
+
+    /// All that there is now and that the selectors let through, in one page without a revision.
+    pub fn answer_list(
+        &self,
+        resource: &Resource,
+        answer: &dyn Answer,
+        options: &ListOptions,
+    ) -> Result<Page, ApiError> {
+        let selector =
+            Selector::parse(&options.label_selector, &options.field_selector, &resource.collection)?;
+        let made = answer.all().into_iter().map(|value| self.passing(resource, value));
+        let items = made.filter(|object| selector.matches(object)).collect();
+        Ok(Page { revision: 0, items, continue_token: String::new(), remaining: None })
+    }
+
+    /// One of them.
+    pub fn answer_get(
+        &self,
+        resource: &Resource,
+        answer: &dyn Answer,
+        name: &str,
+    ) -> Result<Arc<Object>, ApiError> {
+        let mut all = answer.all().into_iter();
+        let found = all.find(|value| value.text(&["metadata", "name"]) == name);
+        match found {
+            Some(value) => Ok(self.passing(resource, value)),
+            None => Err(answer.missing(resource, name)),
+        }
+    }
+
+    fn passing(&self, resource: &Resource, mut value: Value) -> Arc<Object> {
+        value.set(&["kind"], &*resource.kind.name);
+        value.set(&["apiVersion"], &*resource.api_version);
+        Object::passing(&value, &resource.collection)
+    }
+}
