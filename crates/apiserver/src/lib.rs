@@ -20,4 +20,5 @@ pub mod serve;
 pub mod server;
 mod status;
 
+pub use negotiate::pretty;
 pub use server::{Config, Server, StartError, StoreChoice};
