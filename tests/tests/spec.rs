@@ -29,6 +29,7 @@ mod spec {
     mod restart;
     mod runtime_classes;
     mod runtime_kind;
+    mod samples;
     mod service_accounts;
     mod signing_requests;
     mod states;

@@ -22,4 +22,5 @@ pub mod serve;
 pub mod server;
 mod status;
 
+pub use negotiate::pretty;
 pub use server::{Config, Server, StartError, StoreChoice};

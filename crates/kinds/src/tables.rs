@@ -19,6 +19,12 @@ pub fn kind_named(group: &Group, version: &str, name: &str) -> Option<&'static K
 }
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod forms;
+#[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod made;
 #[cfg(test)]
 mod tests;

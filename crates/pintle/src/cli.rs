@@ -30,12 +30,15 @@ const CLI_EXAMPLES: &str = "\
 Examples:
   pintle up                  a control plane on https://127.0.0.1:6443, kept in your data directory
   pintle up --ephemeral      the same, kept in memory and gone when stopped
-  pintle up --help           everything that can be set";
+  pintle up --help           everything that can be set
+  pintle convert --help      turn objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
     Up(Up),
+    /// Turn objects between JSON, YAML and protobuf, without a server
+    Convert(Convert),
     /// Print the version
     Version,
 }
@@ -110,6 +113,49 @@ pub struct Up {
     /// Log more: -v what happens, -vv why, -vvv everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  pintle convert -f pod.yaml -o json
+  pintle convert -f objects.yaml -o json
+      Several documents become several JSON texts, one after the other.
+
+  kubectl get pods -o json | pintle convert -f - -o yaml
+
+  pintle convert -f pod.yaml -o protobuf --out pod.pb
+  curl ... -H 'Content-Type: application/vnd.kubernetes.protobuf' --data-binary @pod.pb
+      What the API takes as protobuf: the four bytes k8s\\0 and an envelope with version and kind.
+
+  etcdctl get /registry/pods/default/web --print-value-only | pintle convert -f - -o yaml
+      What a cluster keeps in etcd. The key in front, the line break behind, and base64 are understood too.
+
+The form of the input is seen from its bytes. Nothing is defaulted or checked beyond its type: JSON and YAML
+keep every field as it is, also those that the API does not know. Protobuf has no place for unknown fields and
+none for kinds that are not built in, so these are refused rather than lost.";
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = CONVERT_EXAMPLES)]
+pub struct Convert {
+    /// What to read: JSON, YAML with one or more documents, or protobuf; - is standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What to write
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Yaml)]
+    pub output: Form,
+
+    /// Where to write it [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// A form that objects are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    Json,
+    Yaml,
+    Protobuf,
 }
 
 /// A part of the control plane that can be run on its own.
@@ -202,8 +248,9 @@ fn problem_and_hint(message: &str, arguments: &[OsString]) -> String {
     let told: Vec<_> = told.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
     let problem = told.join("; ");
     let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-    let within_up = arguments.get(1).is_some_and(|first| first == "up");
-    format!("{problem} (see 'pintle {}--help')", if within_up { "up " } else { "" })
+    let command = arguments.get(1).filter(|first| *first == "up" || *first == "convert");
+    let command = command.map(|name| format!("{} ", name.display())).unwrap_or_default();
+    format!("{problem} (see 'pintle {command}--help')")
 }
 
 #[cfg(test)]
@@ -273,12 +320,15 @@ mod tests {
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),
             ("pintle up --ephemeral --data-dir x", "cannot be used with"),
+            ("pintle convert -o json", "--filename"),
+            ("pintle convert -f x -o xml", "json, yaml, protobuf"),
         ] {
             let told = wrong(line);
             assert!(told.contains(part) && told.lines().count() == 1, "{line}: {told}");
             assert!(!told.starts_with("error"), "{told}");
         }
         assert!(wrong("pintle up --nonsense").ends_with("(see 'pintle up --help')"));
+        assert!(wrong("pintle convert").ends_with("(see 'pintle convert --help')"));
     }
 
     #[test]
@@ -287,6 +337,8 @@ mod tests {
         for part in ["kubectl get namespaces", "~/.local/share/pintle", "6443", "127.0.0.1"] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
+        let Err(Stop::Help(text)) = read("pintle convert --help") else { panic!("no help") };
+        assert!(text.contains("etcdctl get") && text.contains("k8s\\0"), "{text}");
         assert_eq!(read("pintle --version").unwrap_err(), Stop::Help(version() + "\n"));
         assert!(matches!(read("pintle version").unwrap().command, Command::Version));
     }

@@ -5,6 +5,7 @@
 //! that begins with `pintle: ` and says what to do; exit status 1 for that, 2 for a wrong command line.
 
 mod cli;
+mod convert;
 mod files;
 mod kubeconfig;
 mod pki;
@@ -46,6 +47,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let _ = writeln!(stdout(), "{}", cli::version());
             Ok(())
         }
+        Command::Convert(asked) => convert::convert(&asked),
         Command::Up(asked) => {
             log_to_stderr(asked.verbose);
             let world = world::real()?;

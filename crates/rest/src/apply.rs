@@ -50,6 +50,7 @@ impl Api {
         let exists = resource.collection.cache.get(writing.namespace, name).is_some();
         if !exists && writing.subresource.is_empty() {
             let mut object = next(None)?;
+            check_name(&object, name)?;
             object.unset(&["metadata", "resourceVersion"]);
             if !object.text(&["metadata", "uid"]).is_empty() {
                 let uid = object.text(&["metadata", "uid"]);
@@ -99,7 +100,8 @@ fn check_config(config: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    check_name(config, writing.name)
+    // what exists has its name already
+    if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, writing.name) }
 }
 
 fn apply_error(why: ApplyError) -> ApiError {

@@ -77,7 +77,7 @@ pub fn refit<'k>(
             continue;
         };
         let path = Path::ROOT.field(&field.name);
-        let mut decoder = Decoder { source: Tree::new(found.unwrap_or_default()), oddities };
+        let mut decoder = Decoder { source: Tree::new(found.unwrap_or_default()), oddities, settle: true };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
         oddities = decoder.oddities;
@@ -90,7 +90,16 @@ pub fn refit<'k>(
 
 /// JSON text without a table; repeated keys are reported, the last one stays.
 pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { source: Json::new(bytes)?, oddities: Vec::new() };
+    untyped(bytes, false)
+}
+
+/// JSON text without a table as it stands inside an object: numbers are settled.
+pub(crate) fn json_inside(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    untyped(bytes, true)
+}
+
+fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
+    let mut decoder = Decoder { source: Json::new(bytes)?, oddities: Vec::new(), settle };
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
@@ -98,7 +107,7 @@ pub fn json_untyped(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { source, oddities: Vec::new() };
+    let mut decoder = Decoder { source, oddities: Vec::new(), settle: true };
     let value = match decoder.source.value()? {
         Token::Map => decoder.structure(ty, &Path::ROOT)?,
         // nothing at all is an object with nothing in it
@@ -112,6 +121,9 @@ fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError
 struct Decoder<S> {
     source: S,
     oddities: Vec<Oddity>,
+    /// Numbers without a table become what they are when their text is read again. A patch is not settled: it
+    /// is decoded once more against the table, which wants to know that there was a point.
+    settle: bool,
 }
 
 /// Where a value is going to stand, for messages.
@@ -294,6 +306,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             Token::Bool(truth) => truth.into(),
             Token::Int(number) => number.into(),
             Token::Decimal(text) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() && self.settle => float_value(number),
                 Ok(number) if number.is_finite() => Value::Float(number),
                 _ => {
                     return Err(DecodeError::Type(format!(
@@ -366,6 +379,16 @@ fn bytes(text: &str) -> Result<Value, DecodeError> {
 /// Floats that are whole are written without a point, so they are kept as integers.
 fn whole_or_float(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 9e15 {
+        Value::Int(number as i64)
+    } else {
+        Value::Float(number)
+    }
+}
+
+/// A float as JSON carries it: whole ones are integers, as far as integers go.
+pub(crate) fn float_value(number: f64) -> Value {
+    const EDGE: f64 = 9_223_372_036_854_775_808.0;
+    if number.fract() == 0.0 && (-EDGE..EDGE).contains(&number) {
         Value::Int(number as i64)
     } else {
         Value::Float(number)

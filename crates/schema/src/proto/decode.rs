@@ -7,7 +7,7 @@
 use super::encode::NO_TIME;
 use super::wire::{DELIMITED, FIXED64, Reader, VARINT};
 use super::{MAX_DEPTH, ProtoError};
-use crate::decode::{is_zero, json_untyped, zero, zero_when_absent};
+use crate::decode::{is_zero, json_inside, zero, zero_when_absent};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type};
 use crate::value::{Map, Value};
 use crate::{quantity, time};
@@ -345,7 +345,7 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    let value = json_untyped(bytes).map_err(|why| ProtoError::Value(why.to_string()))?.value;
+    let value = json_inside(bytes).map_err(|why| ProtoError::Value(why.to_string()))?.value;
     match (scalar, &value) {
         (Scalar::Object, Value::Null | Value::Map(_)) | (Scalar::Any, _) => Ok(value),
         _ => Err(ProtoError::Value(

@@ -149,6 +149,17 @@ fn times_before_the_epoch_keep_their_fraction() {
 }
 
 #[test]
+fn numbers_inside_any_value_are_settled_once_and_for_all() {
+    let ty = one(S(Scalar::Any), Flags::NILABLE);
+    let value = of_json(r#"{"f":[1.0,0e5,1e16,1.5,1e20]}"#, &ty);
+    assert_eq!(value, of_json(r#"{"f":[1,0,10000000000000000,1.5,100000000000000000000]}"#, &ty));
+    let text = crate::encode::json(&value, &ty);
+    assert_eq!(crate::decode::json(&text, &ty).unwrap().value, value);
+    let sent = [b"\x0a\x07\x0a\x05", &b"[1.0]"[..]].concat();
+    assert_eq!(decode(&sent, &ty).unwrap(), of_json(r#"{"f":[1]}"#, &ty), "the same by either way");
+}
+
+#[test]
 fn the_first_second_of_year_one_is_no_time() {
     let ty = one(S(Scalar::Time), Flags::NILABLE);
     let value = of_json(r#"{"f":"0001-01-01T00:00:00Z"}"#, &ty);

@@ -4,7 +4,8 @@
 //! luck. Anchored nodes are copied when they are used; the copies are weighed, and a document whose aliases
 //! multiply is refused before it has grown.
 
-use super::resolve::{Plain, float_value, resolve, short_float};
+use super::resolve::{Plain, resolve, short_float};
+use crate::decode::float_value;
 use crate::table::Text;
 use crate::value::{Map, Value};
 use base64::Engine;

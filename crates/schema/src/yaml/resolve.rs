@@ -1,7 +1,5 @@
 //! What a plain scalar means.
 
-use crate::value::Value;
-
 /// What a plain scalar was taken for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Plain {
@@ -202,16 +200,6 @@ pub(super) fn is_base_sixty(text: &str) -> bool {
     head.starts_with(|c: char| c.is_ascii_digit())
         && head.bytes().all(|b| b.is_ascii_digit() || b == b'_')
         && tail.split(':').all(sixtieth)
-}
-
-/// A float as JSON would carry it: whole ones are integers.
-pub(super) fn float_value(number: f64) -> Value {
-    const EDGE: f64 = 9_223_372_036_854_775_808.0;
-    if number.fract() == 0.0 && (-EDGE..EDGE).contains(&number) {
-        Value::Int(number as i64)
-    } else {
-        Value::Float(number)
-    }
 }
 
 /// The shortest text of a float: `1.5`, `1e+20`. `scientific` is Rust's own (`1.5e0`).

@@ -1,0 +1,102 @@
+//! Every sample through every form, and what is said when something cannot be done.
+
+use super::*;
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/samples");
+
+fn samples() -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(SAMPLES).expect("samples").map(|entry| entry.expect("readable").path());
+    let read = |path: std::path::PathBuf| (path.display().to_string(), fs::read(path).expect("readable"));
+    entries.map(read).filter(|(name, _)| name.ends_with(".yaml")).collect()
+}
+
+fn to(form: Form, bytes: &[u8]) -> Vec<u8> {
+    turn(bytes, form).unwrap_or_else(|why| panic!("{why:#}: {}", String::from_utf8_lossy(bytes)))
+}
+
+fn refused(form: Form, bytes: &[u8]) -> String {
+    format!("{:#}", turn(bytes, form).expect_err("should be refused"))
+}
+
+#[test]
+fn every_sample_goes_through_every_form() {
+    let samples = samples();
+    assert!(samples.len() > 50, "{} samples", samples.len());
+    for (name, text) in samples {
+        let json = to(Form::Json, &text);
+        let yaml = to(Form::Yaml, &text);
+        assert_eq!(to(Form::Yaml, &json), yaml, "{name}: JSON and YAML say the same");
+        assert_eq!(to(Form::Json, &yaml), json, "{name}: and back");
+        // protobuf has the normal form, which text comes to after one turn
+        let protobuf = to(Form::Protobuf, &text);
+        for form in [Form::Json, Form::Yaml] {
+            let normal = to(form, &protobuf);
+            assert_eq!(to(Form::Protobuf, &normal), protobuf, "{name}: {form:?}");
+            assert_eq!(to(form, &normal), normal, "{name}: {form:?}");
+        }
+        for cut in [5, protobuf.len() / 2, protobuf.len() - 5] {
+            let told = refused(Form::Yaml, &protobuf[..cut]);
+            assert!(
+                ["truncated", "damaged", "built-in", "apiVersion"].iter().any(|part| told.contains(part)),
+                "{name} cut at {cut}: {told}"
+            );
+        }
+    }
+}
+
+#[test]
+fn values_copied_out_of_etcd_are_understood() {
+    let value = to(Form::Protobuf, b"{apiVersion: v1, kind: ConfigMap, metadata: {name: x}, data: {a: b}}");
+    let plain = to(Form::Json, &value);
+    let behind = [&value[..], b"\n"].concat();
+    let keyed = [b"/registry/configmaps/default/x\n", &behind[..]].concat();
+    let coded = STANDARD.encode(&value).into_bytes();
+    for copied in [behind, keyed, coded] {
+        assert_eq!(to(Form::Json, &copied), plain);
+    }
+}
+
+#[test]
+fn several_documents_and_lists() {
+    let text =
+        b"# a comment\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n\n--- # empty\n---\n\
+                 apiVersion: example.com/v1\nkind: Widget\nspec: {size: 1, deep: [null, {}]}\n";
+    let json = String::from_utf8(to(Form::Json, text)).expect("text");
+    assert!(json.contains("\"Secret\"") && json.contains("\"Widget\"") && json.contains("null"), "{json}");
+    let yaml = String::from_utf8(to(Form::Yaml, text)).expect("text");
+    assert_eq!(yaml.matches("---\n").count(), 1, "{yaml}");
+    assert!(refused(Form::Protobuf, text).contains("there are 2"));
+    let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"7"},
+        "items":[{"metadata":{"name":"a","creationTimestamp":null}},{"metadata":{"name":"b","creationTimestamp":null},"data":{"k":"AA=="}}]}"#;
+    let there = to(Form::Protobuf, list);
+    let kind = proto::open(&there).expect("an envelope").kind;
+    assert_eq!((kind.as_str(), to(Form::Json, &there)), ("SecretList", to(Form::Json, list)));
+    let mixed = b"{kind: List, apiVersion: v1, metadata: {}, items: [{kind: Widget, apiVersion: e.org/v1}]}";
+    assert_eq!(to(Form::Yaml, &to(Form::Protobuf, mixed)), to(Form::Yaml, mixed));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    for (form, bytes, part) in [
+        (
+            Form::Protobuf,
+            &b"{apiVersion: example.com/v1, kind: Widget}"[..],
+            "example.com/v1 Widget is not a built-in",
+        ),
+        (Form::Protobuf, b"{metadata: {name: x}}", "does not say its apiVersion and kind"),
+        (Form::Protobuf, b"{apiVersion: v1, kind: Secret, datum: {}}", "unknown field \"datum\""),
+        (Form::Protobuf, b"{apiVersion: v1, kind: Secret, data: 5}", "this is no Secret"),
+        (Form::Protobuf, b"{apiVersion: meta.k8s.io/v1, kind: Table}", "only ever sent as text"),
+        (Form::Json, b"a: {b: 1\n", "document 1: yaml:"),
+        (Form::Json, b"a: 1\n---\n- x\n", "document 2 is not an object"),
+        (Form::Json, b"a: 1\na: 2\n", "already set"),
+        (Form::Json, b"\xff\xfe", "neither text nor protobuf"),
+        (Form::Json, b"\n# nothing\n", "nothing in it"),
+        (Form::Json, b"k8s\0", "damaged: empty body"),
+        (Form::Json, b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Widget\x12\x02\x0a\x00", "v1 Widget is not a built-in"),
+        (Form::Json, b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Secret\x12\x7f\x0a", "truncated"),
+    ] {
+        let told = refused(form, bytes);
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+}
