@@ -1,11 +1,13 @@
 //! What a kind adds to the generic verbs: plain functions, each absent unless the kind needs it.
 
 use crate::error::ApiError;
+use crate::reserve::Reserve;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::time;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a hook may know besides the object.
@@ -49,6 +51,8 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
+    /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
+    pub reserve: Option<Arc<dyn Reserve>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// Things that are allowed but unwise.
