@@ -90,6 +90,8 @@ impl Cluster {
             event_ttl: options.event_ttl,
             tokens: options.tokens,
             cache: options.cache,
+            kinds: kinds::Options::default(),
+            reached_at: None,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -2,6 +2,7 @@
 
 use crate::admission::NamespaceLifecycle;
 use crate::handle::Service;
+use crate::own_service::OwnService;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
 use auth::Tokens;
@@ -10,7 +11,7 @@ use rest::input::{Format, Input};
 use rest::options::WriteOptions;
 use rest::storage::Unreadable;
 use rest::{Admission, Api, ApiError, Requester, Storage, Writing};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,10 @@ pub struct Config {
     pub tokens: Tokens,
     /// How much history is kept for watches and paged lists.
     pub cache: cache::Options,
+    /// What the built-in kinds are told.
+    pub kinds: kinds::Options,
+    /// The address by which pods reach the server. Without one there is no service for it.
+    pub reached_at: Option<IpAddr>,
 }
 
 /// Where objects are kept.
@@ -50,6 +55,8 @@ pub enum StartError {
     Unreadable(#[from] Unreadable),
     #[error("the namespace {name:?} could not be made: {why}")]
     Namespace { name: String, why: ApiError },
+    #[error("the service of the server itself could not be made: {0}")]
+    OwnService(ApiError),
 }
 
 /// A running server.
@@ -71,13 +78,20 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
-        for (kind, mut hooks) in kinds::builtin() {
+        for (kind, mut hooks) in kinds::builtin_with(config.kinds) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             api.register(kind, hooks)?;
         }
         make_system_namespaces(&api).await?;
+        let own = config.reached_at.map(|ip| OwnService {
+            reached_at: SocketAddr::new(ip, address.port()),
+            services: config.kinds.services,
+        });
+        if let Some(own) = own {
+            own.ensure(&api).await.map_err(StartError::OwnService)?;
+        }
         let shutdown = Shutdown::new();
         let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, config.tokens));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
@@ -86,6 +100,9 @@ impl Server {
             loop {
                 every.tick().await;
                 api.storage.trim();
+                if let Some(Err(why)) = ensure(own.as_ref(), &api).await {
+                    tracing::warn!(%why, "the service of the server itself could not be kept up");
+                }
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep })
@@ -123,6 +140,10 @@ fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Ve
             Ok((Arc::new(engine), recovered))
         }
     }
+}
+
+async fn ensure(own: Option<&OwnService>, api: &Arc<Api>) -> Option<Result<(), ApiError>> {
+    Some(own?.ensure(api).await)
 }
 
 async fn make_system_namespaces(api: &Arc<Api>) -> Result<(), StartError> {

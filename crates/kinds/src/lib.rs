@@ -7,10 +7,14 @@
 mod check;
 pub mod configmap;
 pub mod csr;
+pub mod endpoints;
+pub mod endpointslice;
 pub mod event;
+pub mod ingress;
 pub mod lease;
 mod metadata;
 pub mod namespace;
+pub mod networkpolicy;
 pub mod node;
 mod pem;
 pub mod pod;
@@ -19,6 +23,7 @@ mod read;
 pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
+pub mod service;
 pub mod serviceaccount;
 pub mod tables;
 
@@ -35,6 +40,27 @@ use schema::table::{Kind, Ref};
 pub struct Options {
     /// Containers may run as if they were the host.
     pub allow_privileged: bool,
+    pub services: ServiceOptions,
+}
+
+/// What services are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceOptions {
+    /// Where the addresses come from of services that name no family.
+    pub network: service::Network,
+    /// One of the other family, where services may have both.
+    pub second_network: Option<service::Network>,
+    pub node_ports: service::PortRange,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        ServiceOptions {
+            network: service::Network::DEFAULT,
+            second_network: None,
+            node_ports: service::PortRange::DEFAULT,
+        }
+    }
 }
 
 /// All kinds with their behaviour, as they are without any decision by an operator.
@@ -51,15 +77,21 @@ pub fn builtin_with(options: Options) -> Vec<(Ref<Kind>, Hooks)> {
 fn hooks(kind: &Kind, options: Options) -> Hooks {
     match (&*kind.group.stem, &*kind.version, &*kind.name) {
         ("", "v1", "ConfigMap") => configmap::hooks(),
+        ("", "v1", "Endpoints") => endpoints::hooks(),
         ("", "v1", "Event") => event::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
         ("", "v1", "Secret") => secret::hooks(),
+        ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
+        ("discovery", "v1", "EndpointSlice") => endpointslice::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
+        ("networking", "v1", "Ingress") => ingress::hooks(),
+        ("networking", "v1", "IngressClass") => ingress::class_hooks(),
+        ("networking", "v1", "NetworkPolicy") => networkpolicy::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         _ => Hooks::default(),
     }
@@ -79,7 +111,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert_eq!(with_cells, 17);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,7 +35,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let address = SocketAddr::new(asked.bind_address, asked.secure_port);
     let tokens = tokens(asked.token_auth_file.as_deref())?;
-    let server = start_server(address, home.directory(), &pki, &world, tokens).await?;
+    let reached_at = asked.advertise_address.or_else(|| own_address(asked.bind_address));
+    let asked_of_server =
+        Asked { address, directory: home.directory(), tokens, services: services(&asked)?, reached_at };
+    let server = start_server(asked_of_server, &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -201,14 +204,58 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
     Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
 }
 
-/// Starts the API server on `address`, with its state in `directory` or in memory.
-async fn start_server(
+/// Where services get their addresses and ports from.
+fn services(asked: &Up) -> anyhow::Result<kinds::ServiceOptions> {
+    let ranges = &asked.service_cluster_ip_range;
+    anyhow::ensure!(
+        (1..=2).contains(&ranges.len()),
+        "--service-cluster-ip-range takes one range, or one of each address family"
+    );
+    for range in ranges {
+        if let Some(why) = range.unusable() {
+            anyhow::bail!("--service-cluster-ip-range: {why}");
+        }
+    }
+    let second_network = ranges.get(1).copied();
+    anyhow::ensure!(
+        second_network.is_none_or(|second| second.family() != ranges[0].family()),
+        "--service-cluster-ip-range: two ranges must be of different address families"
+    );
+    Ok(kinds::ServiceOptions {
+        network: ranges[0],
+        second_network,
+        node_ports: asked.service_node_port_range,
+    })
+}
+
+/// The address by which others reach this machine: the one to listen on, or else that of the way out.
+fn own_address(bind: IpAddr) -> Option<IpAddr> {
+    if !bind.is_unspecified() && !bind.is_loopback() {
+        return Some(bind);
+    }
+    // nothing is sent: connecting only makes the system choose the way, to an address that is nobody's
+    let (from, to): (SocketAddr, SocketAddr) = match bind {
+        IpAddr::V4(_) => (([0; 4], 0).into(), ([192, 0, 2, 1], 9).into()),
+        IpAddr::V6(_) => (([0u16; 8], 0).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9).into()),
+    };
+    let socket = std::net::UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
+}
+
+/// What the server is asked to be.
+struct Asked<'a> {
     address: SocketAddr,
-    directory: Option<&Path>,
-    pki: &Pki,
-    world: &World,
+    /// Where its state is kept; nowhere but in memory without one.
+    directory: Option<&'a Path>,
     tokens: Tokens,
-) -> anyhow::Result<Server> {
+    services: kinds::ServiceOptions,
+    reached_at: Option<IpAddr>,
+}
+
+async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Result<Server> {
+    let Asked { address, directory, tokens, services, reached_at } = asked;
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
@@ -222,6 +269,8 @@ async fn start_server(
         event_ttl: Duration::from_secs(3600),
         tokens,
         cache: Default::default(),
+        kinds: kinds::Options { services, ..kinds::Options::default() },
+        reached_at,
     };
     Server::start(config).await.map_err(explained)
 }
@@ -274,14 +323,17 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let server =
-            start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world, Tokens::default()).await.unwrap();
+        let asked = |address| Asked {
+            address,
+            directory: None,
+            tokens: Tokens::default(),
+            services: kinds::ServiceOptions::default(),
+            reached_at: None,
+        };
+        let server = start_server(asked(([127, 0, 0, 1], 0).into()), &pki, &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(server.local_addr(), None, &pki, &world, Tokens::default())
-            .await
-            .err()
-            .unwrap()
-            .to_string();
+        let taken =
+            start_server(asked(server.local_addr()), &pki, &world).await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);
