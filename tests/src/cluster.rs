@@ -90,8 +90,9 @@ impl Cluster {
             event_ttl: options.event_ttl,
             tokens: options.tokens,
             serving: Default::default(),
-            options: Default::default(),
             cache: options.cache,
+            kinds: kinds::Options::default(),
+            reached_at: None,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

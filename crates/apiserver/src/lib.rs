@@ -17,6 +17,7 @@ pub mod describe;
 mod filters;
 pub mod handle;
 mod negotiate;
+mod own_service;
 mod request;
 pub mod serve;
 pub mod server;

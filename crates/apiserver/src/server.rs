@@ -3,6 +3,7 @@
 use crate::admission::NamespaceLifecycle;
 use crate::answers::{self, Sources};
 use crate::handle::Service;
+use crate::own_service::OwnService;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
 use auth::{Authorizer, Tokens, WithoutRoles};
@@ -11,7 +12,7 @@ use rest::input::{Format, Input};
 use rest::options::WriteOptions;
 use rest::storage::Unreadable;
 use rest::{Admission, Api, ApiError, Requester, Storage, Writing};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +31,12 @@ pub struct Config {
     pub tokens: Tokens,
     /// Which kinds are served.
     pub serving: kinds::Serving,
-    /// What the operator decided about the kinds.
-    pub options: kinds::Options,
     /// How much history is kept for watches and paged lists.
     pub cache: cache::Options,
+    /// What the operator decided about the built-in kinds.
+    pub kinds: kinds::Options,
+    /// The address by which pods reach the server. Without one there is no service for it.
+    pub reached_at: Option<IpAddr>,
 }
 
 /// Where objects are kept.
@@ -55,6 +58,8 @@ pub enum StartError {
     Unreadable(#[from] Unreadable),
     #[error("the namespace {name:?} could not be made: {why}")]
     Namespace { name: String, why: ApiError },
+    #[error("the service of the server itself could not be made: {0}")]
+    OwnService(ApiError),
 }
 
 /// A running server.
@@ -84,7 +89,7 @@ impl Server {
             store: storage.store.clone(),
         };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
-        for (kind, mut hooks) in kinds::builtin_serving(config.options, &config.serving) {
+        for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
@@ -93,6 +98,13 @@ impl Server {
             api.register_as(kind, stored, hooks)?;
         }
         make_system_namespaces(&api).await?;
+        let own = config.reached_at.map(|ip| OwnService {
+            reached_at: SocketAddr::new(ip, address.port()),
+            services: config.kinds.services,
+        });
+        if let Some(own) = own {
+            own.ensure(&api).await.map_err(StartError::OwnService)?;
+        }
         let shutdown = Shutdown::new();
         let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, tokens, authorizer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
@@ -101,6 +113,9 @@ impl Server {
             loop {
                 every.tick().await;
                 api.storage.trim();
+                if let Some(Err(why)) = ensure(own.as_ref(), &api).await {
+                    tracing::warn!(%why, "the service of the server itself could not be kept up");
+                }
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep })
@@ -138,6 +153,10 @@ fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Ve
             Ok((Arc::new(engine), recovered))
         }
     }
+}
+
+async fn ensure(own: Option<&OwnService>, api: &Arc<Api>) -> Option<Result<(), ApiError>> {
+    Some(own?.ensure(api).await)
 }
 
 async fn make_system_namespaces(api: &Arc<Api>) -> Result<(), StartError> {

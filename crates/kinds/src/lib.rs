@@ -5,20 +5,23 @@
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
 pub mod apiservice;
+mod binding;
 pub mod budget;
 mod check;
-mod conditions;
-mod binding;
-mod check;
 mod componentstatus;
+mod conditions;
 pub mod configmap;
 pub mod csr;
+pub mod endpoints;
+pub mod endpointslice;
 pub mod event;
 pub mod flow;
 pub mod hpa;
+pub mod ingress;
 pub mod lease;
 mod metadata;
 pub mod namespace;
+pub mod networkpolicy;
 pub mod node;
 mod pem;
 pub mod pod;
@@ -28,6 +31,7 @@ mod read;
 pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
+pub mod service;
 pub mod serviceaccount;
 mod serving;
 pub mod tables;
@@ -50,6 +54,27 @@ use schema::table::{Kind, Ref};
 pub struct Options {
     /// Containers may run as if they were the host.
     pub allow_privileged: bool,
+    pub services: ServiceOptions,
+}
+
+/// What services are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceOptions {
+    /// Where the addresses come from of services that name no family.
+    pub network: service::Network,
+    /// One of the other family, where services may have both.
+    pub second_network: Option<service::Network>,
+    pub node_ports: service::PortRange,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        ServiceOptions {
+            network: service::Network::DEFAULT,
+            second_network: None,
+            node_ports: service::PortRange::DEFAULT,
+        }
+    }
 }
 
 /// All kinds with their behaviour, as they are without any decision by an operator.
@@ -79,11 +104,13 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Binding") => binding::hooks(),
         ("", "v1", "ComponentStatus") => componentstatus::hooks(),
         ("", "v1", "ConfigMap") => configmap::hooks(),
+        ("", "v1", "Endpoints") => endpoints::hooks(),
         ("", "v1", "Event") => event::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
         ("", "v1", "Secret") => secret::hooks(),
+        ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("admissionregistration", "v1", _) => webhook::hooks(),
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
@@ -91,11 +118,15 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("autoscaling", "v2", "HorizontalPodAutoscaler") => hpa::newer_hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
+        ("discovery", "v1", "EndpointSlice") => endpointslice::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
         ("flowcontrol.apiserver", "v1beta2", "FlowSchema") => flow::schema_hooks(),
         ("flowcontrol.apiserver", "v1beta2", "PriorityLevelConfiguration") => flow::level_hooks(),
         ("flowcontrol.apiserver", "v1beta3", "FlowSchema") => flow::newer_schema_hooks(),
         ("flowcontrol.apiserver", "v1beta3", "PriorityLevelConfiguration") => flow::newer_level_hooks(),
+        ("networking", "v1", "Ingress") => ingress::hooks(),
+        ("networking", "v1", "IngressClass") => ingress::class_hooks(),
+        ("networking", "v1", "NetworkPolicy") => networkpolicy::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         ("policy", "v1", "PodDisruptionBudget") => budget::hooks(),
         ("rbac.authorization", "v1", "ClusterRole") => rbac::cluster_role_hooks(),
@@ -122,6 +153,7 @@ mod tests {
         }
         assert_eq!(with_cells, 14);
         assert_eq!(with_cells, 12);
+        assert_eq!(with_cells, 17);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use kinds::service::{Network, PortRange};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -101,6 +102,18 @@ pub struct Up {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub event_ttl: Duration,
 
+    /// The range of addresses for services, as network/prefix; with a comma one of each address family
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network, default_value = "10.0.0.0/16")]
+    pub service_cluster_ip_range: Vec<Network>,
+
+    /// The ports on nodes that are given to services, first and last
+    #[arg(long, value_name = "FROM-TO", value_parser = port_range, default_value = "30000-32767")]
+    pub service_node_port_range: PortRange,
+
+    /// The address by which pods reach the server [default: the one listened on, or that of the way out]
+    #[arg(long, value_name = "IP")]
+    pub advertise_address: Option<IpAddr>,
+
     /// Keep everything in memory: nothing is read from or written to disk but the kubeconfig. Without
     /// --write-kubeconfig that one is a temporary file, removed at the end
     #[arg(long)]
@@ -156,6 +169,14 @@ pub enum Form {
     Json,
     Yaml,
     Protobuf,
+}
+
+fn network(text: &str) -> Result<Network, String> {
+    Network::parse(text).ok_or_else(|| "not a network with a prefix, such as 10.0.0.0/16".to_owned())
+}
+
+fn port_range(text: &str) -> Result<PortRange, String> {
+    PortRange::parse(text).ok_or_else(|| "not a first and a last port, such as 30000-32767".to_owned())
 }
 
 /// A part of the control plane that can be run on its own.
@@ -322,6 +343,8 @@ mod tests {
             ("pintle up --ephemeral --data-dir x", "cannot be used with"),
             ("pintle convert -o json", "--filename"),
             ("pintle convert -f x -o xml", "json, yaml, protobuf"),
+            ("pintle up --service-cluster-ip-range 10.0.0.0", "such as 10.0.0.0/16"),
+            ("pintle up --service-node-port-range 9", "such as 30000-32767"),
         ] {
             let told = wrong(line);
             assert!(told.contains(part) && told.lines().count() == 1, "{line}: {told}");

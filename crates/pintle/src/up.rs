@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
@@ -37,7 +38,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let address = SocketAddr::new(asked.bind_address, asked.secure_port);
     let tokens = tokens(asked.token_auth_file.as_deref())?;
-    let server = start_server(&asked, address, home.directory(), &pki, &world, tokens, serving).await?;
+    let reached_at = asked.advertise_address.or_else(|| own_address(asked.bind_address));
+    let kinds = kinds::Options { allow_privileged: asked.allow_privileged, services: services(&asked)? };
+    let directory = home.directory();
+    let asked_of_server =
+        Asked { address, directory, tokens, serving, kinds, event_ttl: asked.event_ttl, reached_at };
+    let server = start_server(asked_of_server, &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -203,16 +209,61 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
     Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
 }
 
-/// Starts the API server on `address`, with its state in `directory` or in memory.
-async fn start_server(
-    asked: &Up,
+/// Where services get their addresses and ports from.
+fn services(asked: &Up) -> anyhow::Result<kinds::ServiceOptions> {
+    let ranges = &asked.service_cluster_ip_range;
+    anyhow::ensure!(
+        (1..=2).contains(&ranges.len()),
+        "--service-cluster-ip-range takes one range, or one of each address family"
+    );
+    for range in ranges {
+        if let Some(why) = range.unusable() {
+            anyhow::bail!("--service-cluster-ip-range: {why}");
+        }
+    }
+    let second_network = ranges.get(1).copied();
+    anyhow::ensure!(
+        second_network.is_none_or(|second| second.family() != ranges[0].family()),
+        "--service-cluster-ip-range: two ranges must be of different address families"
+    );
+    Ok(kinds::ServiceOptions {
+        network: ranges[0],
+        second_network,
+        node_ports: asked.service_node_port_range,
+    })
+}
+
+/// The address by which others reach this machine: the one to listen on, or else that of the way out.
+fn own_address(bind: IpAddr) -> Option<IpAddr> {
+    if !bind.is_unspecified() && !bind.is_loopback() {
+        return Some(bind);
+    }
+    // nothing is sent: connecting only makes the system choose the way, to an address that is nobody's
+    let (from, to): (SocketAddr, SocketAddr) = match bind {
+        IpAddr::V4(_) => (([0; 4], 0).into(), ([192, 0, 2, 1], 9).into()),
+        IpAddr::V6(_) => (([0u16; 8], 0).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9).into()),
+    };
+    let socket = std::net::UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
+}
+
+/// What the server is asked to be.
+struct Asked<'a> {
     address: SocketAddr,
-    directory: Option<&Path>,
-    pki: &Pki,
-    world: &World,
+    /// Where its state is kept; nowhere but in memory without one.
+    directory: Option<&'a Path>,
     tokens: Tokens,
     serving: Serving,
-) -> anyhow::Result<Server> {
+    kinds: kinds::Options,
+    event_ttl: Duration,
+    reached_at: Option<IpAddr>,
+}
+
+/// Starts the API server.
+async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Result<Server> {
+    let Asked { address, directory, tokens, serving, kinds, event_ttl, reached_at } = asked;
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
@@ -223,11 +274,12 @@ async fn start_server(
         listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
-        event_ttl: asked.event_ttl,
+        event_ttl,
         tokens,
         serving,
-        options: kinds::Options { allow_privileged: asked.allow_privileged },
         cache: Default::default(),
+        kinds,
+        reached_at,
     };
     Server::start(config).await.map_err(explained)
 }
@@ -244,7 +296,7 @@ fn explained(error: StartError) -> anyhow::Error {
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
-        StartError::Namespace { .. } => "the log has more, with -v",
+        StartError::Namespace { .. } | StartError::OwnService(_) => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")
 }
@@ -280,14 +332,16 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let server =
-            start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world, Tokens::default()).await.unwrap();
+        let asked = |address| Asked {
+            address,
+            directory: None,
+            tokens: Tokens::default(),
+            services: kinds::ServiceOptions::default(),
+            reached_at: None,
+        };
+        let server = start_server(asked(([127, 0, 0, 1], 0).into()), &pki, &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(server.local_addr(), None, &pki, &world, Tokens::default())
-            .await
-            .err()
-            .unwrap()
-            .to_string();
+        let taken = start_server(asked(server.local_addr()), &pki, &world).await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);

@@ -70,7 +70,7 @@ impl Api {
             if writing.options.dry_run || next == old {
                 return Ok(());
             }
-            match self.commit(writing, next, Expect::Revision(Revision(current.revision))).await {
+            match self.commit(writing, next, None, Expect::Revision(Revision(current.revision))).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(why) => return Err(store_error(why)),

@@ -113,6 +113,15 @@ impl Api {
     ) -> Result<Arc<Resource>, Unreadable> {
         let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
         let group = kind.group.full(&self.names.api_domain);
+        if let (Some(reserve), None) = (&hooks.reserve, &kind.stored_as) {
+            for (_, object) in collection.cache.snapshot().range(None, None) {
+                let unreadable = |why: schema::decode::DecodeError| Unreadable {
+                    key: collection.key(&object.namespace, &object.name).to_string(),
+                    why: why.to_string(),
+                };
+                reserve.recover(&object.value(&collection.kind).map_err(unreadable)?);
+            }
+        }
         let resource = Arc::new(Resource::new(kind, group, hooks, collection));
         self.resources.rcu(|old| {
             let mut by_version = old.by_version.clone();

@@ -37,7 +37,7 @@ impl Api {
             Some(admit) => admit(&mut object, None, context),
             None => Ok(()),
         })?;
-        let problems = self.with_context(writing.user, |context| {
+        let (problems, reservation) = self.with_context(writing.user, |context| {
             if let Some(prepare) = resource.hooks.prepare_create {
                 prepare(&mut object, context);
             }
@@ -45,12 +45,13 @@ impl Api {
                 object.set(&["metadata", "generation"], 1);
             }
             metadata::stamp_new(&mut object, &self.world);
+            let reservation = self.reserve(writing, &mut object, None, context)?;
             let mut problems = writing.declared_problems(&mut object);
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
-            problems
-        });
+            Ok::<_, ApiError>((problems, reservation))
+        })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
         if let Some(warn) = resource.hooks.warn {
@@ -75,7 +76,7 @@ impl Api {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }
         object.set(&["metadata", "resourceVersion"], "");
-        match self.commit(writing, object, Expect::Absent).await {
+        match self.commit(writing, object, reservation, Expect::Absent).await {
             Ok(stored) => Ok(Written { created: true, json: resource.json(&stored) }),
             Err(StoreError::Conflict { .. }) => Err(taken(())),
             Err(why) => Err(store_error(why)),

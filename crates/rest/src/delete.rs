@@ -110,8 +110,8 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Option<Deleted>, ApiError> {
         if !options.dry_run {
-            match self.storage.delete(&resource.collection, current).await {
-                Ok(_) => {}
+            match self.remove_stored(resource, current, &object).await {
+                Ok(()) => {}
                 Err(StoreError::Conflict { .. }) => return Ok(None),
                 Err(why) => return Err(store_error(why)),
             }
@@ -148,7 +148,7 @@ impl Api {
         next: &Value,
     ) -> Result<Option<Arc<Object>>, ApiError> {
         let expect = Expect::Revision(Revision(current.revision));
-        match self.commit_as(resource, next.clone(), expect).await {
+        match self.commit_as(resource, next.clone(), None, expect).await {
             Ok(object) => Ok(Some(object)),
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(why) => Err(store_error(why)),

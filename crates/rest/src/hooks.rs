@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::error::ApiError;
+use crate::reserve::Reserve;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
@@ -51,6 +52,8 @@ pub struct Hooks {
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
+    /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
+    pub reserve: Option<Arc<dyn Reserve>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// What the kind's rules for updates say about metadata again.

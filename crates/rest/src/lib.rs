@@ -19,6 +19,7 @@ mod metadata;
 pub mod object;
 pub mod options;
 mod patch;
+pub mod reserve;
 pub mod resource;
 pub mod selector;
 pub mod storage;

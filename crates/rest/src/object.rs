@@ -1,5 +1,6 @@
 //! An object as the cache holds it: its bytes, and the few things that hot paths need to know.
 
+use crate::reserve::Reservation;
 use crate::resource::Collection;
 use bytes::Bytes;
 use schema::table::Kind;
@@ -40,6 +41,8 @@ pub struct Draft {
     labels: Labels,
     fields: Box<[Box<str>]>,
     indexed: Option<usize>,
+    /// Kept by the commit, given back when there is none.
+    pub reservation: Option<Reservation>,
     /// What became of it, for the writer to pick up after the commit.
     pub published: OnceLock<Arc<Object>>,
 }
@@ -63,6 +66,7 @@ impl Draft {
             labels: labels_of(value),
             fields: fields_of(value, kind),
             indexed: collection.indexed,
+            reservation: None,
             published: OnceLock::new(),
         }
     }
@@ -84,6 +88,9 @@ impl Draft {
             indexed: self.indexed,
             forms: OnceLock::new(),
         });
+        if let Some(reservation) = &self.reservation {
+            reservation.keep();
+        }
         let _ = self.published.set(object.clone());
         object
     }

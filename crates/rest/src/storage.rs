@@ -1,6 +1,7 @@
 //! Joins the store with the caches: what is recovered fills them, what is committed is published to them.
 
 use crate::object::{Draft, Object};
+use crate::reserve::Reservation;
 use crate::resource::Collection;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -109,9 +110,19 @@ impl Storage {
         })
     }
 
-    pub async fn delete(&self, collection: &Collection, object: &Object) -> Result<Revision, StoreError> {
+    /// Removes an object, and gives back what it held.
+    pub async fn delete(
+        &self,
+        collection: &Collection,
+        object: &Object,
+        held: Option<Reservation>,
+    ) -> Result<Revision, StoreError> {
         let key = collection.key(&object.namespace, &object.name);
-        self.store.write(Write::delete(key, Expect::Revision(Revision(object.revision)))).await
+        let mut write = Write::delete(key, Expect::Revision(Revision(object.revision)));
+        if let Some(held) = held {
+            write = write.with_note(Arc::new(held));
+        }
+        self.store.write(write).await
     }
 
     /// Drops what has outlived its time in the caches.
@@ -175,6 +186,10 @@ fn translate(
             }
         },
         (None, _) => {
+            let held = change.note.as_ref().and_then(|note| note.downcast_ref::<Reservation>());
+            if let Some(held) = held {
+                held.keep();
+            }
             let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
             // the object may have been written earlier in this very batch
             let in_batch = earlier.iter().rev().find_map(|one| match one {

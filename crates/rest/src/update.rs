@@ -6,6 +6,7 @@ use crate::hooks::{MetadataAgain, replace};
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
+use crate::reserve::Reservation;
 use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, Written, store_error};
 use merge::managed;
@@ -60,7 +61,7 @@ impl Api {
             let old = self.tree(&resource, &current)?;
             let wanted = next(&old, &mut writing.warnings)?;
             self.check_version(writing, &wanted, &current)?;
-            let object = self.settle(writing, wanted, &old)?;
+            let (object, reservation) = self.settle(writing, wanted, &old)?;
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
             }
@@ -69,13 +70,13 @@ impl Api {
             }
             let lost = if self.vanishes(writing, &object, &old) {
                 let json = writing.encode(&object);
-                match self.storage.delete(&resource.collection, &current).await {
+                match self.remove_stored(&resource, &current, &old).await {
                     Ok(_) => return Ok(Written { created: false, json }),
                     Err(why) => why,
                 }
             } else {
                 let expect = Expect::Revision(Revision(current.revision));
-                match self.commit(writing, object, expect).await {
+                match self.commit(writing, object, reservation, expect).await {
                     Ok(stored) => return Ok(Written { created: false, json: resource.json(&stored) }),
                     Err(why) => why,
                 }
@@ -120,7 +121,12 @@ impl Api {
     }
 
     /// From what the client wants to what will be stored: resets, defaults, ownership, admission, validation.
-    fn settle(&self, writing: &mut Writing<'_>, wanted: Value, old: &Value) -> Result<Value, ApiError> {
+    fn settle(
+        &self,
+        writing: &mut Writing<'_>,
+        wanted: Value,
+        old: &Value,
+    ) -> Result<(Value, Option<Reservation>), ApiError> {
         let resource = writing.resource.clone();
         let mut object = wanted;
         writing.place(&mut object)?;
@@ -158,11 +164,13 @@ impl Api {
             self.track(writing, Some(old), &mut object);
         }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
-        let problems = self.with_context(writing.user, |context| {
+        let (problems, reservation) = self.with_context(writing.user, |context| {
+            let mut reservation = None;
             if part.is_none() {
                 if let Some(admit) = resource.hooks.admit {
                     admit(&mut object, Some(old), context)?;
                 }
+                reservation = self.reserve(writing, &mut object, Some(old), context)?;
                 if let Some(prepare) = resource.hooks.prepare_update {
                     prepare(&mut object, old, context);
                 }
@@ -190,7 +198,7 @@ impl Api {
             };
             problems.extend(check.map(|check| check(&object, old, context)).unwrap_or_default());
             problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
-            Ok::<_, ApiError>(problems)
+            Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;
         // a write that changes nothing but the times of its own record changes nothing
@@ -198,7 +206,7 @@ impl Api {
         if let (Some(warn), None) = (resource.hooks.warn, part) {
             writing.warnings.extend(warn(&object, Some(old)));
         }
-        Ok(object)
+        Ok((object, reservation))
     }
 
     /// Whether this update is what a deleted object was waiting for.

@@ -2,11 +2,12 @@
 
 use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::Requester;
+use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};
 use crate::metadata;
 use crate::object::{Draft, Object};
 use crate::options::WriteOptions;
+use crate::reserve::{Asked, Reservation};
 use crate::resource::Resource;
 use bytes::Bytes;
 use merge::managed;
@@ -199,11 +200,7 @@ impl Api {
             return managed::Elsewhere::Unknown;
         }
         let there = |object: &Value| other.from(resource, object.clone());
-        managed::Elsewhere::Converted {
-            ty: other.kind.root.clone(),
-            live: live.map(there),
-            new: there(new),
-        }
+        managed::Elsewhere::Converted { ty: other.kind.root.clone(), live: live.map(there), new: there(new) }
     }
 
     /// Stores a state and gives it back as it was published.
@@ -211,9 +208,34 @@ impl Api {
         &self,
         writing: &Writing<'_>,
         object: Value,
+        reservation: Option<Reservation>,
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
-        self.commit_as(writing.resource, object, expect).await
+        self.commit_as(writing.resource, object, reservation, expect).await
+    }
+
+    /// Takes what the next state needs and writes it there.
+    pub(crate) fn reserve(
+        &self,
+        writing: &Writing<'_>,
+        next: &mut Value,
+        old: Option<&Value>,
+        context: &Context<'_>,
+    ) -> Result<Option<Reservation>, ApiError> {
+        let Some(reserve) = &writing.resource.hooks.reserve else { return Ok(None) };
+        let asked = Asked { dry_run: writing.options.dry_run, world: &self.world, context };
+        reserve.reserve(next, old, &asked).map(Some)
+    }
+
+    /// Removes an object in its last state, with what it held.
+    pub(crate) async fn remove_stored(
+        &self,
+        resource: &Resource,
+        current: &Object,
+        last: &Value,
+    ) -> Result<(), StoreError> {
+        let held = resource.hooks.reserve.as_ref().map(|reserve| reserve.release(last));
+        self.storage.delete(&resource.collection, current, held).await.map(|_| ())
     }
 
     /// The same for whoever writes on the server's behalf: in the stored version, with the kind's lifetime.
@@ -221,11 +243,13 @@ impl Api {
         &self,
         resource: &Resource,
         object: Value,
+        reservation: Option<Reservation>,
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
         let collection = &resource.collection;
         let stored = resource.as_stored(object);
-        let draft = Draft::new(&stored, collection);
+        let mut draft = Draft::new(&stored, collection);
+        draft.reservation = reservation;
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
             _ => None,

@@ -12,7 +12,10 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let storage = Storage::new(store.clone(), Vec::new(), Default::default(), world.clone()).unwrap();
     let tokens = Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap());
     let audiences = vec!["here".to_owned()];
-    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, tokens, audiences, store })
+    (
+        Api::new(Names::kubernetes(), storage, world, Vec::new()),
+        Sources { authorizer, tokens, audiences, store },
+    )
 }
 
 /// The answer to a creation by bob, in the namespace `ns`.
@@ -88,7 +91,8 @@ fn reviews_are_checked_first() {
 
 #[test]
 fn tokens_are_identified_for_those_they_are_meant_for() {
-    let user = |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
+    let user =
+        |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
     assert_eq!(user(r#"{"token":"t"}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there","here"]}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there"]}"#), "");
@@ -101,7 +105,8 @@ fn components_are_listed_with_their_health() {
     let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
     let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
     let answer = of(kind, &sources).unwrap();
-    let options = rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
+    let options =
+        rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
     let page = api.answer_list(&resource, &*answer, &options).unwrap();
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));

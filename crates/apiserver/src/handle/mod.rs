@@ -201,7 +201,8 @@ impl Service {
             Some(json) => {
                 // the same distinction that clients know from elsewhere
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
-                let head = call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
+                let head =
+                    call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
                 if !head && call.asked.method != Method::GET {
                     return Err(ApiError::method_not_allowed());
                 }

@@ -1,0 +1,202 @@
+//! EndpointSlices: a part of the addresses behind a service, all of one family.
+
+use crate::check::{self, Problems};
+use crate::endpoints::first_few;
+use crate::service::ordinary_address;
+use crate::{metadata, read};
+use rest::hooks::{Context, Hooks};
+use schema::problem::Problem;
+use schema::{Path, Value, format};
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+const ADDRESS_TYPES: &[&str] = &["FQDN", "IPv4", "IPv6"];
+const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+const MOST_ENDPOINTS: usize = 1000;
+const MOST_ADDRESSES: usize = 100;
+const MOST_PORTS: usize = 20_000;
+const MOST_ZONES: usize = 8;
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        prepare_create: Some(|object, _| forget_topology(object)),
+        prepare_update: Some(prepare_update),
+        validate_create: Some(|object, _| validate(object)),
+        validate_update: Some(update),
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+/// Topology is read from older objects, and no longer written.
+fn forget_topology(object: &mut Value) {
+    read::each_mut(object, &["endpoints"], |endpoint| {
+        endpoint.unset(&["deprecatedTopology"]);
+    });
+}
+
+fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
+    if next.items(&["endpoints"]) != old.items(&["endpoints"]) {
+        forget_topology(next);
+    }
+    // labels tell which service the slice is of, so they count as content here
+    let content = |it: &Value| {
+        let fields = ["addressType", "endpoints", "ports"];
+        fields.map(|field| it.at(&[field]).cloned())
+    };
+    let labels = |it: &Value| read::map(it, &["metadata", "labels"]).clone();
+    if content(next) == content(old) && labels(next) != labels(old) {
+        next.set(&["metadata", "generation"], read::int(old, &["metadata", "generation"]) + 1);
+    }
+}
+
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
+    let mut out = validate(new);
+    let (is, was) = (new.text(&["addressType"]), old.text(&["addressType"]));
+    if is != was {
+        out.push(Problem::invalid_text(&Path::ROOT.field("addressType"), is, "field is immutable"));
+    }
+    out
+}
+
+fn validate(object: &Value) -> Problems {
+    let mut out = Vec::new();
+    let family = object.text(&["addressType"]);
+    check::one_of(family, ADDRESS_TYPES, &Path::ROOT.field("addressType"), &mut out);
+    let path = Path::ROOT.field("endpoints");
+    let endpoints = object.items(&["endpoints"]);
+    if endpoints.len() > MOST_ENDPOINTS {
+        out.push(Problem::too_many(&path, endpoints.len(), MOST_ENDPOINTS));
+    } else {
+        for (at, one) in endpoints.iter().enumerate() {
+            endpoint(one, family, &path.index(at), &mut out);
+        }
+    }
+    ports(object.items(&["ports"]), &Path::ROOT.field("ports"), &mut out);
+    out
+}
+
+fn endpoint(one: &Value, family: &str, path: &Path<'_>, out: &mut Problems) {
+    let addresses = one.items(&["addresses"]);
+    let addresses_path = path.field("addresses");
+    if addresses.is_empty() {
+        out.push(Problem::required(&addresses_path, "must contain at least 1 address"));
+    } else if addresses.len() > MOST_ADDRESSES {
+        out.push(Problem::too_many(&addresses_path, addresses.len(), MOST_ADDRESSES));
+    }
+    for (at, text) in addresses.iter().map(read::text).enumerate() {
+        address(text, family, &addresses_path.index(at), out);
+    }
+    if let Some(node) = read::opt_text(one, &["nodeName"]) {
+        check::subdomain(node, &path.field("nodeName"), out);
+    }
+    if let Some(labels) = one.at(&["deprecatedTopology"]) {
+        check::labels(labels, &path.field("deprecatedTopology"), out);
+    }
+    if let Some(hostname) = read::opt_text(one, &["hostname"]) {
+        check::label(hostname, &path.field("hostname"), out);
+    }
+    let (zones, hints) = (one.items(&["hints", "forZones"]), path.field("hints"));
+    let zones_path = hints.field("forZones");
+    if zones.len() > MOST_ZONES {
+        out.push(Problem::too_many(&zones_path, zones.len(), MOST_ZONES));
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (at, zone) in zones.iter().map(|it| it.text(&["name"])).enumerate() {
+        let path = zones_path.index(at);
+        let path = path.field("name");
+        if !seen.insert(zone) {
+            out.push(check::duplicate_text(&path, zone));
+        }
+        check::label_value(zone, &path, out);
+    }
+}
+
+fn address(text: &str, family: &str, path: &Path<'_>, out: &mut Problems) {
+    let fits: fn(&IpAddr) -> bool = match family {
+        "IPv4" => IpAddr::is_ipv4,
+        "IPv6" => IpAddr::is_ipv6,
+        "FQDN" => return host(text, path, out),
+        _ => return,
+    };
+    if !format::parse_ip(text).as_ref().is_some_and(fits) {
+        out.push(Problem::invalid_text(path, text, &format!("must be a valid {family} address")));
+    }
+    ordinary_address(text, path, out);
+}
+
+/// A name of a host with at least two parts.
+fn host(text: &str, path: &Path<'_>, out: &mut Problems) {
+    if text.is_empty() {
+        out.push(Problem::required(path, ""));
+        return;
+    }
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let wrong = format::dns1123_subdomain(name);
+    if !wrong.is_empty() {
+        let why = wrong.join(",");
+        out.push(Problem::invalid_text(path, name, &why));
+        return;
+    }
+    if name.split('.').count() < 2 {
+        let why = "should be a domain with at least two segments separated by dots";
+        out.push(Problem::invalid_text(path, name, why));
+        return;
+    }
+    for part in name.split('.') {
+        if part.len() > 63 {
+            out.push(Problem::invalid_text(path, part, &format::too_long(63)));
+        }
+    }
+}
+
+fn ports(ports: &[Value], path: &Path<'_>, out: &mut Problems) {
+    if ports.len() > MOST_PORTS {
+        out.push(Problem::too_many(path, ports.len(), MOST_PORTS));
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (at, port) in ports.iter().enumerate() {
+        let path = path.index(at);
+        let name = port.text(&["name"]);
+        if !name.is_empty() {
+            check::label(name, &path.field("name"), out);
+        }
+        if !seen.insert(name) {
+            out.push(check::duplicate_text(&path.field("name"), name));
+        }
+        match read::opt_text(port, &["protocol"]) {
+            None => out.push(Problem::required(&path.field("protocol"), "")),
+            Some(protocol) if !PROTOCOLS.contains(&protocol) => {
+                out.push(check::unsupported(&path.field("protocol"), protocol, PROTOCOLS));
+            }
+            Some(_) => {}
+        }
+        if let Some(protocol) = read::opt_text(port, &["appProtocol"]) {
+            check::qualified_name(protocol, &path.field("appProtocol"), out);
+        }
+    }
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    let ports: Vec<_> = object.items(&["ports"]).iter().map(shown_port).collect();
+    let addresses = object.items(&["endpoints"]).iter().flat_map(|one| one.items(&["addresses"]));
+    let addresses: Vec<_> = addresses.map(|it| read::text(it).to_owned()).collect();
+    vec![
+        metadata::name(object),
+        object.text(&["addressType"]).into(),
+        first_few(&ports, "<unset>").into(),
+        first_few(&addresses, "<unset>").into(),
+        metadata::age(object, now),
+    ]
+}
+
+fn shown_port(port: &Value) -> String {
+    match (read::opt_int(port, &["port"]), read::opt_text(port, &["name"])) {
+        (Some(number), _) => number.to_string(),
+        (None, Some(name)) => name.to_owned(),
+        (None, None) => "*".to_owned(),
+    }
+}

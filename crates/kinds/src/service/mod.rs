@@ -1,0 +1,227 @@
+//! Services: one address for many pods.
+//!
+//! `ranges` and `allocate` give out addresses and node ports, `families` keeps the fields about address
+//! families in agreement, `validate` has the rules. Always true: a service that is stored holds what its
+//! fields say, and no other service holds the same.
+
+mod allocate;
+mod families;
+mod ranges;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use ranges::{Network, PortRange};
+pub(crate) use validate::{load_balancer, name, ordinary_address};
+
+use crate::{ServiceOptions, metadata, read};
+use allocate::Allocator;
+use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use schema::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+const AFFINITY_TIMEOUT_SECONDS: i64 = 10_800;
+
+pub fn hooks(options: ServiceOptions) -> Hooks {
+    let networks: Vec<_> = [Some(options.network), options.second_network].into_iter().flatten().collect();
+    Hooks {
+        default: Some(|object, _| default(object)),
+        prepare_update: Some(prepare_update),
+        reserve: Some(Arc::new(Allocator::new(&networks, options.node_ports))),
+        validate_create: Some(validate::create),
+        validate_update: Some(validate::update),
+        name_rule: Some(validate::name),
+        warn: Some(validate::warn),
+        subresources: SUBRESOURCES,
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: apply_status,
+    validate: Some(validate::status),
+    unowned: &[],
+}];
+
+fn kind(service: &Value) -> &str {
+    service.text(&["spec", "type"])
+}
+
+fn needs_address(service: &Value) -> bool {
+    kind(service) != "ExternalName"
+}
+
+fn needs_node_ports(service: &Value) -> bool {
+    matches!(kind(service), "NodePort" | "LoadBalancer")
+}
+
+/// Whether ports without a node port are given one.
+fn wants_node_ports(service: &Value) -> bool {
+    let asked = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+    kind(service) == "NodePort" || kind(service) == "LoadBalancer" && asked.unwrap_or(true)
+}
+
+fn needs_health_port(service: &Value) -> bool {
+    kind(service) == "LoadBalancer" && service.text(&["spec", "externalTrafficPolicy"]) == "Local"
+}
+
+fn is_reached_from_outside(service: &Value) -> bool {
+    needs_node_ports(service)
+        || kind(service) == "ClusterIP" && !service.items(&["spec", "externalIPs"]).is_empty()
+}
+
+fn has_internal_traffic(service: &Value) -> bool {
+    matches!(kind(service), "ClusterIP" | "NodePort" | "LoadBalancer")
+}
+
+/// The texts of a list.
+fn texts(service: &Value, path: &[&str]) -> Vec<String> {
+    service.items(path).iter().map(|it| read::text(it).to_owned()).collect()
+}
+
+fn same(new: &Value, old: &Value, path: &[&str]) -> bool {
+    let present = |it: &Value| it.at(path).filter(|value| !schema::decode::is_zero(value)).cloned();
+    present(new) == present(old)
+}
+
+fn default(object: &mut Value) {
+    match object.text(&["spec", "sessionAffinity"]) {
+        "None" => {
+            object.unset(&["spec", "sessionAffinityConfig"]);
+        }
+        "ClientIP" => {
+            const TIMEOUT: &[&str] = &["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
+            if !read::has(object, TIMEOUT) {
+                object.set(TIMEOUT, AFFINITY_TIMEOUT_SECONDS);
+            }
+        }
+        _ => {}
+    }
+    read::each_mut(object, &["spec", "ports"], |port| {
+        let missing = match port.at(&["targetPort"]) {
+            Some(Value::String(name)) => name.is_empty(),
+            Some(Value::Int(number)) => *number == 0,
+            _ => true,
+        };
+        if missing {
+            port.set(&["targetPort"], read::int(port, &["port"]));
+        }
+    });
+    if is_reached_from_outside(object) && object.text(&["spec", "externalTrafficPolicy"]).is_empty() {
+        object.set(&["spec", "externalTrafficPolicy"], "Cluster");
+    }
+    if has_internal_traffic(object) && !read::has(object, &["spec", "internalTrafficPolicy"]) {
+        object.set(&["spec", "internalTrafficPolicy"], "Cluster");
+    }
+    if kind(object) == "LoadBalancer" && !read::has(object, &["spec", "allocateLoadBalancerNodePorts"]) {
+        object.set(&["spec", "allocateLoadBalancerNodePorts"], true);
+    }
+}
+
+/// Fields that a change of type leaves without meaning go, unless the client changed them as well.
+fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
+    let lost = |test: fn(&Value) -> bool, next: &Value| test(old) && !test(next);
+    if lost(needs_address, next) {
+        if families::same_addresses(next, old) {
+            next.unset(families::ADDRESS);
+            next.unset(families::ADDRESSES);
+        }
+        for path in [families::FAMILIES, families::POLICY] {
+            if same(next, old, path) {
+                next.unset(path);
+            }
+        }
+    }
+    if lost(needs_node_ports, next) && node_ports(next) == node_ports(old) {
+        read::each_mut(next, &["spec", "ports"], |port| {
+            port.unset(&["nodePort"]);
+        });
+    }
+    let is_balanced: fn(&Value) -> bool = |it| kind(it) == "LoadBalancer";
+    let dependent: [(fn(&Value) -> bool, &str); 5] = [
+        (needs_health_port, "healthCheckNodePort"),
+        (is_balanced, "allocateLoadBalancerNodePorts"),
+        (is_balanced, "loadBalancerClass"),
+        (is_reached_from_outside, "externalTrafficPolicy"),
+        (has_internal_traffic, "internalTrafficPolicy"),
+    ];
+    for (test, field) in dependent {
+        if lost(test, next) && same(next, old, &["spec", field]) {
+            next.unset(&["spec", field]);
+        }
+    }
+}
+
+fn node_ports(service: &Value) -> Vec<i64> {
+    let mut ports: Vec<_> =
+        service.items(&["spec", "ports"]).iter().map(|port| read::int(port, &["nodePort"])).collect();
+    ports.retain(|port| *port != 0);
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    let address = object.items(families::ADDRESSES).first().map_or("", read::text);
+    vec![
+        metadata::name(object),
+        kind(object).into(),
+        metadata::or(address, "<none>"),
+        reached_at(object).into(),
+        metadata::or(&shown_ports(object), "<none>"),
+        metadata::age(object, now),
+        metadata::or(&shown_labels(object.at(&["spec", "selector"])), "<none>"),
+    ]
+}
+
+fn reached_at(object: &Value) -> String {
+    let mut addresses = texts(object, &["spec", "externalIPs"]);
+    match kind(object) {
+        "ClusterIP" | "NodePort" if addresses.is_empty() => "<none>".to_owned(),
+        "ClusterIP" | "NodePort" => addresses.join(","),
+        "LoadBalancer" => {
+            let mut found = balancers(object);
+            found.append(&mut addresses);
+            if found.is_empty() { "<pending>".to_owned() } else { found.join(",") }
+        }
+        "ExternalName" => object.text(&["spec", "externalName"]).to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+/// Where load balancers are reached: addresses or names, each once.
+pub(crate) fn balancers(object: &Value) -> Vec<String> {
+    let ingress = object.items(&["status", "loadBalancer", "ingress"]).iter();
+    let mut found: Vec<_> = ingress
+        .map(|one| match one.text(&["ip"]) {
+            "" => one.text(&["hostname"]).to_owned(),
+            ip => ip.to_owned(),
+        })
+        .filter(|text| !text.is_empty())
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn shown_ports(object: &Value) -> String {
+    let shown = object.items(&["spec", "ports"]).iter().map(|port| {
+        let (number, protocol) = (read::int(port, &["port"]), port.text(&["protocol"]));
+        match read::int(port, &["nodePort"]) {
+            0 => format!("{number}/{protocol}"),
+            node_port => format!("{number}:{node_port}/{protocol}"),
+        }
+    });
+    shown.collect::<Vec<_>>().join(",")
+}
+
+fn shown_labels(labels: Option<&Value>) -> String {
+    let labels = labels.and_then(Value::as_map);
+    let shown = labels.into_iter().flat_map(|it| it.iter());
+    let mut shown: Vec<_> = shown.map(|(key, value)| format!("{key}={}", read::text(value))).collect();
+    shown.sort();
+    shown.join(",")
+}

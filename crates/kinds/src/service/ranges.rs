@@ -1,0 +1,358 @@
+//! Ranges of numbers of which each is given to at most one holder: addresses of a network, ports.
+//!
+//! A range is a row of bits, so taking a given number is one step and finding a free one is a scan over words
+//! that begins at a random place. Numbers that somebody names are likelier to be small, so free ones are taken
+//! from behind a band at the beginning as long as there are any.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Which of `size` numbers are taken.
+#[derive(Debug, Clone)]
+struct Bits {
+    words: Vec<u64>,
+    size: u32,
+}
+
+impl Bits {
+    fn new(size: u32) -> Self {
+        Bits { words: vec![0; size.div_ceil(64) as usize], size }
+    }
+
+    fn has(&self, at: u32) -> bool {
+        self.words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Whether it was free.
+    fn take(&mut self, at: u32) -> bool {
+        let free = at < self.size && !self.has(at);
+        if free && let Some(word) = self.words.get_mut(at as usize / 64) {
+            *word |= 1 << (at % 64);
+        }
+        free
+    }
+
+    fn give_back(&mut self, at: u32) {
+        if let Some(word) = self.words.get_mut(at as usize / 64) {
+            *word &= !(1 << (at % 64));
+        }
+    }
+
+    /// The first free number in `from..to`.
+    fn free_in(&self, from: u32, to: u32) -> Option<u32> {
+        let mut at = from;
+        while at < to {
+            let taken = self.words.get(at as usize / 64)? >> (at % 64);
+            let skipped = taken.trailing_ones().min(64 - at % 64);
+            if skipped < 64 - at % 64 {
+                return Some(at + skipped).filter(|found| *found < to);
+            }
+            at += skipped;
+        }
+        None
+    }
+
+    /// Takes a free number of `from..to`, beginning the search at a random place.
+    fn take_any(&mut self, from: u32, to: u32, random: u64) -> Option<u32> {
+        if from >= to {
+            return None;
+        }
+        let start = from + (random % u64::from(to - from)) as u32;
+        let found = self.free_in(start, to).or_else(|| self.free_in(from, start))?;
+        self.take(found).then_some(found)
+    }
+}
+
+/// Why a number cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    Taken,
+    OutOfRange,
+    Full,
+}
+
+/// The family of an address, as the API writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub fn of(address: &IpAddr) -> Self {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        [Family::V4, Family::V6].into_iter().find(|one| one.name() == name)
+    }
+
+    pub fn other(self) -> Self {
+        match self {
+            Family::V4 => Family::V6,
+            Family::V6 => Family::V4,
+        }
+    }
+}
+
+/// A network whose addresses are given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    base: IpAddr,
+    prefix: u8,
+}
+
+/// At most this many addresses of a network are given out.
+const MOST_ADDRESS_BITS: u8 = 20;
+const MOST_V6_ADDRESS_BITS: u8 = 16;
+
+impl Network {
+    pub const DEFAULT: Network = Network { base: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), prefix: 16 };
+
+    /// Reads `10.0.0.0/16`; the bits behind the prefix do not matter.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = schema::format::parse_cidr(text)?;
+        let base = match address {
+            IpAddr::V4(_) if prefix > 32 => return None,
+            IpAddr::V4(it) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask))
+            }
+            IpAddr::V6(it) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask))
+            }
+        };
+        Some(Network { base, prefix })
+    }
+
+    pub fn family(&self) -> Family {
+        Family::of(&self.base)
+    }
+
+    /// The address of the network itself.
+    pub fn base(&self) -> IpAddr {
+        self.base
+    }
+
+    /// The first address that can be given out.
+    pub fn first(&self) -> IpAddr {
+        self.address(0)
+    }
+
+    /// Why addresses cannot be given out of it, if so.
+    pub fn unusable(&self) -> Option<String> {
+        let bits = self.host_bits();
+        match self.family() {
+            Family::V4 if bits > MOST_ADDRESS_BITS => {
+                Some(format!("{self} is too large: the prefix must be at least /{}", 32 - MOST_ADDRESS_BITS))
+            }
+            _ if bits < 3 => Some(format!("{self} is too small: it must hold at least 8 addresses")),
+            _ => None,
+        }
+    }
+
+    fn host_bits(&self) -> u8 {
+        if self.base.is_ipv4() { 32 - self.prefix } else { 128 - self.prefix }
+    }
+
+    /// How many addresses are given out: all but that of the network and, for IPv4, the last.
+    fn size(&self) -> u32 {
+        match self.family() {
+            Family::V4 => (1u32 << self.host_bits().min(MOST_ADDRESS_BITS)).saturating_sub(2),
+            Family::V6 => (1u32 << self.host_bits().min(MOST_V6_ADDRESS_BITS)).saturating_sub(1),
+        }
+    }
+
+    fn address(&self, offset: u32) -> IpAddr {
+        match self.base {
+            IpAddr::V4(it) => Ipv4Addr::from_bits(it.to_bits().wrapping_add(offset + 1)).into(),
+            IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits().wrapping_add(u128::from(offset) + 1)).into(),
+        }
+    }
+
+    fn offset(&self, address: &IpAddr) -> Option<u32> {
+        let behind = match (address, self.base) {
+            (IpAddr::V4(it), IpAddr::V4(base)) => u128::from(it.to_bits().checked_sub(base.to_bits())?),
+            (IpAddr::V6(it), IpAddr::V6(base)) => it.to_bits().checked_sub(base.to_bits())?,
+            _ => return None,
+        };
+        u32::try_from(behind.checked_sub(1)?).ok().filter(|offset| *offset < self.size())
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.base, self.prefix)
+    }
+}
+
+/// Addresses of a network and which of them are taken.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    pub network: Network,
+    taken: Bits,
+}
+
+impl Addresses {
+    pub fn new(network: Network) -> Self {
+        Addresses { network, taken: Bits::new(network.size()) }
+    }
+
+    /// Whether the address belongs to those that are given out.
+    pub fn covers(&self, address: &IpAddr) -> bool {
+        self.network.offset(address).is_some()
+    }
+
+    pub fn take(&mut self, address: &IpAddr) -> Result<(), Refusal> {
+        let offset = self.network.offset(address).ok_or(Refusal::OutOfRange)?;
+        if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
+    }
+
+    pub fn take_any(&mut self, random: u64) -> Result<IpAddr, Refusal> {
+        let band = band(self.taken.size);
+        let found = self.taken.take_any(band, self.taken.size, random);
+        let found = found.or_else(|| self.taken.take_any(0, band, random)).ok_or(Refusal::Full)?;
+        Ok(self.network.address(found))
+    }
+
+    pub fn give_back(&mut self, address: &IpAddr) {
+        if let Some(offset) = self.network.offset(address) {
+            self.taken.give_back(offset);
+        }
+    }
+}
+
+/// How many addresses at the beginning are left to those who name one: a sixteenth, within bounds.
+fn band(size: u32) -> u32 {
+    const LEAST: u32 = 16;
+    const MOST: u32 = 256;
+    if size < LEAST { 0 } else { (size / 16).clamp(LEAST, MOST) }
+}
+
+/// Ports from the first to the last, inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl PortRange {
+    pub const DEFAULT: PortRange = PortRange { first: 30000, last: 32767 };
+
+    /// Reads `30000-32767`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once('-')?;
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first > 0 && first <= last).then_some(PortRange { first, last })
+    }
+
+    fn size(&self) -> u32 {
+        u32::from(self.last - self.first) + 1
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// Ports and which of them are taken.
+#[derive(Debug, Clone)]
+pub struct Ports {
+    pub range: PortRange,
+    taken: Bits,
+}
+
+impl Ports {
+    pub fn new(range: PortRange) -> Self {
+        Ports { range, taken: Bits::new(range.size()) }
+    }
+
+    fn offset(&self, port: i64) -> Option<u32> {
+        u32::try_from(port - i64::from(self.range.first)).ok().filter(|offset| *offset < self.taken.size)
+    }
+
+    pub fn has(&self, port: i64) -> bool {
+        self.offset(port).is_some_and(|offset| self.taken.has(offset))
+    }
+
+    pub fn take(&mut self, port: i64) -> Result<(), Refusal> {
+        let offset = self.offset(port).ok_or(Refusal::OutOfRange)?;
+        if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
+    }
+
+    pub fn take_any(&mut self, random: u64) -> Result<i64, Refusal> {
+        let found = self.taken.take_any(0, self.taken.size, random).ok_or(Refusal::Full)?;
+        Ok(i64::from(self.range.first) + i64::from(found))
+    }
+
+    pub fn give_back(&mut self, port: i64) {
+        if let Some(offset) = self.offset(port) {
+            self.taken.give_back(offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_address_is_given_once_and_the_band_last() {
+        let mut addresses = Addresses::new(Network::parse("10.0.0.9/24").unwrap());
+        assert_eq!(addresses.network.to_string(), "10.0.0.0/24");
+        let mut order = Vec::new();
+        while let Ok(address) = addresses.take_any(order.len() as u64 * 7919) {
+            order.push(address);
+        }
+        assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 254);
+        let banded = |it: &IpAddr| addresses.network.offset(it).unwrap() < 16;
+        assert!(order[..238].iter().all(|it| !banded(it)) && order[238..].iter().all(banded));
+        assert_eq!(addresses.take_any(1), Err(Refusal::Full));
+        let one = order[100];
+        assert_eq!(addresses.take(&one), Err(Refusal::Taken));
+        addresses.give_back(&one);
+        assert_eq!(addresses.take_any(5), Ok(one));
+    }
+
+    #[test]
+    fn ends_of_a_network_are_not_given() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/16", "10.0.0.1", "10.0.0.0"),
+            ("10.0.0.0/16", "10.0.255.254", "10.0.255.255"),
+            ("fd00::/112", "fd00::ffff", "fd00::"),
+            ("fd00::/64", "fd00::1", "fd00::1:0"),
+            ("10.0.0.0/16", "10.0.0.1", "fd00::1"),
+        ] {
+            let mut addresses = Addresses::new(Network::parse(network).unwrap());
+            assert_eq!(addresses.take(&inside.parse().unwrap()), Ok(()), "{inside}");
+            assert_eq!(addresses.take(&outside.parse().unwrap()), Err(Refusal::OutOfRange), "{outside}");
+        }
+        assert!(Network::parse("10.0.0.0/8").unwrap().unusable().is_some());
+        assert!(Network::parse("10.0.0.0/30").unwrap().unusable().is_some());
+        assert!(Network::parse("10.0.0.0/12").unwrap().unusable().is_none());
+    }
+
+    #[test]
+    fn ports_have_two_ends() {
+        let mut ports = Ports::new(PortRange::parse("30000-30002").unwrap());
+        assert_eq!(ports.take(29999), Err(Refusal::OutOfRange));
+        assert_eq!(ports.take(30003), Err(Refusal::OutOfRange));
+        let taken: BTreeSet<_> = (0..3).map(|random| ports.take_any(random).unwrap()).collect();
+        assert_eq!(taken, BTreeSet::from([30000, 30001, 30002]));
+        assert_eq!(ports.take_any(0), Err(Refusal::Full));
+        for wrong in ["", "5", "5-4", "0-4", "1-70000"] {
+            assert_eq!(PortRange::parse(wrong), None, "{wrong}");
+        }
+    }
+}
