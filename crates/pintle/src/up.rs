@@ -336,7 +336,9 @@ mod tests {
             address,
             directory: None,
             tokens: Tokens::default(),
-            services: kinds::ServiceOptions::default(),
+            serving: Serving::default(),
+            kinds: kinds::Options::default(),
+            event_ttl: Duration::from_secs(3600),
             reached_at: None,
         };
         let server = start_server(asked(([127, 0, 0, 1], 0).into()), &pki, &world).await.unwrap();
