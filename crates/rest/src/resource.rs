@@ -133,7 +133,11 @@ impl Resource {
 
     /// For errors that speak of the kind as it is stored.
     pub fn stored_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        let group = if self.kind.stored_as.is_some() { &self.collection.group } else { &self.group };
+        let group = match &*self.kind.told_in {
+            "" if self.kind.stored_as.is_some() => &self.collection.group,
+            "" => &self.group,
+            told => told,
+        };
         Subject { group, kind: &self.kind.name, name }
     }
 

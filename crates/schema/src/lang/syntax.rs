@@ -81,6 +81,7 @@ pub(super) struct KindDecl {
     pub columns: Vec<(u32, Column)>,
     pub stored_as: Option<(Group, Text)>,
     pub hashed_as: Option<(Group, Text)>,
+    pub told_in: String,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,
