@@ -147,6 +147,7 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let user = filters::pass(asked, headers, peer, &self.tokens, &*self.authorizer)?;
+        let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
             let call = Call { asked, headers, user, body, connection: peer.connection };
@@ -155,10 +156,23 @@ impl Service {
                 None => self.plain(&call),
             }
         };
-        match tokio::time::timeout(self.request_timeout, work).await {
+        match tokio::time::timeout(patience, work).await {
             Ok(result) => result,
             Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
         }
+    }
+
+    /// How long a request may take; clients may ask for less than what they would be given.
+    fn patience(&self, asked: &Asked) -> Result<Duration, ApiError> {
+        let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty() && asked.verb != "watch")
+        else {
+            return Ok(self.request_timeout);
+        };
+        let nanoseconds = schema::time::parse_duration(text).map_err(|why| {
+            ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+        })?;
+        let asked = u64::try_from(nanoseconds).ok().filter(|nanoseconds| *nanoseconds > 0);
+        Ok(asked.map_or(self.request_timeout, Duration::from_nanos).min(self.request_timeout))
     }
 
     /// Paths that name no resource.

@@ -54,10 +54,13 @@ impl Service {
 
     async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         match (call.asked.verb, place.subresource) {
-            (_, sub) if on_node(sub) => Err(ApiError::unavailable(format!(
-                "no node agent can be reached for {sub:?} of {} {:?}",
-                place.resource.kind.plural, place.name
-            ))),
+            (_, sub) if on_node(sub) => {
+                self.api.get(place.resource, place.namespace, place.name, "").await?;
+                Err(ApiError::unavailable(format!(
+                    "no node agent can be reached for {sub:?} of {} {:?}",
+                    place.resource.kind.plural, place.name
+                )))
+            }
             ("create", sub) if !sub.is_empty() => self.act(call, place).await,
             ("get", _) => self.get(call, place).await,
             ("list", _) => self.list(call, place).await,
@@ -77,6 +80,11 @@ impl Service {
     async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
+        if call.asked.query.get("export").is_some_and(|_| call.asked.query.flag("export")) {
+            return Err(ApiError::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
+        }
         let (resource, names) = (place.resource, &self.api.names);
         let object = match &resource.hooks.answer {
             Some(answer) => self.api.answer_get(resource, &**answer, place.name)?,
@@ -310,6 +318,10 @@ impl<'a> Place<'a> {
             || proxied
         {
             return Err(ApiError::no_such_path());
+        }
+        if matches!(&*target.name, "." | "..") {
+            let name = &target.name;
+            return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: may not be '{name}'")));
         }
         let place = Place { resource, namespace, name: &target.name, subresource: &target.subresource };
         let has = |verbs: &[schema::table::Text]| verbs.iter().any(|one| one == verb);

@@ -15,12 +15,15 @@ use rest::input::Format;
 
 /// The format of a body by its content type.
 pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, ApiError> {
-    let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or("").trim();
+    let mut parts = content_type.unwrap_or("application/json").split(';').map(str::trim);
+    let media = parts.next().unwrap_or("").to_ascii_lowercase();
+    // what follows are settings, `name=value` each, or it is no media type
+    let proper = parts.all(|part| part.is_empty() || part.split_once('=').is_some());
     let protobuf = names.protobuf_media_type();
-    match media {
-        "" | "application/json" => Ok(Format::Json),
-        "application/yaml" => Ok(Format::Yaml),
-        media if media == protobuf => Ok(Format::Protobuf),
+    match &*media {
+        "" | "application/json" if proper => Ok(Format::Json),
+        "application/yaml" if proper => Ok(Format::Yaml),
+        media if proper && media == protobuf => Ok(Format::Protobuf),
         _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml", &protobuf])),
     }
 }
