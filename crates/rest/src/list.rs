@@ -6,7 +6,7 @@ use crate::object::Object;
 use crate::options::{ListOptions, Match};
 use crate::resource::Resource;
 use crate::selector::Selector;
-use base64::Engine;
+use base64::{DecodeError, Engine};
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cache::Snapshot;
 use schema::{Value, decode, encode};
@@ -163,7 +163,14 @@ impl Token {
         let bad = |why: &str| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| bad(&why.to_string()))?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|why| {
+            let at = match why {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                // text that ends too early is bad from its last group on
+                _ => text.len() / 4 * 4,
+            };
+            bad(&format!("illegal base64 data at input byte {at}"))
+        })?;
         let text = String::from_utf8_lossy(&bytes);
         let value = decode::json_untyped(text.as_bytes()).map_err(|why| bad(&why.to_string()))?.value;
         let version = value.text(&["v"]);

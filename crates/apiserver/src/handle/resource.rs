@@ -333,14 +333,13 @@ impl<'a> Place<'a> {
         }
         let whole_cluster = kind.namespaced && namespace.is_empty();
         let forms: &[&str] = match (named, whole_cluster) {
+            _ if target.watching => &["watch"],
             (true, _) => &["get", "update", "patch", "delete"],
             (false, true) => &["list", "watch"],
             (false, false) => &["create", "list", "watch", "deletecollection"],
         };
         // a form of path that none of the verbs has
-        let any =
-            kind.verbs.iter().any(|one| forms.contains(&&**one) && (!target.watching || one == "watch"));
-        if !any {
+        if !kind.verbs.iter().any(|one| forms.contains(&&**one)) {
             return Err(ApiError::no_such_path());
         }
         let fits = match verb {
