@@ -82,6 +82,13 @@ pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Pr
     Problem { reason: Reason::NotSupported, field: path.to_string(), message }
 }
 
+/// An unsupported value that is shown as it is given here.
+pub(crate) fn unsupported_shown(path: &Path<'_>, shown: &str, supported: &[&str]) -> Problem {
+    let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
+    let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
+    Problem { reason: Reason::NotSupported, field: path.to_string(), message }
+}
+
 /// An invalid value that is shown as it is given here.
 pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
     Problem {

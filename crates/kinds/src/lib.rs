@@ -6,21 +6,34 @@
 
 mod check;
 pub mod configmap;
+pub mod controllerrevision;
+mod cron;
+pub mod cronjob;
 pub mod csr;
+pub mod daemonset;
+pub mod deployment;
 pub mod event;
+mod failurepolicy;
+pub mod job;
 pub mod lease;
 mod metadata;
 pub mod namespace;
 pub mod node;
 mod pem;
 pub mod pod;
+pub mod podtemplate;
 mod quantities;
 mod read;
+pub mod replicaset;
+pub mod replicationcontroller;
 pub mod runtimeclass;
+mod scale;
 mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
+pub mod statefulset;
 pub mod tables;
+mod workload;
 
 #[cfg(test)]
 mod recorded;
@@ -55,8 +68,17 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
+        ("", "v1", "PodTemplate") => podtemplate::hooks(options),
+        ("", "v1", "ReplicationController") => replicationcontroller::hooks(options),
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
+ ("apps", "v1", "ControllerRevision") => controllerrevision::hooks(),
+        ("apps", "v1", "DaemonSet") => daemonset::hooks(options),
+        ("apps", "v1", "Deployment") => deployment::hooks(options),
+        ("apps", "v1", "ReplicaSet") => replicaset::hooks(options),
+        ("apps", "v1", "StatefulSet") => statefulset::hooks(options),
+        ("batch", "v1", "CronJob") => cronjob::hooks(options),
+        ("batch", "v1", "Job") => job::hooks(options),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
@@ -79,7 +101,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert_eq!(with_cells, 20);
     }
 
     #[test]

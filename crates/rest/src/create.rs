@@ -38,13 +38,13 @@ impl Api {
             None => Ok(()),
         })?;
         let problems = self.with_context(writing.user, |context| {
+            metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {
                 prepare(&mut object, context);
             }
             if resource.kind.counts_generation {
                 object.set(&["metadata", "generation"], 1);
             }
-            metadata::stamp_new(&mut object, &self.world);
             let mut problems = writing.declared_problems(&mut object);
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));

@@ -1,6 +1,7 @@
 //! What a kind adds to the generic verbs: plain functions, each absent unless the kind needs it.
 
 use crate::error::ApiError;
+use crate::view::View;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
@@ -47,6 +48,8 @@ pub struct Hooks {
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
+    /// Whether the next state counts as another generation; for kinds where more than the content does.
+    pub changes_generation: Option<fn(&Value, &Value) -> bool>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
@@ -72,6 +75,8 @@ pub struct Hooks {
     /// What writes to subresources may touch.
     pub subresources: &'static [SubresourceHooks],
     pub actions: &'static [ActionHooks],
+    /// Subresources that are another kind.
+    pub views: Vec<View>,
     /// Cells of the table form, in the order of the columns, given now.
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
     /// What clients should know about a row, beside its cells.

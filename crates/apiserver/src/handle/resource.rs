@@ -58,6 +58,11 @@ impl Service {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
         let (resource, names) = (place.resource, &self.api.names);
+        if let Some((_, served)) = resource.view(place.subresource) {
+            let (namespace, name) = (place.namespace, place.name);
+            let json = self.api.get_view(resource, place.subresource, namespace, name, version).await?;
+            return answer::object(200, json, served, &manner, call, self);
+        }
         let object = self.api.get(resource, place.namespace, place.name, version).await?;
         if manner.output == Output::PROTOBUF {
             let message = lists::message(resource, &object);
@@ -169,7 +174,9 @@ impl Service {
         let mut response = match written {
             Ok(written) => {
                 let code = if written.created { 201 } else { 200 };
-                answer::object(code, written.json, place.resource, manner, call, self)?
+                let served = place.resource.view(place.subresource).map(|(_, served)| served);
+                let resource = served.unwrap_or(place.resource);
+                answer::object(code, written.json, resource, manner, call, self)?
             }
             Err(error) => answer::failure(&error, call, &self.api.names),
         };
