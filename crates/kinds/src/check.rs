@@ -91,11 +91,9 @@ pub(crate) fn unsupported_shown(path: &Path<'_>, shown: &str, supported: &[&str]
 
 /// An invalid value that is shown as it is given here.
 pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
-    Problem {
-        reason: Reason::Invalid,
-        field: path.to_string(),
-        message: format!("Invalid value: {shown}: {detail}"),
-    }
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    let message = format!("Invalid value: {shown}{detail}");
+    Problem { reason: Reason::Invalid, field: path.to_string(), message }
 }
 
 pub(crate) fn invalid_int(path: &Path<'_>, number: i64, detail: &str) -> Problem {

@@ -4,6 +4,9 @@
 
 use schema::time;
 
+/// Zones are known as files of their names, and so are their problems.
+const LONGEST_PART: usize = 255;
+
 /// The time zones that have a name, sorted.
 static ZONES: &str = include_str!("timezones.txt");
 
@@ -131,7 +134,14 @@ pub(crate) fn check_zone(zone: &str) -> Result<(), String> {
     if ZONES.lines().any(|known| known == zone) {
         return Ok(());
     }
-    Err(format!("unknown time zone {zone}"))
+    let inside = |known: &str| known.strip_prefix(zone).is_some_and(|rest| rest.starts_with('/'));
+    if zone.split('/').any(|part| part.len() > LONGEST_PART) {
+        Err("file name too long".to_owned())
+    } else if ZONES.lines().any(inside) {
+        Err("is a directory".to_owned())
+    } else {
+        Err(format!("unknown time zone {zone}"))
+    }
 }
 
 #[cfg(test)]

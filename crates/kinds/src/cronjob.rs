@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Selector};
-use crate::{Options, cron, job, metadata, read};
+use crate::{Options, cron, failurepolicy, job, metadata, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -19,7 +19,10 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
+        default: Some(|object, _| {
+            template::default(object.at_mut(TEMPLATE));
+            failurepolicy::default_lists(object.at_mut(&["spec", "jobTemplate", "spec"]));
+        }),
         prepare_create: Some(|object, _| template::prepare(object.at_mut(TEMPLATE), None)),
         prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
         validate_create: Some(create::<PRIVILEGED>),

@@ -46,8 +46,9 @@ static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));
-    if object.text(&["spec", "updateStrategy", "type"]) == "RollingUpdate" {
-        for (field, number) in [("maxUnavailable", 1), ("maxSurge", 0)] {
+    let rolling = object.text(&["spec", "updateStrategy", "type"]) == "RollingUpdate";
+    if rolling || read::has(object, &["spec", "updateStrategy", "rollingUpdate"]) {
+        for (field, number) in [("maxUnavailable", i64::from(rolling)), ("maxSurge", 0)] {
             if !read::has(object, &["spec", "updateStrategy", "rollingUpdate", field]) {
                 object.set(&["spec", "updateStrategy", "rollingUpdate", field], number);
             }

@@ -33,7 +33,14 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 
 static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
     name: "status",
-    apply: apply_status,
+    apply: |next, submitted, context| {
+        let labels = next.at(&["metadata", "labels"]).cloned();
+        apply_status(next, submitted, context);
+        match labels {
+            Some(labels) => next.set(&["metadata", "labels"], labels),
+            None => drop(next.unset(&["metadata", "labels"])),
+        }
+    },
     validate: Some(|new, old, _| status(new, old)),
     unowned: &[],
 }];

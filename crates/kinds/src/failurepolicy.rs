@@ -9,6 +9,31 @@ use std::collections::HashSet;
 const MOST: usize = 20;
 const MOST_CODES: usize = 255;
 
+/// Lists that must be there and have nothing in them are none. `spec` is that of a job.
+pub(crate) fn default_lists(spec: Option<&mut Value>) {
+    let Some(policy) = spec.and_then(|it| it.at_mut(&["podFailurePolicy"])) else { return };
+    read::each_mut(policy, &["rules"], |rule| none_if_empty(rule, "onPodConditions"));
+    none_if_empty(policy, "rules");
+}
+
+fn none_if_empty(value: &mut Value, field: &'static str) {
+    if value.at(&[field]).and_then(Value::as_list).is_some_and(<[Value]>::is_empty) {
+        value.set(&[field], Value::Null);
+    }
+}
+
+/// Conditions that say nothing else must be true. `spec` is that of a job.
+pub(crate) fn default_conditions(spec: Option<&mut Value>) {
+    let Some(policy) = spec.and_then(|it| it.at_mut(&["podFailurePolicy"])) else { return };
+    read::each_mut(policy, &["rules"], |rule| {
+        read::each_mut(rule, &["onPodConditions"], |one| {
+            if one.text(&["status"]).is_empty() {
+                one.set(&["status"], "True");
+            }
+        });
+    });
+}
+
 /// `spec` is that of a job with a policy.
 pub(crate) fn validate(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     let rules = spec.items(&["podFailurePolicy", "rules"]);

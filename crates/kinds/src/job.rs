@@ -17,6 +17,9 @@ const TEMPLATE: &[&str] = &["spec", "template"];
 const LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
 const BY_UID: &str = "controller-uid";
 const BY_NAME: &str = "job-name";
+const DELETE_WARNING: &str = "child pods are preserved by default when jobs are deleted; set \
+                              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
+                              suppress this warning";
 const MOST_INDEXED: i64 = 100_000;
 
 pub fn hooks(options: Options) -> Hooks {
@@ -27,10 +30,14 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
-        prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
+        // the labels that pods got from the server are the job's too, where it has none
+        complete: Some(|object| workload::copy_if_empty(object, LABELS, &["metadata", "labels"])),
+        prepare_update: Some(prepare_update),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+        orphans_dependents: true,
+        delete_warning: DELETE_WARNING,
         subresources: &STATUS,
         cells: Some(cells),
         ..Hooks::default()
@@ -60,19 +67,34 @@ fn default(object: &mut Value) {
             object.set(&["spec", field], value);
         }
     }
+    failurepolicy::default_conditions(object.at_mut(&["spec"]));
+    failurepolicy::default_lists(object.at_mut(&["spec"]));
     workload::copy_if_empty(object, LABELS, &["metadata", "labels"]);
 }
 
 fn prepare_create(object: &mut Value, context: &Context<'_>) {
     if !read::flag(object, &["spec", "manualSelector"]) {
+        // labels that come from the template go on being the template's
+        let shared = read::has(object, LABELS) && object.at(&["metadata", "labels"]) == object.at(LABELS);
         generate_selector(object);
+        if let Some(labels) = object.at(LABELS).filter(|_| shared).cloned() {
+            object.set(&["metadata", "labels"], labels);
+        }
     }
+    mark_as_tracked(object, context);
+    template::prepare(object.at_mut(TEMPLATE), None);
+}
+
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
+    mark_as_tracked(next, context);
+    template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE));
+}
+
+/// Every job is counted by finalizers on its pods, which old controllers have to be told.
+fn mark_as_tracked(object: &mut Value, context: &Context<'_>) {
     let tracking = context.names.well_known_under("batch", "job-tracking");
     let metadata = object.make_map().entry("metadata").make_map();
     metadata.entry("annotations").make_map().insert(tracking, "");
-    template::prepare(object.at_mut(TEMPLATE), None);
-    // the labels that pods got just now are the job's, where it has none
-    workload::copy_if_empty(object, LABELS, &["metadata", "labels"]);
 }
 
 /// What is given already stays; where it does not fit, validation says so.
@@ -345,7 +367,6 @@ mod tests {
         prepare_create(&mut object, &context());
         let labels = json(r#"{"controller-uid":"u","job-name":"j"}"#);
         assert_eq!(object.at(LABELS), Some(&labels));
-        assert_eq!(object.at(&["metadata", "labels"]), Some(&labels));
         assert_eq!(object.at(&["spec", "selector"]), Some(&json(r#"{"matchLabels":{"controller-uid":"u"}}"#)));
         let mut out = Vec::new();
         generated_selector(&object, &mut out);

@@ -21,6 +21,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(|new, _, context| validate::<PRIVILEGED>(new, context)),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+        delete_returns_object: true,
         cells: Some(cells),
         ..Hooks::default()
     }

@@ -23,7 +23,8 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+        warn: Some(warn),
+        orphans_dependents: true,
         subresources: &STATUS,
         views: crate::scale::views_by_labels(),
         cells: Some(cells),
@@ -72,6 +73,12 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
 fn update<const PRIVILEGED: bool>(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     let out = validate::<PRIVILEGED>(new, context);
     [&out[..], &out[..]].concat()
+}
+
+/// New objects only, and as if the template stood by itself.
+fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let template = new.at(TEMPLATE).filter(|_| old.is_none());
+    template::warnings(template, "template")
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {

@@ -23,7 +23,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         prepare_update: Some(|next, old, _| prepare(next, Some(old))),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
-        warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
+        warn: Some(warn),
         subresources: &STATUS,
         views: crate::scale::views(),
         cells: Some(cells),
@@ -57,7 +57,7 @@ fn default(object: &mut Value) {
 fn claim(claim: &mut Value) {
     claim.set(&["kind"], "PersistentVolumeClaim");
     claim.set(&["apiVersion"], "v1");
-    if claim.text(&["spec", "volumeMode"]).is_empty() {
+    if !read::has(claim, &["spec", "volumeMode"]) {
         claim.set(&["spec", "volumeMode"], "Filesystem");
     }
     if claim.text(&["status", "phase"]).is_empty() {
@@ -165,8 +165,8 @@ fn retention(spec: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    const WHY: &str = "updates to statefulset spec for fields other than 'replicas', 'template', 'updateStrategy', \
-                       'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+    const WHY: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                       'updateStrategy', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
     const CHANGEABLE: &[&str] = &[
         "replicas",
         "template",
@@ -212,6 +212,25 @@ fn status(new: &Value, old: &Value) -> Problems {
     workload::not_negative(status, COUNTS, &path, &mut out);
     workload::at_most(status, BOUNDS, &path, &mut out);
     workload::collisions(new, old, &mut out);
+    out
+}
+
+fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let generation = |object: &Value| read::int(object, &["metadata", "generation"]);
+    let mut out = workload::template_warnings(new, old, TEMPLATE);
+    if old.is_some_and(|old| generation(old) == generation(new)) {
+        return out;
+    }
+    for (at, claim) in new.items(&["spec", "volumeClaimTemplates"]).iter().enumerate() {
+        let Some(storage) = claim.at(&["spec", "resources", "requests", "storage"]) else { continue };
+        if quantities::parse(storage).milli() % 1000 != 0 {
+            out.push(format!(
+                "spec.volumeClaimTemplates[{at}].resources.requests[storage]: fractional byte value {:?} is invalid, must \
+                 be an integer",
+                read::text(storage)
+            ));
+        }
+    }
     out
 }
 

@@ -53,6 +53,9 @@ impl Api {
         });
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
+        if let Some(complete) = resource.hooks.complete {
+            complete(&mut object);
+        }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }

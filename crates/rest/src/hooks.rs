@@ -46,6 +46,8 @@ pub struct Hooks {
     pub default: Option<fn(&mut Value, &Names)>,
     /// Changes to a new object before it is checked.
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
+    /// What a new object gets after it has been checked.
+    pub complete: Option<fn(&mut Value)>,
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Whether the next state counts as another generation; for kinds where more than the content does.
@@ -72,6 +74,10 @@ pub struct Hooks {
     pub unowned: &'static [&'static str],
     /// Deletes answer with the object rather than a `Status`.
     pub delete_returns_object: bool,
+    /// Dependents outlive an object whose deletion says nothing about them.
+    pub orphans_dependents: bool,
+    /// What clients should know when their deletion says nothing about dependents.
+    pub delete_warning: &'static str,
     /// What writes to subresources may touch.
     pub subresources: &'static [SubresourceHooks],
     pub actions: &'static [ActionHooks],

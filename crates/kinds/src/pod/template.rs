@@ -20,6 +20,12 @@ pub(crate) fn default(template: Option<&mut Value>) {
 pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>) {
     if let Some(template) = template {
         drop::disabled(template, old);
+        // a list that must be there and has nothing in it is none
+        if let Some(containers) = template.at_mut(&["spec", "containers"])
+            && containers.as_list().is_some_and(<[Value]>::is_empty)
+        {
+            *containers = Value::Null;
+        }
     }
 }
 
@@ -52,7 +58,7 @@ pub(crate) fn metadata(template: &Value, path: &Path<'_>, names: &Names, out: &m
 /// What is allowed in a template but should not be there. `path` ends where the template stands.
 pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
     let Some(template) = template.filter(|it| !it.is_null()) else { return Vec::new() };
-    warn::warn(template, None).iter().map(|text| format!("{path}.{text}")).collect()
+    warn::of_template(template).iter().map(|text| format!("{path}.{text}")).collect()
 }
 
 #[cfg(test)]
