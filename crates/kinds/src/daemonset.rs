@@ -24,6 +24,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, _| prepare_create(object)),
         prepare_update: Some(|next, old, _| prepare_update(next, old)),
+        restore: Some(|next, old| set_template_generation(next, template_generation(old))),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
@@ -35,11 +36,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 
 static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
     name: "status",
-    apply: |next, submitted, context| {
-        let generation = template_generation(next);
-        apply_status(next, submitted, context);
-        set_template_generation(next, generation);
-    },
+    apply: apply_status,
     validate: Some(|new, old, _| status(new, old)),
     unowned: &[],
 }];
@@ -75,7 +72,9 @@ fn prepare_create(object: &mut Value) {
 fn prepare_update(next: &mut Value, old: &Value) {
     template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE));
     let changed = next.at(TEMPLATE) != old.at(TEMPLATE);
-    set_template_generation(next, template_generation(old) + i64::from(changed));
+    if changed {
+        set_template_generation(next, template_generation(old) + 1);
+    }
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
@@ -200,7 +199,8 @@ mod tests {
         default(&mut object);
         prepare_create(&mut object);
         assert_eq!(template_generation(&object), 1);
-        let mut same = json(r#"{"spec":{"minReadySeconds":3,"template":{"spec":{"nodeName":"a"}}}}"#);
+        let mut same = object.clone();
+        same.set(&["spec", "minReadySeconds"], 3);
         prepare_update(&mut same, &object);
         assert_eq!(template_generation(&same), 1);
         let mut next = json(r#"{"spec":{"template":{"spec":{"nodeName":"b"}}}}"#);

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 const TEMPLATE: &[&str] = &["spec", "template"];
 const LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
+const TRACKING: &str = "job-tracking";
 const BY_UID: &str = "controller-uid";
 const BY_NAME: &str = "job-name";
 const DELETE_WARNING: &str = "child pods are preserved by default when jobs are deleted; set \
@@ -81,20 +82,28 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
             object.set(&["metadata", "labels"], labels);
         }
     }
-    mark_as_tracked(object, context);
+    mark_as_tracked(object, true, context);
     template::prepare(object.at_mut(TEMPLATE), None);
 }
 
 fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
-    mark_as_tracked(next, context);
+    let tracked = context.names.well_known_under("batch", TRACKING);
+    mark_as_tracked(next, read::map(old, &["metadata", "annotations"]).contains(&tracked), context);
     template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE));
 }
 
 /// Every job is counted by finalizers on its pods, which old controllers have to be told.
-fn mark_as_tracked(object: &mut Value, context: &Context<'_>) {
-    let tracking = context.names.well_known_under("batch", "job-tracking");
+fn mark_as_tracked(object: &mut Value, tracked: bool, context: &Context<'_>) {
+    let mark = context.names.well_known_under("batch", TRACKING);
     let metadata = object.make_map().entry("metadata").make_map();
-    metadata.entry("annotations").make_map().insert(tracking, "");
+    if tracked {
+        metadata.entry("annotations").make_map().insert(mark, "");
+    } else if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_map_mut) {
+        annotations.remove(&mark);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
 }
 
 /// What is given already stays; where it does not fit, validation says so.

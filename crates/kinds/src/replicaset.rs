@@ -4,6 +4,7 @@ use crate::check::Problems;
 use crate::pod::template;
 use crate::{Options, deployment, metadata, read, workload};
 use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::view::Missing;
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
         subresources: &STATUS,
-        views: crate::scale::views(),
+        views: crate::scale::views(Missing::Part),
         cells: Some(cells),
         ..Hooks::default()
     }

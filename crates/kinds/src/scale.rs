@@ -3,7 +3,7 @@
 use crate::check;
 use crate::workload::Selector;
 use crate::{metadata, read, tables};
-use rest::view::View;
+use rest::view::{Missing, View};
 use schema::problem::Problem;
 use schema::table::{Group, Ref};
 use schema::{Path, Value};
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// For kinds whose selector has expressions.
-pub(crate) fn views() -> Vec<View> {
-    with(|object| Selector::of(object.at(&["spec", "selector"])).text())
+pub(crate) fn views(missing: Missing) -> Vec<View> {
+    with(missing, |object| Selector::of(object.at(&["spec", "selector"])).text())
 }
 
 /// For kinds whose selector is a map of labels.
 pub(crate) fn views_by_labels() -> Vec<View> {
-    with(|object| {
+    with(Missing::PartOfView, |object| {
         let mut selector = Value::map();
         selector.set(&["matchLabels"], read::map(object, &["spec", "selector"]).clone());
         Selector::of(Some(&selector)).text()
     })
 }
 
-fn with(selector: fn(&Value) -> String) -> Vec<View> {
+fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
     let group = Group { stem: "autoscaling".into(), in_domain: false };
     let Some(kind) = tables::kind_named(&group, "v1", "Scale") else { return Vec::new() };
     vec![View {
@@ -36,6 +36,7 @@ fn with(selector: fn(&Value) -> String) -> Vec<View> {
         show: Arc::new(move |object| show(object, selector(object))),
         validate,
         cells: Some(cells),
+        missing,
     }]
 }
 
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_scale_of_a_workload() {
-        let view = views().pop().expect("the table has it");
+        let view = views(Missing::Part).pop().expect("the table has it");
         let object = json(r#"{"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}}},"status":{"replicas":2}}"#);
         let expected = json(r#"{"spec":{"replicas":3},"status":{"replicas":2,"selector":"a=b"}}"#);
         assert_eq!((view.show)(&object), expected);

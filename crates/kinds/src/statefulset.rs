@@ -5,6 +5,7 @@ use crate::pod::template;
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, quantities, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(warn),
         subresources: &STATUS,
-        views: crate::scale::views(),
+        views: crate::scale::views(Missing::Object),
         cells: Some(cells),
         ..Hooks::default()
     }

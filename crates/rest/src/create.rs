@@ -60,16 +60,22 @@ impl Api {
             writing.warnings.extend(warn(&object, None));
         }
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
-        let taken = |_| {
+        let taken = || {
             let subject = resource.subject(&name);
-            if generated {
+            let mut error = if generated {
                 ApiError::generate_name_conflict(subject)
             } else {
                 ApiError::already_exists(subject)
+            };
+            let existing = resource.collection.cache.get(writing.namespace, &name);
+            let existing = existing.and_then(|it| self.tree(&resource, &it).ok()).unwrap_or_default();
+            if !existing.text(&["metadata", "deletionTimestamp"]).is_empty() {
+                error.message = format!("object is being deleted: {}", error.message);
             }
+            error
         };
         if resource.collection.cache.get(writing.namespace, &name).is_some() {
-            return Err(taken(()));
+            return Err(taken());
         }
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
@@ -80,7 +86,7 @@ impl Api {
         object.set(&["metadata", "resourceVersion"], "");
         match self.commit(writing, object, Expect::Absent).await {
             Ok(stored) => Ok(Written { created: true, json: resource.json(&stored) }),
-            Err(StoreError::Conflict { .. }) => Err(taken(())),
+            Err(StoreError::Conflict { .. }) => Err(taken()),
             Err(why) => Err(store_error(why)),
         }
     }

@@ -50,6 +50,8 @@ pub struct Hooks {
     pub complete: Option<fn(&mut Value)>,
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
+    /// Puts back what no write can change, also not through a subresource, once it is known who wanted to.
+    pub restore: Option<fn(&mut Value, &Value)>,
     /// Whether the next state counts as another generation; for kinds where more than the content does.
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.

@@ -167,6 +167,9 @@ impl Api {
         if !writing.owned && resource.view(writing.subresource).is_none() {
             self.track(writing, Some(old), &mut object);
         }
+        if let Some(restore) = resource.hooks.restore {
+            restore(&mut object, old);
+        }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
         let problems = self.with_context(writing.user, |context| {
             if part.is_none() {

@@ -45,6 +45,18 @@ pub struct View {
     /// Rules of the view beyond those of its metadata and table.
     pub validate: fn(&Value) -> Vec<Problem>,
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
+    pub missing: Missing,
+}
+
+/// How clients are told that there is no object to view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// As a missing object: `things.group`.
+    Object,
+    /// As a missing part of it: `things/view.group`.
+    Part,
+    /// As a missing part, in the group of the view.
+    PartOfView,
 }
 
 impl View {
@@ -157,9 +169,11 @@ impl Api {
         let (view, served) = resource.view(subresource).ok_or_else(ApiError::no_such_path)?;
         let found = self.get(resource, namespace, name, resource_version).await;
         let object = found.map_err(|why| match why.code {
-            404 => {
+            404 if view.missing != Missing::Object => {
                 let kind = format!("{}/{subresource}", resource.kind.plural);
-                ApiError::not_found(Subject { group: &resource.group, kind: &kind, name })
+                let of_view = view.missing == Missing::PartOfView;
+                let group = if of_view { &served.group } else { &resource.group };
+                ApiError::not_found(Subject { group, kind: &kind, name })
             }
             _ => why,
         })?;
