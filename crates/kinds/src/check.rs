@@ -82,13 +82,18 @@ pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Pr
     Problem { reason: Reason::NotSupported, field: path.to_string(), message }
 }
 
+/// An unsupported value that is shown as it is given here.
+pub(crate) fn unsupported_shown(path: &Path<'_>, shown: &str, supported: &[&str]) -> Problem {
+    let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
+    let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
+    Problem { reason: Reason::NotSupported, field: path.to_string(), message }
+}
+
 /// An invalid value that is shown as it is given here.
 pub(crate) fn invalid_shown(path: &Path<'_>, shown: &str, detail: &str) -> Problem {
-    Problem {
-        reason: Reason::Invalid,
-        field: path.to_string(),
-        message: format!("Invalid value: {shown}: {detail}"),
-    }
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    let message = format!("Invalid value: {shown}{detail}");
+    Problem { reason: Reason::Invalid, field: path.to_string(), message }
 }
 
 pub(crate) fn invalid_int(path: &Path<'_>, number: i64, detail: &str) -> Problem {

@@ -11,13 +11,20 @@ mod check;
 mod componentstatus;
 mod conditions;
 pub mod configmap;
+pub mod controllerrevision;
+mod cron;
+pub mod cronjob;
 pub mod csr;
+pub mod daemonset;
+pub mod deployment;
 pub mod endpoints;
 pub mod endpointslice;
 pub mod event;
+mod failurepolicy;
 pub mod flow;
 pub mod hpa;
 pub mod ingress;
+pub mod job;
 pub mod lease;
 mod metadata;
 pub mod namespace;
@@ -25,19 +32,25 @@ pub mod networkpolicy;
 pub mod node;
 mod pem;
 pub mod pod;
+pub mod podtemplate;
 mod quantities;
 pub mod rbac;
 mod read;
+pub mod replicaset;
+pub mod replicationcontroller;
 pub mod runtimeclass;
+mod scale;
 mod scheduling;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;
 mod serving;
+pub mod statefulset;
 pub mod tables;
 mod url;
 pub mod webhook;
 mod webhook_client;
+mod workload;
 
 #[cfg(test)]
 mod recorded;
@@ -109,6 +122,8 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
+        ("", "v1", "PodTemplate") => podtemplate::hooks(options),
+        ("", "v1", "ReplicationController") => replicationcontroller::hooks(options),
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
@@ -116,6 +131,13 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
         ("autoscaling", "v1", "HorizontalPodAutoscaler") => hpa::older_hooks(),
         ("autoscaling", "v2", "HorizontalPodAutoscaler") => hpa::newer_hooks(),
+        ("apps", "v1", "ControllerRevision") => controllerrevision::hooks(),
+        ("apps", "v1", "DaemonSet") => daemonset::hooks(options),
+        ("apps", "v1", "Deployment") => deployment::hooks(options),
+        ("apps", "v1", "ReplicaSet") => replicaset::hooks(options),
+        ("apps", "v1", "StatefulSet") => statefulset::hooks(options),
+        ("batch", "v1", "CronJob") => cronjob::hooks(options),
+        ("batch", "v1", "Job") => job::hooks(options),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("discovery", "v1", "EndpointSlice") => endpointslice::hooks(),
@@ -154,6 +176,7 @@ mod tests {
         assert_eq!(with_cells, 14);
         assert_eq!(with_cells, 12);
         assert_eq!(with_cells, 17);
+        assert_eq!(with_cells, 20);
     }
 
     #[test]

@@ -122,7 +122,14 @@ impl Api {
                 reserve.recover(&object.value(&collection.kind).map_err(unreadable)?);
             }
         }
-        let resource = Arc::new(Resource::new(kind, group, hooks, collection));
+        let mut resource = Resource::new(kind, group, hooks, collection);
+        let served = resource.hooks.views.iter().map(|view| {
+            let (kind, collection) = (view.kind.clone(), resource.collection.clone());
+            let group = kind.group.full(&self.names.api_domain);
+            Arc::new(Resource::new(kind, group, Hooks { cells: view.cells, ..Hooks::default() }, collection))
+        });
+        resource.views = served.collect();
+        let resource = Arc::new(resource);
         self.resources.rcu(|old| {
             let mut by_version = old.by_version.clone();
             let plural = resource.kind.plural.to_string();

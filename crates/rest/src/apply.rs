@@ -16,7 +16,7 @@ const LAST_APPLIED: &str = "last-applied-configuration";
 
 impl Api {
     pub async fn apply(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
-        let resource = writing.resource.clone();
+        let resource = writing.target().clone();
         let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
         let untyped =
             input.untyped().map_err(|why| ApiError::bad_request(format!("error decoding YAML: {why}")))?;
@@ -79,7 +79,7 @@ fn check_config(config: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
             type_name(config)
         )));
     }
-    let resource = writing.resource;
+    let resource = writing.target();
     let version = config.text(&["apiVersion"]);
     if version != resource.api_version {
         return Err(ApiError::bad_request(format!(

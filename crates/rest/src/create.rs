@@ -38,13 +38,13 @@ impl Api {
             None => Ok(()),
         })?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
+            metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {
                 prepare(&mut object, context);
             }
             if resource.kind.counts_generation {
                 object.set(&["metadata", "generation"], 1);
             }
-            metadata::stamp_new(&mut object, &self.world);
             let reservation = self.reserve(writing, &mut object, None, context)?;
             let mut problems = writing.declared_problems(&mut object);
             if let Some(validate) = resource.hooks.validate_create {
@@ -54,23 +54,32 @@ impl Api {
         })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
+        if let Some(complete) = resource.hooks.complete {
+            complete(&mut object);
+        }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
-        let taken = |_| {
+        let taken = || {
             let subject = resource.subject(&name);
-            if generated {
+            let mut error = if generated {
                 ApiError::generate_name_conflict(subject)
             } else {
                 ApiError::already_exists(subject)
+            };
+            let existing = resource.collection.cache.get(writing.namespace, &name);
+            let existing = existing.and_then(|it| self.tree(&resource, &it).ok()).unwrap_or_default();
+            if !existing.text(&["metadata", "deletionTimestamp"]).is_empty() {
+                error.message = format!("object is being deleted: {}", error.message);
             }
+            error
         };
         if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
         if resource.collection.cache.get(writing.namespace, &name).is_some() {
-            return Err(taken(()));
+            return Err(taken());
         }
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
@@ -78,7 +87,7 @@ impl Api {
         object.set(&["metadata", "resourceVersion"], "");
         match self.commit(writing, object, reservation, Expect::Absent).await {
             Ok(stored) => Ok(Written { created: true, json: resource.json(&stored) }),
-            Err(StoreError::Conflict { .. }) => Err(taken(())),
+            Err(StoreError::Conflict { .. }) => Err(taken()),
             Err(why) => Err(store_error(why)),
         }
     }

@@ -239,7 +239,7 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
             graceful = Some(seconds);
         }
     }
-    let changed = adjust_finalizers(&mut object, options);
+    let changed = adjust_finalizers(&mut object, options, resource.hooks.orphans_dependents);
     let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
     let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));
     if graceful.is_some_and(|seconds| seconds > 0) {
@@ -270,13 +270,13 @@ fn bump_generation(object: &mut Value) {
 }
 
 /// Stores what is to happen to dependents as the finalizers that the collector looks for.
-fn adjust_finalizers(object: &mut Value, options: &DeleteOptions) -> bool {
+fn adjust_finalizers(object: &mut Value, options: &DeleteOptions, orphans: bool) -> bool {
     let before: Vec<Value> = object.items(&["metadata", "finalizers"]).to_vec();
     let had = |name: &str| before.iter().any(|one| one.as_str() == Some(name));
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
         (Some(orphan), _) => (orphan, false),
         (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
-        (None, None) => (had(ORPHAN), had(FOREGROUND)),
+        (None, None) => (had(ORPHAN) || orphans && !had(FOREGROUND), had(FOREGROUND)),
     };
     let mut after: Vec<Value> =
         before.iter().filter(|one| !matches!(one.as_str(), Some(ORPHAN | FOREGROUND))).cloned().collect();

@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::error::ApiError;
 use crate::reserve::Reserve;
+use crate::view::View;
 use names::Names;
 use schema::Value;
 use schema::problem::Problem;
@@ -48,8 +49,14 @@ pub struct Hooks {
     pub default: Option<fn(&mut Value, &Names)>,
     /// Changes to a new object before it is checked.
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
+    /// What a new object gets after it has been checked.
+    pub complete: Option<fn(&mut Value)>,
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
+    /// Puts back what no write can change, also not through a subresource, once it is known who wanted to.
+    pub restore: Option<fn(&mut Value, &Value)>,
+    /// Whether the next state counts as another generation; for kinds where more than the content does.
+    pub changes_generation: Option<fn(&Value, &Value) -> bool>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
@@ -76,9 +83,15 @@ pub struct Hooks {
     pub unowned: &'static [&'static str],
     /// Deletes answer with the object rather than a `Status`.
     pub delete_returns_object: bool,
+    /// Dependents outlive an object whose deletion says nothing about them.
+    pub orphans_dependents: bool,
+    /// What clients should know when their deletion says nothing about dependents.
+    pub delete_warning: &'static str,
     /// What writes to subresources may touch.
     pub subresources: &'static [SubresourceHooks],
     pub actions: &'static [ActionHooks],
+    /// Subresources that are another kind.
+    pub views: Vec<View>,
     /// Cells of the table form, in the order of the columns, given now.
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
     /// What clients should know about a row, beside its cells.

@@ -15,7 +15,7 @@ mod get;
 pub mod hooks;
 pub mod input;
 mod list;
-mod metadata;
+pub mod metadata;
 pub mod object;
 pub mod options;
 mod patch;
@@ -24,6 +24,7 @@ pub mod resource;
 pub mod selector;
 pub mod storage;
 mod update;
+pub mod view;
 mod watch;
 mod write;
 

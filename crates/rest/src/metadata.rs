@@ -143,7 +143,7 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
         ));
     }
     check_labels(object.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
-    check_annotations(object, &root.field("annotations"), &mut problems);
+    check_annotations(object.at(&["metadata", "annotations"]), &root.field("annotations"), &mut problems);
     check_owners(object, &root.field("ownerReferences"), &mut problems);
     check_finalizers(object, &root.field("finalizers"), &mut problems);
     check_managers(object, &root.field("managedFields"), &mut problems);
@@ -168,8 +168,9 @@ pub fn check_labels(labels: Option<&Value>, path: &Path<'_>, problems: &mut Vec<
     }
 }
 
-fn check_annotations(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
-    let Some(Value::Map(annotations)) = object.at(&["metadata", "annotations"]) else { return };
+/// Problems of a map of annotations.
+pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems: &mut Vec<Problem>) {
+    let Some(Value::Map(annotations)) = annotations else { return };
     let mut size = 0;
     for (key, value) in annotations.iter() {
         let lower = key.to_lowercase();
@@ -334,7 +335,7 @@ pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
         }
     }
     check_labels(next.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
-    check_annotations(next, &root.field("annotations"), &mut problems);
+    check_annotations(next.at(&["metadata", "annotations"]), &root.field("annotations"), &mut problems);
     check_owners(next, &root.field("ownerReferences"), &mut problems);
     problems
 }

@@ -33,7 +33,7 @@ impl Api {
         kind: PatchKind,
         input: &Input,
     ) -> Result<Written, ApiError> {
-        let resource = writing.resource.clone();
+        let resource = writing.target().clone();
         let validation = writing.options.field_validation;
         let patch = parse(kind, input, writing)?;
         let name = writing.name;

@@ -65,6 +65,8 @@ pub struct Resource {
     pub api_version: String,
     pub hooks: Hooks,
     pub collection: Arc<Collection>,
+    /// What the views of the hooks are served as, in their order.
+    pub views: Vec<Arc<Resource>>,
     /// `{"kind":"Pod","apiVersion":"v1",`: what an object's bytes begin with.
     pub header: Bytes,
     /// `{"kind":"PodList","apiVersion":"v1",`
@@ -76,7 +78,7 @@ impl Resource {
         let api_version = api_version(&group, &kind.version);
         let header = header(&kind.name, &api_version, kind.kind_first);
         let list_header = header_of_list(&kind, &api_version);
-        Resource { header, list_header, kind, group, api_version, hooks, collection }
+        Resource { header, list_header, kind, group, api_version, hooks, collection, views: Vec::new() }
     }
 
     /// For errors that speak of the resource: `pods "x"`.

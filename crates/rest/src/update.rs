@@ -53,20 +53,28 @@ impl Api {
         next: &Next<'_>,
     ) -> Result<Written, ApiError> {
         let resource = writing.resource.clone();
+        let view = resource.view(writing.subresource).map(|(view, served)| (view, &**served));
         let warned = writing.warnings.len();
         for _ in 0..ATTEMPTS {
             writing.warnings.truncate(warned);
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(&resource, &current)?;
-            let wanted = next(&old, &mut writing.warnings)?;
+            let wanted = match view {
+                None => next(&old, &mut writing.warnings)?,
+                Some(view) => self.through(writing, view, &old, next)?,
+            };
             self.check_version(writing, &wanted, &current)?;
             let (object, reservation) = self.settle(writing, wanted, &old)?;
+            let answer = |stored: &Object| match view {
+                None => Ok(Written { created: false, json: resource.json(stored) }),
+                Some(view) => Ok(Written { created: false, json: self.view_json(&resource, stored, view)? }),
+            };
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
             }
             if resource.stores_same(&object, &old) {
-                return Ok(Written { created: false, json: resource.json(&current) });
+                return answer(&current);
             }
             let lost = if self.vanishes(writing, &object, &old) {
                 let json = writing.encode(&object);
@@ -77,7 +85,7 @@ impl Api {
             } else {
                 let expect = Expect::Revision(Revision(current.revision));
                 match self.commit(writing, object, reservation, expect).await {
-                    Ok(stored) => return Ok(Written { created: false, json: resource.json(&stored) }),
+                    Ok(stored) => return answer(&stored),
                     Err(why) => why,
                 }
             };
@@ -134,6 +142,7 @@ impl Api {
         writing.dedup_owners(&mut object);
         let part = match writing.subresource {
             "" => None,
+            name if resource.view(name).is_some() => None,
             name => Some(
                 resource
                     .hooks
@@ -160,8 +169,12 @@ impl Api {
             None => {}
         }
         metadata::keep_server_fields(&mut object, old);
-        if !writing.owned {
+        // a view has told who owns what
+        if !writing.owned && resource.view(writing.subresource).is_none() {
             self.track(writing, Some(old), &mut object);
+        }
+        if let Some(restore) = resource.hooks.restore {
+            restore(&mut object, old);
         }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
@@ -174,7 +187,8 @@ impl Api {
                 if let Some(prepare) = resource.hooks.prepare_update {
                     prepare(&mut object, old, context);
                 }
-                if resource.kind.counts_generation && content_differs(&object, old) {
+                let differs = resource.hooks.changes_generation.unwrap_or(content_differs);
+                if resource.kind.counts_generation && differs(&object, old) {
                     let generation = old.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
                     object.set(&["metadata", "generation"], generation + 1);
                 }

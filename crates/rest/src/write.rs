@@ -149,8 +149,16 @@ impl Writing<'_> {
         problems
     }
 
+    /// The resource whose kind clients write and read here.
+    pub(crate) fn target(&self) -> &Arc<Resource> {
+        self.resource.view(self.subresource).map_or(self.resource, |(_, served)| served)
+    }
+
     /// The bytes of a state that is not stored.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
+        if let Some((view, served)) = self.resource.view(self.subresource) {
+            return encode::json(&view.of(object, served), &served.kind.root).into();
+        }
         encode::json(object, &self.resource.kind.root).into()
     }
 }
@@ -158,7 +166,7 @@ impl Writing<'_> {
 impl Api {
     /// The body of a write in the normal form of the resource's kind.
     pub(crate) fn read(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Value, ApiError> {
-        let resource = writing.resource;
+        let resource = writing.target().clone();
         let expected = Expected {
             ty: &resource.kind.root,
             kind: &resource.kind.name,
@@ -171,16 +179,27 @@ impl Api {
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
     /// its old state before, so it is nobody's change.
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
+        self.track_as(writing, writing.resource, old, object);
+    }
+
+    /// The same for an object of another kind than the one that is stored.
+    pub(crate) fn track_as(
+        &self,
+        writing: &Writing<'_>,
+        resource: &Resource,
+        old: Option<&Value>,
+        object: &mut Value,
+    ) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
         let reset = writing.unowned_fields();
         let write = managed::Write {
-            ty: &writing.resource.kind.root,
+            ty: &resource.kind.root,
             manager: writing.manager,
-            api_version: &writing.resource.api_version,
+            api_version: &resource.api_version,
             subresource: writing.subresource,
             now: &now,
             reset: &reset,
-            convert: Some(&|version, live, new| self.elsewhere(writing.resource, version, live, new)),
+            convert: Some(&|version, live, new| self.elsewhere(resource, version, live, new)),
         };
         managed::track(&write, old, object);
     }

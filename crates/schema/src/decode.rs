@@ -273,8 +273,9 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let wrong = |token: &Token<'_>| Err(mismatch(&shape, token, place));
         match (scalar, token) {
             (Scalar::Any, token) => self.any(token, place.path),
-            (Scalar::Object, Token::Map) => self.any(Token::Map, place.path),
             (_, Token::Null) => Ok(zero(&shape)),
+            // what is kept unread may be anything, though it should be an object
+            (Scalar::Object, token) => self.any(token, place.path),
             (Scalar::String, Token::String(text)) => Ok(text.into()),
             (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
             (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),

@@ -66,6 +66,7 @@ impl Call<'_> {
 pub fn serves(resource: &Resource, name: &str) -> bool {
     resource.hooks.subresources.iter().any(|one| one.name == name)
         || resource.hooks.actions.iter().any(|one| one.name == name)
+        || resource.hooks.views.iter().any(|one| one.name == name)
         || resource::on_node(name)
 }
 

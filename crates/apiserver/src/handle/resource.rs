@@ -86,6 +86,11 @@ impl Service {
             ));
         }
         let (resource, names) = (place.resource, &self.api.names);
+        if let Some((_, served)) = resource.view(place.subresource) {
+            let (namespace, name) = (place.namespace, place.name);
+            let json = self.api.get_view(resource, place.subresource, namespace, name, version).await?;
+            return answer::object(200, json, served, &manner, call, self);
+        }
         let object = match &resource.hooks.answer {
             Some(answer) => self.api.answer_get(resource, &**answer, place.name)?,
             None => self.api.get(resource, place.namespace, place.name, version).await?,
@@ -228,7 +233,9 @@ impl Service {
         let mut response = match written {
             Ok(written) => {
                 let code = if written.created { 201 } else { 200 };
-                answer::object(code, written.json, place.resource, manner, call, self)?
+                let served = place.resource.view(place.subresource).map(|(_, served)| served);
+                let resource = served.unwrap_or(place.resource);
+                answer::object(code, written.json, resource, manner, call, self)?
             }
             Err(error) => answer::failure(&error, call, &self.api.names),
         };
@@ -240,19 +247,48 @@ impl Service {
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let (resource, name) = (place.resource, place.name);
-        let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await?;
+        let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await;
+        let answered = deleted.and_then(|deleted| self.deleted(call, place, &options, &manner, deleted));
+        Ok(self.warn_of_orphans(call, resource, &options, answered))
+    }
+
+    fn deleted(
+        &self,
+        call: &Call<'_>,
+        place: &Place<'_>,
+        options: &DeleteOptions,
+        manner: &Manner,
+        deleted: Deleted,
+    ) -> Result<Response<Body>, ApiError> {
+        let (resource, name) = (place.resource, place.name);
         match deleted {
             Deleted::Object { json, gone } => {
                 let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-                answer::object(code, json, resource, &manner, call, self)
+                answer::object(code, json, resource, manner, call, self)
             }
             Deleted::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
                 let status = crate::status::success(&details);
-                Ok(answer::document(200, status, answer::meta_type("Status"), &manner, &self.api.names))
+                Ok(answer::document(200, status, answer::meta_type("Status"), manner, &self.api.names))
             }
         }
+    }
+
+    /// Tells a client that left open what becomes of dependents, whatever the answer is.
+    fn warn_of_orphans(
+        &self,
+        call: &Call<'_>,
+        resource: &Resource,
+        options: &DeleteOptions,
+        answered: Result<Response<Body>, ApiError>,
+    ) -> Response<Body> {
+        let mut response = answered.unwrap_or_else(|error| answer::failure(&error, call, &self.api.names));
+        let warning = resource.hooks.delete_warning;
+        if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
+            answer::warn(&mut response, &[warning.to_owned()]);
+        }
+        response
     }
 
     async fn delete_collection(
@@ -267,8 +303,9 @@ impl Service {
         let page = self
             .api
             .delete_collection(place.resource, place.namespace, &list, &options, &user, self.delete_workers)
-            .await?;
-        lists::answer(page, place.resource, &manner, call, self)
+            .await;
+        let answered = page.and_then(|page| lists::answer(page, place.resource, &manner, call, self));
+        Ok(self.warn_of_orphans(call, place.resource, &options, answered))
     }
 
     fn input(&self, call: &Call<'_>) -> Result<Input, ApiError> {
@@ -321,7 +358,9 @@ impl<'a> Place<'a> {
         }
         if matches!(&*target.name, "." | "..") {
             let name = &target.name;
-            return Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: may not be '{name}'")));
+            return Err(ApiError::bad_request(format!(
+                "Name parameter invalid: {name:?}: may not be '{name}'"
+            )));
         }
         let place = Place { resource, namespace, name: &target.name, subresource: &target.subresource };
         let has = |verbs: &[schema::table::Text]| verbs.iter().any(|one| one == verb);

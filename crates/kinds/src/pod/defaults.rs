@@ -9,18 +9,24 @@ use names::Names;
 use schema::Value;
 
 pub(super) fn default(object: &mut Value) {
-    drop_old_annotations(object, &Names::kubernetes());
     mirror_addresses(object);
+    template(object);
     let Some(spec) = object.at_mut(&["spec"]) else { return };
-    mirror_account(spec);
-    for list in ["containers", "initContainers", "ephemeralContainers"] {
-        read::each_mut(spec, &[list], container);
-    }
     for list in ["containers", "initContainers"] {
         read::each_mut(spec, &[list], requests_from_limits);
     }
     if !read::has(spec, &["enableServiceLinks"]) {
         spec.set(&["enableServiceLinks"], true);
+    }
+}
+
+/// What a pod and a template for pods have in common.
+pub(crate) fn template(object: &mut Value) {
+    drop_old_annotations(object, &Names::kubernetes());
+    let Some(spec) = object.at_mut(&["spec"]) else { return };
+    mirror_account(spec);
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        read::each_mut(spec, &[list], container);
     }
     if read::flag(spec, &["hostNetwork"]) {
         for list in ["containers", "initContainers"] {

@@ -12,6 +12,7 @@ mod image;
 mod security;
 mod spec;
 mod status;
+pub(crate) mod template;
 mod update;
 mod volume;
 mod volume_sources;
@@ -101,9 +102,11 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
 
 /// Everything that holds for a pod at any time.
 fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>, out: &mut Problems) {
-    spec::annotations(object, context.names, out);
+    let metadata = Path::ROOT.field("metadata");
+    spec::annotations(object, &metadata.field("annotations"), context.names, out);
     let path = Path::ROOT.field("spec");
-    spec::validate(object, &path, PRIVILEGED, out);
+    let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
+    spec::validate(spec, object.text(&["metadata", "name"]), &path, PRIVILEGED, out);
     if object.text(&["spec", "serviceAccountName"]).is_empty() {
         tokens_without_account(object, &path, out);
     }

@@ -10,9 +10,7 @@ use schema::{Map, Path, Value};
 use std::collections::HashSet;
 
 /// Annotations that mean something.
-pub(super) fn annotations(pod: &Value, names: &Names, out: &mut Problems) {
-    let path = Path::ROOT.field("metadata");
-    let path = path.field("annotations");
+pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
     let annotations = read::map(pod, &["metadata", "annotations"]);
     let mirror = names.well_known("config.mirror");
     if let Some(value) = annotations.get(&mirror)
@@ -63,10 +61,16 @@ pub(super) fn app_armor_prefix(names: &Names) -> String {
     names.well_known_under("container.apparmor.security.beta", "")
 }
 
-pub(super) fn validate(pod: &Value, path: &Path<'_>, allow_privileged: bool, out: &mut Problems) {
-    let volumes = volume::volumes(pod, &path.field("volumes"), out);
+/// `pod_name` is empty where the pod does not exist yet.
+pub(super) fn validate(
+    spec: &Value,
+    pod_name: &str,
+    path: &Path<'_>,
+    allow_privileged: bool,
+    out: &mut Problems,
+) {
+    let volumes = volume::volumes(spec.items(&["volumes"]), pod_name, &path.field("volumes"), out);
     let of_pod = Pod { volumes, allow_privileged };
-    let spec = pod.at(&["spec"]).unwrap_or(&Value::Null);
     let (regular, init) = (spec.items(&["containers"]), spec.items(&["initContainers"]));
     container::regular(regular, &of_pod, &path.field("containers"), out);
     container::init(init, regular, &of_pod, &path.field("initContainers"), out);
@@ -203,7 +207,8 @@ mod tests {
             pod.make_map().entry("spec").make_map().insert(field, value);
         }
         let mut out = Vec::new();
-        validate(&pod, &Path::ROOT.field("spec"), false, &mut out);
+        let spec = pod.at(&["spec"]).expect("just set");
+        validate(spec, "", &Path::ROOT.field("spec"), false, &mut out);
         assert_eq!(problems(&out), expected);
     }
 
@@ -254,7 +259,8 @@ mod tests {
                 r#"{{"metadata":{{"annotations":{annotations_json}}},"spec":{{"containers":[{{"name":"c"}}]}}}}"#
             ));
             let mut out = Vec::new();
-            annotations(&pod, &Names::kubernetes(), &mut out);
+            let path = Path::ROOT.field("metadata");
+            annotations(&pod, &path.field("annotations"), &Names::kubernetes(), &mut out);
             assert_eq!(problems(&out), expected);
         };
         check(r#"{"controller.kubernetes.io/pod-deletion-cost":"-100"}"#, &[]);

@@ -60,9 +60,12 @@ pub(super) static SOURCES: &[Source] = &[
 pub(super) type Volumes<'v> = HashMap<&'v str, &'v Value>;
 
 /// Checks all volumes of a pod and gives those that can be mounted.
-pub(super) fn volumes<'v>(pod: &'v Value, path: &Path<'_>, out: &mut Problems) -> Volumes<'v> {
-    let items = pod.items(&["spec", "volumes"]);
-    let pod_name = pod.text(&["metadata", "name"]);
+pub(super) fn volumes<'v>(
+    items: &'v [Value],
+    pod_name: &str,
+    path: &Path<'_>,
+    out: &mut Problems,
+) -> Volumes<'v> {
     let claims: HashSet<String> = items
         .iter()
         .filter(|it| !pod_name.is_empty() && read::has(it, &["ephemeral"]))
@@ -231,7 +234,8 @@ mod tests {
     fn check_volumes(volumes_json: &str, expected: &[&str]) {
         let pod = json(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"volumes":{volumes_json}}}}}"#));
         let mut out = Vec::new();
-        volumes(&pod, &Path::ROOT.field("v"), &mut out);
+        let name = pod.text(&["metadata", "name"]);
+        volumes(pod.items(&["spec", "volumes"]), name, &Path::ROOT.field("v"), &mut out);
         assert_eq!(problems(&out), expected);
     }
 

@@ -32,6 +32,23 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
+    let mut out = about(new, "in v1.27");
+    if read::int(new, &["spec", "terminationGracePeriodSeconds"]) < 0 {
+        out.push(
+            "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+                .to_owned(),
+        );
+    }
+    out
+}
+
+/// The same for what pods are made from, where less has been decided.
+pub(super) fn of_template(template: &Value) -> Vec<String> {
+    about(template, "in a future release")
+}
+
+/// `ending` is when old annotations stop working.
+fn about(new: &Value, ending: &str) -> Vec<String> {
     let names = Names::kubernetes();
     let spec = new.at(&["spec"]).unwrap_or(&Value::Null);
     let mut out = node_selector(read::map(spec, &["nodeSelector"]), "spec.nodeSelector");
@@ -51,17 +68,11 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
         }
     }
     fractions(read::map(spec, &["overhead"]), "spec.overhead", &mut out);
-    seccomp(new, &names, &mut out);
+    seccomp(new, ending, &names, &mut out);
     for list in CONTAINERS {
         for (at, one) in spec.items(&[list]).iter().enumerate() {
             container(one, &format!("spec.{list}[{at}]"), &mut out);
         }
-    }
-    if read::int(spec, &["terminationGracePeriodSeconds"]) < 0 {
-        out.push(
-            "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-                .to_owned(),
-        );
     }
     out
 }
@@ -137,13 +148,13 @@ fn annotations(annotations: &Map, names: &Names, out: &mut Vec<String>) {
 }
 
 /// Annotations that say what a field says now, unless the field says it too.
-fn seccomp(pod: &Value, names: &Names, out: &mut Vec<String>) {
-    const WHY: &str =
-        "deprecated since v1.19, non-functional in v1.27; use the \"seccompProfile\" field instead";
+fn seccomp(pod: &Value, ending: &str, names: &Names, out: &mut Vec<String>) {
+    let why =
+        format!("deprecated since v1.19, non-functional {ending}; use the \"seccompProfile\" field instead");
     let annotations = read::map(pod, &["metadata", "annotations"]);
     let mut tell = |key: String, owner: &[&str], value: &Value| {
         if annotations.contains(&key) && !read::has(value, owner) {
-            out.push(format!("metadata.annotations[{key}]: {WHY}"));
+            out.push(format!("metadata.annotations[{key}]: {why}"));
         }
     };
     let key = names.well_known_under("seccomp.security.alpha", "pod");

@@ -11,7 +11,7 @@
 //! [apply](mod@crate::apply) owns; both walk table and tree the same way and speak of the same [`FieldSet`].
 //!
 //! Always true: entries are sorted, no entry is empty, each writer (manager, operation, version, subresource)
-//! has one entry. An object whose lists cannot be told apart item by item keeps the entries it had.
+//! has one entry. An object whose lists cannot be told apart item by item loses its entries.
 
 mod compare;
 mod element;

@@ -407,7 +407,7 @@ impl<'a> Checker<'a, '_> {
             wrong.push(format!("`{name}` has no metadata"));
         }
         let given = kind.namespaced.is_some() || !kind.verbs.is_empty() || !kind.subresources.is_empty();
-        if !resource && (given || !kind.columns.is_empty() || !kind.selectable.is_empty()) {
+        if !resource && (given || !kind.selectable.is_empty()) {
             wrong.push(format!("`{name}` has no plural but is described as a resource"));
         }
         for message in wrong {

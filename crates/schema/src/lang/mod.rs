@@ -77,7 +77,7 @@
 //!
 //! `kind Name plural namespaced|cluster [attributes] ["doc"]` declares a structure that is served as a
 //! resource. The fields `kind` and `apiVersion` come first by themselves. `kind Name` without a plural is a
-//! kind that only travels: the body of a subresource, an answer. Attributes: `atomic`, `open` (as for types),
+//! kind that only travels: the body of a subresource, an answer; it may have columns. Attributes: `atomic`, `open` (as for types),
 //! `singular=` (the lower-case name otherwise), `short=a,b`, `category=a,b`, `put=creates` (or `update-only`,
 //! the default), `unconditional` (update without a resourceVersion), `generation` (counts changes of the
 //! spec), `ttl` (objects expire), `store=` (segment of the key in the store, the plural otherwise),

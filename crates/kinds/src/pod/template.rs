@@ -1,0 +1,95 @@
+//! Templates that other kinds make pods from: `{metadata, spec}` like a pod, with fewer rules.
+//!
+//! The paths in messages begin where the template stands. Its labels and annotations are reported right below
+//! it, without `metadata`, as clients know them.
+
+use super::{defaults, drop, spec, warn};
+use crate::check::Problems;
+use names::Names;
+use schema::problem::Problem;
+use schema::{Path, Value};
+
+/// Defaults that depend on other fields; nothing where there is no template.
+pub(crate) fn default(template: Option<&mut Value>) {
+    if let Some(template) = template.filter(|it| !it.is_null()) {
+        defaults::template(template);
+    }
+}
+
+/// Takes away what this version has switched off, unless it was there before.
+pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>) {
+    if let Some(template) = template {
+        drop::disabled(template, old);
+        // a list that must be there and has nothing in it is none
+        if let Some(containers) = template.at_mut(&["spec", "containers"])
+            && containers.as_list().is_some_and(<[Value]>::is_empty)
+        {
+            *containers = Value::Null;
+        }
+    }
+}
+
+/// Whether containers may be privileged is the operator's choice.
+pub(crate) fn validate(
+    template: &Value,
+    path: &Path<'_>,
+    names: &Names,
+    privileged: bool,
+    out: &mut Problems,
+) {
+    metadata(template, path, names, out);
+    let at = path.field("spec");
+    let spec = template.at(&["spec"]).unwrap_or(&Value::Null);
+    spec::validate(spec, "", &at, privileged, out);
+    if !spec.items(&["ephemeralContainers"]).is_empty() {
+        const WHY: &str = "ephemeral containers not allowed in pod template";
+        out.push(Problem::forbidden(&at.field("ephemeralContainers"), WHY));
+    }
+}
+
+/// The rules of what pods get as labels and annotations.
+pub(crate) fn metadata(template: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
+    rest::metadata::check_labels(template.at(&["metadata", "labels"]), &path.field("labels"), out);
+    let at = path.field("annotations");
+    rest::metadata::check_annotations(template.at(&["metadata", "annotations"]), &at, out);
+    spec::annotations(template, &at, names, out);
+}
+
+/// What is allowed in a template but should not be there. `path` ends where the template stands.
+pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
+    let Some(template) = template.filter(|it| !it.is_null()) else { return Vec::new() };
+    warn::of_template(template).iter().map(|text| format!("{path}.{text}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{json, problems};
+
+    #[test]
+    fn paths_begin_at_the_template() {
+        let template = json(
+            r#"{"metadata":{"labels":{"a b":"c"}},
+                "spec":{"restartPolicy":"Always","dnsPolicy":"Default","nodeSelector":{"beta.kubernetes.io/os":"l"},
+                        "ephemeralContainers":[]}}"#,
+        );
+        let mut out = Vec::new();
+        validate(&template, &Path::ROOT.field("template"), &Names::kubernetes(), false, &mut out);
+        let found = problems(&out);
+        assert!(found[0].starts_with("template.labels: Invalid value: \"a b\""), "{found:?}");
+        assert_eq!(found[1..], ["template.spec.containers: Required value"]);
+        let told = warnings(Some(&template), "spec.template");
+        assert!(told[0].starts_with("spec.template.spec.nodeSelector[beta.kubernetes.io/os]"), "{told:?}");
+    }
+
+    #[test]
+    fn templates_get_less_than_pods() {
+        let mut template =
+            json(r#"{"spec":{"containers":[{"image":"i:1","resources":{"limits":{"cpu":"1"}}}]}}"#);
+        default(Some(&mut template));
+        let expected = json(
+            r#"{"spec":{"containers":[{"image":"i:1","imagePullPolicy":"IfNotPresent","resources":{"limits":{"cpu":"1"}}}]}}"#,
+        );
+        assert_eq!(template, expected);
+    }
+}

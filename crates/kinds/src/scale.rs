@@ -1,0 +1,85 @@
+//! The `scale` subresource: how many replicas a workload has, as one kind for all of them.
+
+use crate::check;
+use crate::workload::Selector;
+use crate::{metadata, read, tables};
+use rest::view::{Missing, View};
+use schema::problem::Problem;
+use schema::table::{Group, Ref};
+use schema::{Path, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// For kinds whose selector has expressions.
+pub(crate) fn views(missing: Missing) -> Vec<View> {
+    with(missing, |object| Selector::of(object.at(&["spec", "selector"])).text())
+}
+
+/// For kinds whose selector is a map of labels.
+pub(crate) fn views_by_labels() -> Vec<View> {
+    with(Missing::PartOfView, |object| {
+        let mut selector = Value::map();
+        selector.set(&["matchLabels"], read::map(object, &["spec", "selector"]).clone());
+        Selector::of(Some(&selector)).text()
+    })
+}
+
+fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
+    let group = Group { stem: "autoscaling".into(), in_domain: false };
+    let Some(kind) = tables::kind_named(&group, "v1", "Scale") else { return Vec::new() };
+    vec![View {
+        name: "scale".into(),
+        kind: Ref::Static(kind),
+        inside: vec!["spec".into(), "replicas".into()],
+        outside: vec!["spec".into(), "replicas".into()],
+        absent: Value::Int(0),
+        show: Arc::new(move |object| show(object, selector(object))),
+        validate,
+        cells: Some(cells),
+        missing,
+    }]
+}
+
+fn show(object: &Value, selector: String) -> Value {
+    let mut scale = Value::map();
+    scale.set(&["spec"], Value::map());
+    let wanted = read::int(object, &["spec", "replicas"]);
+    if wanted != 0 {
+        scale.set(&["spec", "replicas"], wanted);
+    }
+    scale.set(&["status", "replicas"], read::int(object, &["status", "replicas"]));
+    if !selector.is_empty() {
+        scale.set(&["status", "selector"], selector);
+    }
+    scale
+}
+
+fn validate(scale: &Value) -> Vec<Problem> {
+    let mut out = Vec::new();
+    let spec = scale.at(&["spec"]).unwrap_or(&Value::Null);
+    check::not_negative(spec, "replicas", &Path::ROOT.field("spec"), &mut out);
+    out
+}
+
+fn cells(scale: &Value, now: Duration) -> Vec<Value> {
+    let number = |part: &str| Value::from(read::int(scale, &[part, "replicas"]));
+    vec![metadata::name(scale), number("spec"), number("status"), metadata::age(scale, now)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::json;
+
+    #[test]
+    fn the_scale_of_a_workload() {
+        let view = views(Missing::Part).pop().expect("the table has it");
+        let object =
+            json(r#"{"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}}},"status":{"replicas":2}}"#);
+        let expected = json(r#"{"spec":{"replicas":3},"status":{"replicas":2,"selector":"a=b"}}"#);
+        assert_eq!((view.show)(&object), expected);
+        let view = views_by_labels().pop().expect("the table has it");
+        let object = json(r#"{"spec":{"selector":{"b":"c","a":"b"}}}"#);
+        assert_eq!((view.show)(&object), json(r#"{"spec":{},"status":{"replicas":0,"selector":"a=b,b=c"}}"#));
+    }
+}

@@ -1,0 +1,228 @@
+//! Views: a subresource that shows its object as another kind, and takes writes of that kind.
+//!
+//! A view has one field in common with its object, and a write can change nothing else. Who owns that field is
+//! kept in the object; in the view the same owners are shown under the view's own paths and version, so that
+//! patches and applies see them, and what becomes of them there is taken back:
+//!
+//! ```text
+//! object   a, apps/v1: spec.replicas spec.template        b, apps/v1: metadata.labels
+//! view     a, autoscaling/v1: spec.replicas
+//! write    by c, through the view
+//! object   a, apps/v1: spec.template    b, apps/v1: metadata.labels    c, apps/v1: spec.replicas
+//! ```
+//!
+//! Always true: a write through a view is an update of the object in every other respect, with its rules.
+
+use crate::api::Api;
+use crate::error::{ApiError, Subject};
+use crate::metadata;
+use crate::object::Object;
+use crate::resource::Resource;
+use crate::update::Next;
+use crate::write::Writing;
+use bytes::Bytes;
+use merge::managed::{self, Element, Entry, FieldSet, Managed};
+use schema::problem::Problem;
+use schema::table::{Kind, Ref, Text};
+use schema::{Value, defaults, encode};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How one kind's objects are seen as another.
+#[derive(Clone)]
+pub struct View {
+    /// Of the subresource.
+    pub name: Text,
+    pub kind: Ref<Kind>,
+    /// Where the common field stands in the object.
+    pub inside: Vec<Text>,
+    /// Where it stands in the view.
+    pub outside: Vec<Text>,
+    /// What it is when the view leaves it out.
+    pub absent: Value,
+    /// Everything of the view but its kind and metadata.
+    pub show: Arc<dyn Fn(&Value) -> Value + Send + Sync>,
+    /// Rules of the view beyond those of its metadata and table.
+    pub validate: fn(&Value) -> Vec<Problem>,
+    pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
+    pub missing: Missing,
+}
+
+/// How clients are told that there is no object to view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// As a missing object: `things.group`.
+    Object,
+    /// As a missing part of it: `things/view.group`.
+    Part,
+    /// As a missing part, in the group of the view.
+    PartOfView,
+}
+
+impl View {
+    /// The view of an object, as clients read it.
+    pub fn of(&self, object: &Value, served: &Resource) -> Value {
+        let mut view = (self.show)(object);
+        view.set(&["kind"], &*served.kind.name);
+        view.set(&["apiVersion"], &*served.api_version);
+        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object.at(&["metadata", field]) {
+                view.set(&["metadata", field], value.clone());
+            }
+        }
+        view
+    }
+
+    fn json(&self, object: &Value, served: &Resource) -> Bytes {
+        encode::json(&self.of(object, served), &served.kind.root).into()
+    }
+
+    /// The owners of the common field, as the view shows them.
+    fn owners_shown(&self, object: &Value, served: &Resource) -> Managed {
+        let (inside, outside) = (steps(&self.inside), set(&self.outside));
+        let mut managed = entries(object);
+        managed.entries.retain(|entry| entry.fields.contains(&inside));
+        for entry in &mut managed.entries {
+            entry.fields = outside.clone();
+            entry.api_version = served.api_version.clone();
+        }
+        managed
+    }
+
+    /// The owners of the whole object after a write, given those that the view has then. Whoever came to own the
+    /// field here has no time of its own, as clients know it.
+    fn owners_kept(&self, old: &Value, view: &Value, api_version: &str) -> Managed {
+        let (inside, outside) = (steps(&self.inside), steps(&self.outside));
+        let shared = set(&self.inside);
+        let mut shown = entries(view).entries;
+        shown.retain(|entry| entry.fields.contains(&outside));
+        let mut kept = Vec::new();
+        for mut entry in entries(old).entries {
+            if entry.fields.contains(&inside) {
+                match shown.iter().position(|other| same_writer(&entry, other)) {
+                    Some(at) => drop(shown.remove(at)),
+                    None => entry.fields.subtract(&shared),
+                }
+            }
+            if !entry.fields.is_empty() {
+                kept.push(entry);
+            }
+        }
+        kept.extend(shown.into_iter().map(|entry| Entry {
+            api_version: api_version.to_owned(),
+            time: None,
+            fields: shared.clone(),
+            ..entry
+        }));
+        Managed { entries: kept }
+    }
+}
+
+/// One who applies is the same in every version; one who updates is another in each, and so never here.
+fn same_writer(a: &Entry, b: &Entry) -> bool {
+    let identity = |it: &Entry| (it.manager.clone(), it.operation, it.subresource.clone());
+    a.operation == managed::Operation::Apply && identity(a) == identity(b)
+}
+
+fn entries(object: &Value) -> Managed {
+    Managed::decode(object.items(&["metadata", "managedFields"])).unwrap_or_default()
+}
+
+fn steps(path: &[Text]) -> Vec<Element> {
+    path.iter().map(|step| Element::Field(step.clone())).collect()
+}
+
+fn set(path: &[Text]) -> FieldSet {
+    let mut set = FieldSet::new();
+    set.insert(steps(path));
+    set
+}
+
+fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, step| value.as_map()?.get(step)).filter(|it| !it.is_null())
+}
+
+fn put(mut value: &mut Value, path: &[Text], new: Value) {
+    for step in path {
+        value = value.make_map().entry(step.clone());
+    }
+    *value = new;
+}
+
+fn put_owners(object: &mut Value, managed: Managed) {
+    match managed.encode() {
+        Some(entries) => object.set(&["metadata", "managedFields"], entries),
+        None => drop(object.unset(&["metadata", "managedFields"])),
+    }
+}
+
+impl Api {
+    /// The view of an object, at least as new as `resource_version` asks.
+    pub async fn get_view(
+        &self,
+        resource: &Resource,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+        resource_version: &str,
+    ) -> Result<Bytes, ApiError> {
+        let (view, served) = resource.view(subresource).ok_or_else(ApiError::no_such_path)?;
+        let found = self.get(resource, namespace, name, resource_version).await;
+        let object = found.map_err(|why| match why.code {
+            404 if view.missing != Missing::Object => {
+                let kind = format!("{}/{subresource}", resource.kind.plural);
+                let of_view = view.missing == Missing::PartOfView;
+                let group = if of_view { &served.group } else { &resource.group };
+                ApiError::not_found(Subject { group, kind: &kind, name })
+            }
+            _ => why,
+        })?;
+        self.view_json(resource, &object, (view, served))
+    }
+
+    pub(crate) fn view_json(
+        &self,
+        resource: &Resource,
+        object: &Object,
+        (view, served): (&View, &Resource),
+    ) -> Result<Bytes, ApiError> {
+        Ok(view.json(&self.tree(resource, object)?, served))
+    }
+
+    /// The next state of an object, of which `next` knows the view only.
+    pub(crate) fn through(
+        &self,
+        writing: &mut Writing<'_>,
+        (view, served): (&View, &Resource),
+        old: &Value,
+        next: &Next<'_>,
+    ) -> Result<Value, ApiError> {
+        let mut shown = view.of(old, served);
+        put_owners(&mut shown, view.owners_shown(old, served));
+        let mut wanted = next(&shown, &mut writing.warnings)?;
+        writing.place(&mut wanted)?;
+        defaults::apply(&served.kind.root, &mut wanted);
+        if !writing.owned {
+            self.track_as(writing, served, Some(&shown), &mut wanted);
+        }
+        let mut problems = metadata::check(&wanted, writing.resource.kind.namespaced, &served.hooks);
+        problems.extend((view.validate)(&wanted));
+        if !problems.is_empty() {
+            let name = wanted.text(&["metadata", "name"]);
+            return Err(ApiError::invalid(served.stored_subject(name), problems));
+        }
+        let mut object = old.clone();
+        put(&mut object, &view.inside, at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
+        object.set(&["metadata", "resourceVersion"], wanted.text(&["metadata", "resourceVersion"]));
+        put_owners(&mut object, view.owners_kept(old, &wanted, &writing.resource.api_version));
+        Ok(object)
+    }
+}
+
+impl Resource {
+    /// A subresource that is a view, with the resource that it is served as.
+    pub fn view(&self, subresource: &str) -> Option<(&View, &Arc<Resource>)> {
+        let at = self.hooks.views.iter().position(|view| view.name == subresource)?;
+        Some((&self.hooks.views[at], self.views.get(at)?))
+    }
+}
