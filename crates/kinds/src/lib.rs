@@ -6,21 +6,30 @@
 
 mod check;
 pub mod configmap;
+pub mod csi;
 pub mod csr;
 pub mod event;
 pub mod lease;
+pub mod limitrange;
+mod limits;
 mod metadata;
 pub mod namespace;
 pub mod node;
 mod pem;
+pub mod persistentvolume;
+pub mod persistentvolumeclaim;
 pub mod pod;
+pub mod priorityclass;
 mod quantities;
 mod read;
+pub mod resourcequota;
 pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
+pub mod storageclass;
 pub mod tables;
+pub mod volumeattachment;
 
 #[cfg(test)]
 mod recorded;
@@ -52,15 +61,26 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
     match (&*kind.group.stem, &*kind.version, &*kind.name) {
         ("", "v1", "ConfigMap") => configmap::hooks(),
         ("", "v1", "Event") => event::hooks(),
+        ("", "v1", "LimitRange") => limitrange::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
+        ("", "v1", "PersistentVolume") => persistentvolume::hooks(),
+        ("", "v1", "PersistentVolumeClaim") => persistentvolumeclaim::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
+        ("", "v1", "ResourceQuota") => resourcequota::hooks(),
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
+        ("scheduling", "v1", "PriorityClass") => priorityclass::hooks(),
+        ("storage", "v1", "CSIDriver") => csi::driver_hooks(),
+        ("storage", "v1", "CSINode") => csi::node_hooks(),
+        ("storage", "v1", "CSIStorageCapacity") => csi::capacity_hooks(),
+        ("storage", "v1", "StorageClass") => storageclass::hooks(),
+        ("storage", "v1", "VolumeAttachment") => volumeattachment::hooks(),
+        ("storage", "v1beta1", "CSIStorageCapacity") => csi::earlier_capacity_hooks(),
         _ => Hooks::default(),
     }
 }

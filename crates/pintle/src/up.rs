@@ -238,7 +238,7 @@ fn explained(error: StartError) -> anyhow::Error {
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
-        StartError::Namespace { .. } => "the log has more, with -v",
+        StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")
 }

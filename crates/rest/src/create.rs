@@ -45,6 +45,9 @@ impl Api {
                 object.set(&["metadata", "generation"], 1);
             }
             metadata::stamp_new(&mut object, &self.world);
+            if resource.hooks.names_itself && object.text(&["metadata", "name"]).is_empty() {
+                object.set(&["metadata", "name"], metadata::new_uid(&self.world));
+            }
             let mut problems = writing.declared_problems(&mut object);
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
@@ -53,6 +56,9 @@ impl Api {
         });
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
+        if let Some(review) = resource.hooks.review {
+            self.with_context(writing.user, |context| review(&object, None, context))?;
+        }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }

@@ -186,6 +186,9 @@ impl Api {
             Ok::<_, ApiError>(problems)
         })?;
         writing.judge(&object, problems)?;
+        if let (Some(review), None) = (resource.hooks.review, part) {
+            self.with_context(writing.user, |context| review(&object, Some(old), context))?;
+        }
         // a write that changes nothing but the times of its own record changes nothing
         managed::keep_times(old, &mut object);
         if let (Some(warn), None) = (resource.hooks.warn, part) {

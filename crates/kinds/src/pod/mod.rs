@@ -14,12 +14,12 @@ mod spec;
 mod status;
 mod update;
 mod volume;
-mod volume_sources;
+pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
 use crate::Options;
 use crate::check::Problems;
-use crate::read;
+use crate::{limits, read};
 use rest::hooks::{ActionHooks, Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -35,6 +35,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         prepare_create: Some(prepare_create),
         prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
         admit: Some(admit::admit),
+        review: Some(limits::review_pod),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(update::validate::<PRIVILEGED>),
         warn: Some(warn::warn),
