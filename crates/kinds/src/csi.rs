@@ -50,6 +50,17 @@ fn driver_spec(object: &Value, out: &mut Problems) {
         }
         Some(_) => {}
     }
+    token_requests(object, out);
+    const MODES: &[&str] = &["Persistent", "Ephemeral"];
+    for mode in object.items(&["spec", "volumeLifecycleModes"]).iter().map(read::text) {
+        if !MODES.contains(&mode) {
+            out.push(check::unsupported(&path.field("volumeLifecycleModes"), mode, MODES));
+        }
+    }
+}
+
+fn token_requests(object: &Value, out: &mut Problems) {
+    let path = Path::ROOT.field("spec");
     let tokens = path.field("tokenRequests");
     let mut audiences = HashSet::new();
     for (at, token) in object.items(&["spec", "tokenRequests"]).iter().enumerate() {
@@ -66,22 +77,22 @@ fn driver_spec(object: &Value, out: &mut Problems) {
         let seconds = read::int(token, &["expirationSeconds"]);
         out.push(check::invalid_int(&path.field("expirationSeconds"), seconds, why));
     }
-    const MODES: &[&str] = &["Persistent", "Ephemeral"];
-    for mode in object.items(&["spec", "volumeLifecycleModes"]).iter().map(read::text) {
-        if !MODES.contains(&mode) {
-            out.push(check::unsupported(&path.field("volumeLifecycleModes"), mode, MODES));
-        }
-    }
 }
 
 fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = Vec::new();
     driver_spec(new, &mut out);
     let path = Path::ROOT.field("spec");
-    let flag = |object: &Value| read::flag(object, &["spec", "attachRequired"]);
-    if flag(new) != flag(old) {
-        let value = Value::Bool(flag(new));
-        out.push(Problem::invalid(&path.field("attachedRequired"), &value, IMMUTABLE));
+    for (field, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("fsGroupPolicy", "fsGroupPolicy"),
+        ("podInfoOnMount", "podInfoOnMount"),
+    ] {
+        let (is, was) = (new.at(&["spec", field]), old.at(&["spec", field]));
+        if is != was {
+            let value = is.unwrap_or(&Value::Null);
+            out.push(Problem::invalid(&path.field(shown), value, IMMUTABLE));
+        }
     }
     let (is, was) =
         (new.items(&["spec", "volumeLifecycleModes"]), old.items(&["spec", "volumeLifecycleModes"]));
@@ -93,6 +104,8 @@ fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         };
         out.push(check::invalid_shown(&path.field("volumeLifecycleModes"), &shown, IMMUTABLE));
     }
+    // clients know these told twice when a driver changes
+    token_requests(new, &mut out);
     out
 }
 
@@ -157,19 +170,33 @@ fn node(object: &Value) -> Problems {
 
 /// Drivers come and go; while one is there, it stays the same.
 fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = node(new);
+    // clients know the problems of a node told twice when it changes
+    let mut out = [node(new), node(new)].concat();
     let before = old.items(&["spec", "drivers"]);
     for driver in before {
         let name = driver.text(&["name"]);
         for next in new.items(&["spec", "drivers"]).iter().filter(|it| it.text(&["name"]) == name) {
             if next != driver {
-                let id = quoted(next.text(&["nodeID"]));
-                let shown = format!("storage.CSINodeDriver{{Name:{}, NodeID:{id}}}", quoted(name));
-                out.push(check::invalid_shown(&Path::ROOT.field("CSINodeDriver"), &shown, IMMUTABLE));
+                let path = Path::ROOT.field("CSINodeDriver");
+                out.push(check::invalid_shown(&path, &shown_driver(next), IMMUTABLE));
             }
         }
     }
     out
+}
+
+fn shown_driver(driver: &Value) -> String {
+    let keys = match driver.items(&["topologyKeys"]) {
+        [] => "[]string(nil)".to_owned(),
+        keys => check::shown_texts(keys),
+    };
+    let allocatable = if read::has(driver, &["allocatable"]) { "0xc000000000" } else { "nil" };
+    format!(
+        "storage.CSINodeDriver{{Name:{}, NodeID:{}, TopologyKeys:{keys}, \
+         Allocatable:(*storage.VolumeNodeResources)({allocatable})}}",
+        quoted(driver.text(&["name"])),
+        quoted(driver.text(&["nodeID"])),
+    )
 }
 
 fn node_cells(object: &Value, now: Duration) -> Vec<Value> {
@@ -180,8 +207,8 @@ fn node_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSIStorageCapacities.
 pub fn capacity_hooks() -> Hooks {
     Hooks {
-        // clients know all problems of a new one told twice
-        validate_create: Some(|object, _| [capacity(object), capacity(object)].concat()),
+        validate_create: Some(|object, _| capacity(object)),
+        told_twice: true,
         validate_update: Some(update_capacity),
         ..Hooks::default()
     }
@@ -211,14 +238,7 @@ fn update_capacity(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         let path = Path::ROOT.field("nodeTopology");
         out.push(match is.filter(|it| !it.is_null()) {
             None => check::null(&path, IMMUTABLE),
-            Some(selector) => {
-                let labels: Vec<_> = read::map(selector, &["matchLabels"])
-                    .iter()
-                    .map(|(key, value)| format!("{}:{}", quoted(key), quoted(read::text(value))))
-                    .collect();
-                let shown = format!("v1.LabelSelector{{MatchLabels:map[string]string{{{}}}}}", labels.join(", "));
-                check::invalid_shown(&path, &shown, IMMUTABLE)
-            }
+            Some(selector) => check::invalid_shown(&path, &shown_selector(selector), IMMUTABLE),
         });
     }
     let class = new.text(&["storageClassName"]);
@@ -226,6 +246,32 @@ fn update_capacity(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
         out.push(Problem::invalid_text(&Path::ROOT.field("storageClassName"), class, IMMUTABLE));
     }
     out
+}
+
+fn shown_selector(selector: &Value) -> String {
+    let label = |(key, value): (&str, &Value)| format!("{}:{}", quoted(key), quoted(read::text(value)));
+    let labels: Vec<_> = read::map(selector, &["matchLabels"]).iter().map(label).collect();
+    let labels = match &labels[..] {
+        [] => "(nil)".to_owned(),
+        labels => format!("{{{}}}", labels.join(", ")),
+    };
+    let expression = |one: &Value| {
+        let values = match one.items(&["values"]) {
+            [] => "[]string(nil)".to_owned(),
+            values => check::shown_texts(values),
+        };
+        let (key, operator) = (quoted(one.text(&["key"])), quoted(one.text(&["operator"])));
+        format!("v1.LabelSelectorRequirement{{Key:{key}, Operator:{operator}, Values:{values}}}")
+    };
+    let expressions: Vec<_> = selector.items(&["matchExpressions"]).iter().map(expression).collect();
+    let expressions = match &expressions[..] {
+        [] => "(nil)".to_owned(),
+        expressions => format!("{{{}}}", expressions.join(", ")),
+    };
+    format!(
+        "v1.LabelSelector{{MatchLabels:map[string]string{labels}, \
+         MatchExpressions:[]v1.LabelSelectorRequirement{expressions}}}"
+    )
 }
 
 #[cfg(test)]
@@ -241,7 +287,11 @@ mod tests {
         let changed = json(r#"{"spec":{"drivers":[{"name":"a","nodeID":"2"},{"name":"a","nodeID":"1"}]}}"#);
         let expected = [
             r#"spec.drivers[1].name: Duplicate value: "a""#,
-            r#"CSINodeDriver: Invalid value: storage.CSINodeDriver{Name:"a", NodeID:"2"}: field is immutable"#,
+            r#"spec.drivers[1].name: Duplicate value: "a""#,
+            concat!(
+                r#"CSINodeDriver: Invalid value: storage.CSINodeDriver{Name:"a", NodeID:"2", TopologyKeys:[]string(nil), "#,
+                "Allocatable:(*storage.VolumeNodeResources)(nil)}: field is immutable"
+            ),
         ];
         assert_eq!(problems(&update_node(&changed, &old, &context())), expected);
     }

@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, persistentvolume, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ fn validate(object: &Value) -> Problems {
     }
     for field in ["attachError", "detachError"] {
         if object.text(&["status", field, "message"]).len() > MOST_OF_MESSAGE {
-            out.push(Problem::too_long(&path.field(field).field("message"), MOST_OF_MESSAGE));
+            // clients are told the other limit
+            out.push(Problem::too_long(&path.field(field).field("message"), MOST_BYTES));
         }
     }
     out
@@ -80,8 +81,16 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let mut out = validate(new);
     out.extend(validate(new));
     if new.at(&["spec"]) != old.at(&["spec"]) {
-        let (attacher, node) = (new.text(&["spec", "attacher"]), new.text(&["spec", "nodeName"]));
-        let shown = format!("storage.VolumeAttachmentSpec{{Attacher:{attacher:?}, NodeName:{node:?}}}");
+        let text = |field: &str| quoted(new.text(&["spec", field]));
+        let there = |field: &str| if read::has(new, &["spec", "source", field]) { "0xc000000000" } else { "nil" };
+        let shown = format!(
+            "storage.VolumeAttachmentSpec{{Attacher:{}, Source:storage.VolumeAttachmentSource{{\
+             PersistentVolumeName:(*string)({}), InlineVolumeSpec:(*core.PersistentVolumeSpec)({})}}, NodeName:{}}}",
+            text("attacher"),
+            there("persistentVolumeName"),
+            there("inlineVolumeSpec"),
+            text("nodeName"),
+        );
         out.push(check::invalid_shown(&Path::ROOT.field("spec"), &shown, "field is immutable"));
     }
     out

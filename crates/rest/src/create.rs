@@ -52,6 +52,9 @@ impl Api {
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
+            if resource.hooks.told_twice {
+                problems.extend(problems.clone());
+            }
             problems
         });
         let name = object.text(&["metadata", "name"]).to_owned();

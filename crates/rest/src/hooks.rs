@@ -55,6 +55,8 @@ pub struct Hooks {
     pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    /// The problems of a new object are told twice over: clients know some kinds so.
+    pub told_twice: bool,
     /// Things that are allowed but unwise.
     pub warn: Option<fn(&Value, Option<&Value>) -> Vec<String>>,
     /// How names are checked; the default is a DNS subdomain. The flag says that the text is a prefix.
