@@ -21,6 +21,7 @@ pub fn driver_hooks() -> Hooks {
             driver_spec(object, &mut out);
             out
         }),
+        delete_returns_object: true,
         validate_update: Some(update_driver),
         cells: Some(driver_cells),
         ..Hooks::default()
@@ -128,8 +129,10 @@ fn driver_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSINodes.
 pub fn node_hooks() -> Hooks {
     Hooks {
+        delete_returns_object: true,
         validate_create: Some(|object, _| node(object)),
         validate_update: Some(update_node),
+        changes_told_once: true,
         cells: Some(node_cells),
         ..Hooks::default()
     }

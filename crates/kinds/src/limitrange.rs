@@ -17,6 +17,7 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| read::each_mut(object, &["spec", "limits"], default)),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
+        changes_told_once: true,
         names_itself: true,
         ..Hooks::default()
     }

@@ -17,6 +17,7 @@ pub fn hooks() -> Hooks {
         prepare_update: Some(prepare_update),
         admit: Some(admit),
         review: Some(review),
+        delete_returns_object: true,
         validate_create: Some(|object, _| whole(object)),
         validate_update: Some(update),
         warn: Some(|object, _| warn(object)),

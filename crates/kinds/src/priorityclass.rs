@@ -18,6 +18,7 @@ const POLICIES: &[&str] = &["PreemptLowerPriority", "Never"];
 
 pub fn hooks() -> Hooks {
     Hooks {
+        prepare_create: Some(|object, _| object.set(&["metadata", "generation"], 1)),
         review: Some(review),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),

@@ -24,6 +24,7 @@ const OF_PODS: &[&str] =
 pub fn hooks() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
+        delete_returns_object: true,
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         subresources: SUBRESOURCES,

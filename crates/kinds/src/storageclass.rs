@@ -15,6 +15,7 @@ const MOST_BYTES: usize = 256 * 1024;
 
 pub fn hooks() -> Hooks {
     Hooks {
+        delete_returns_object: true,
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         warn: Some(|object, _| warn(object)),

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, persistentvolume, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -13,8 +13,10 @@ const MOST_OF_MESSAGE: usize = 1024;
 
 pub fn hooks() -> Hooks {
     Hooks {
+        delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
+        changes_told_once: true,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -22,7 +24,12 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(update), unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply, validate: Some(update), unowned: &[] }];
+
+/// Whoever tells the status leaves the rest alone, metadata included.
+fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
+    replace(next, submitted, "status");
+}
 
 fn create(object: &Value, _: &Context<'_>) -> Problems {
     let mut out = validate(object);

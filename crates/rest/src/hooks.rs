@@ -57,6 +57,8 @@ pub struct Hooks {
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// The problems of a new object are told twice over: clients know some kinds so.
     pub told_twice: bool,
+    /// Changes of metadata that never changes are told once; most kinds tell them again as rules of their own.
+    pub changes_told_once: bool,
     /// Things that are allowed but unwise.
     pub warn: Option<fn(&Value, Option<&Value>) -> Vec<String>>,
     /// How names are checked; the default is a DNS subdomain. The flag says that the text is a prefix.

@@ -176,7 +176,8 @@ impl Api {
             let declared = writing.declared_problems(&mut object);
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
-            let mut problems = [&declared[..], &changed[..], &changed[..], &declared[..]].concat();
+            let again = if resource.hooks.changes_told_once && part.is_none() { &[] } else { &changed[..] };
+            let mut problems = [&declared[..], &changed[..], again, &declared[..]].concat();
             let check = match part {
                 Some(part) => part.validate,
                 None => resource.hooks.validate_update,

@@ -184,11 +184,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         if token == Token::Null {
             return Ok(if field.is(Flags::NULLABLE) { Some(Value::Null) } else { None });
         }
-        let mut value = self.shaped(&field.shape, token, place)?;
-        if matches!(field.shape, Shape::List(_) | Shape::Map(_)) && field.is(Flags::ALWAYS) && is_zero(&value) {
-            // what is kept tells nothing apart that is empty: none and an empty list are the same
-            value = Value::Null;
-        }
+        let value = self.shaped(&field.shape, token, place)?;
         let omitted = !field.is(Flags::ALWAYS)
             && !field.is(Flags::NILABLE)
             && is_zero(&value)

@@ -177,7 +177,13 @@ fn storage_os(it: &Value, path: &Path<'_>, out: &mut Problems) {
 fn csi(it: &Value, path: &Path<'_>, out: &mut Problems) {
     shared::driver_name(it.text(&["driver"]), &path.field("driver"), out);
     check::required_field(it, "volumeHandle", path, out);
-    for field in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef"] {
+    const SECRETS: &[&str] = &[
+        "controllerPublishSecretRef",
+        "controllerExpandSecretRef",
+        "nodePublishSecretRef",
+        "nodeExpandSecretRef",
+    ];
+    for field in SECRETS {
         let Some(reference) = it.at(&[field]).filter(|it| !it.is_null()) else { continue };
         let path = path.field(field);
         for part in ["name", "namespace"] {
