@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, quantities, read, scheduling};
-use rest::hooks::{Context, Conversion, Hooks};
+use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::HashSet;
@@ -132,7 +132,7 @@ pub fn node_hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(|object, _| node(object)),
         validate_update: Some(update_node),
-        changes_told_once: true,
+        metadata_again: MetadataAgain::State,
         cells: Some(node_cells),
         ..Hooks::default()
     }

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{quantities, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::quantity::Quantity;
 use schema::{Map, Path, Value};
@@ -17,7 +17,7 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| read::each_mut(object, &["spec", "limits"], default)),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
-        changes_told_once: true,
+        metadata_again: MetadataAgain::State,
         names_itself: true,
         ..Hooks::default()
     }

@@ -55,10 +55,10 @@ pub struct Hooks {
     pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    /// What the kind's rules for updates say about metadata again.
+    pub metadata_again: MetadataAgain,
     /// The problems of a new object are told twice over: clients know some kinds so.
     pub told_twice: bool,
-    /// Changes of metadata that never changes are told once; most kinds tell them again as rules of their own.
-    pub changes_told_once: bool,
     /// Things that are allowed but unwise.
     pub warn: Option<fn(&Value, Option<&Value>) -> Vec<String>>,
     /// How names are checked; the default is a DNS subdomain. The flag says that the text is a prefix.
@@ -90,6 +90,22 @@ pub struct Hooks {
     pub convert: Option<Conversion>,
     /// Objects live this long; for kinds that expire.
     pub lifetime_seconds: Option<i64>,
+}
+
+/// Which problems of metadata an update tells a second time. All are told once, as rules of every object;
+/// most kinds know them from others as rules of the kind, too.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataAgain {
+    /// What is wrong with the change, then what is wrong with the next state.
+    #[default]
+    Both,
+    /// What is wrong with the change.
+    Change,
+    /// What is wrong with the next state.
+    State,
+    /// The next state twice, then the change.
+    StateTwice,
+    Nothing,
 }
 
 /// How a version that is not stored is made from the stored one, and back.

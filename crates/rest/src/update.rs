@@ -2,7 +2,7 @@
 
 use crate::api::{Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::replace;
+use crate::hooks::{MetadataAgain, replace};
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
@@ -176,8 +176,14 @@ impl Api {
             let declared = writing.declared_problems(&mut object);
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
-            let again = if resource.hooks.changes_told_once && part.is_none() { &[] } else { &changed[..] };
-            let mut problems = [&declared[..], &changed[..], again, &declared[..]].concat();
+            let (state, change) = (&declared[..], &changed[..]);
+            let mut problems = match resource.hooks.metadata_again {
+                MetadataAgain::Both => [state, change, change, state].concat(),
+                MetadataAgain::Change => [state, change, change].concat(),
+                MetadataAgain::State => [state, change, state].concat(),
+                MetadataAgain::StateTwice => [state, change, state, state, change].concat(),
+                MetadataAgain::Nothing => [state, change].concat(),
+            };
             let check = match part {
                 Some(part) => part.validate,
                 None => resource.hooks.validate_update,

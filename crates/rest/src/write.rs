@@ -152,7 +152,7 @@ impl Writing<'_> {
 
     /// The bytes of a state that is not stored.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
-        encode::json_as_stored(object, &self.resource.kind.root).into()
+        encode::json(object, &self.resource.kind.root).into()
     }
 }
 

@@ -18,21 +18,14 @@ pub struct Encoded {
 
 /// A whole object.
 pub fn object(value: &Value, ty: &Type) -> Encoded {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None, stored: true };
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None };
     writer.structure(value, ty);
     Encoded { json: writer.out, stamp_at: writer.stamp_at }
 }
 
 /// Text of a value that is stamped already.
 pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), stored: false };
-    writer.structure(value, ty);
-    writer.out
-}
-
-/// The same as it would be if it were stored.
-pub fn json_as_stored(value: &Value, ty: &Type) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), stored: true };
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
     writer.structure(value, ty);
     writer.out
 }
@@ -40,7 +33,7 @@ pub fn json_as_stored(value: &Value, ty: &Type) -> Vec<u8> {
 /// Text of an object whose own fields come by name, and what is below them in the order of the table.
 pub fn json_by_name(value: &Value, ty: &Type) -> Vec<u8> {
     let Value::Map(map) = value else { return untyped(value) };
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), stored: false };
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
     writer.out.push(b'{');
     for (nth, (name, value)) in map.iter().enumerate() {
         if nth > 0 {
@@ -67,8 +60,6 @@ pub fn untyped(value: &Value) -> Vec<u8> {
 struct Writer {
     out: Vec<u8>,
     stamp_at: Option<usize>,
-    /// Nothing that is empty can be told apart in what is kept: an empty list that is always written is null.
-    stored: bool,
 }
 
 impl Writer {
@@ -97,9 +88,6 @@ impl Writer {
                 Some(field) if field.is(Flags::STAMPED) && self.stamp_at.is_none() => {
                     self.out.extend_from_slice(b"\"\"");
                     self.stamp_at = Some(self.out.len() - 1);
-                }
-                Some(field) if self.stored && field.is(Flags::ALWAYS) && is_empty(value) => {
-                    self.out.extend_from_slice(b"null");
                 }
                 Some(field) => self.shaped(value, &field.shape),
                 None => any(value, &mut self.out),
@@ -138,10 +126,6 @@ impl Writer {
         }
         self.out.push(b'}');
     }
-}
-
-fn is_empty(value: &Value) -> bool {
-    matches!(value, Value::List(items) if items.is_empty())
 }
 
 fn any(value: &Value, out: &mut Vec<u8>) {

@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::{metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
 use rest::error::ApiError;
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks, MetadataAgain, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
-        changes_told_once: true,
+        metadata_again: MetadataAgain::State,
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),
