@@ -99,7 +99,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert!(with_cells >= 11);
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Api {
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
             let (state, change) = (&declared[..], &changed[..]);
-            let mut problems = match resource.hooks.metadata_again {
+            let again = if part.is_none() { resource.hooks.metadata_again } else { MetadataAgain::Both };
+            let mut problems = match again {
                 MetadataAgain::Both => [state, change, change, state].concat(),
                 MetadataAgain::Change => [state, change, change].concat(),
                 MetadataAgain::State => [state, change, state].concat(),
