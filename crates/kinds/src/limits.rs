@@ -7,6 +7,7 @@ use rest::error::{ApiError, Subject};
 use rest::hooks::Context;
 use schema::quantity::Quantity;
 use schema::{Map, Value};
+use std::collections::{BTreeMap, HashSet};
 
 const PLURAL: &str = "limitranges";
 
@@ -115,7 +116,7 @@ pub(crate) fn review_claim(claim: &Value, context: &Context<'_>) -> Result<(), A
 }
 
 fn refuse(mut problems: Vec<String>, kind: &str, object: &Value) -> Result<(), ApiError> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     problems.retain(|problem| seen.insert(problem.clone()));
     let why = match &problems[..] {
         [] => return Ok(()),
@@ -128,15 +129,20 @@ fn refuse(mut problems: Vec<String>, kind: &str, object: &Value) -> Result<(), A
 
 /// What all containers of a pod take together; those that run before the others count only where they take more.
 fn total(pod: &Value, list: &str) -> Map {
-    let mut sum = Map::new();
+    // sums are plain numbers, whatever suffixes the parts have
+    let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
     for container in pod.items(&["spec", "containers"]) {
         for (name, value) in read::map(container, &["resources", list]).iter() {
-            let added = match sum.get(name) {
-                Some(before) => quantities::parse(before).plus(&quantities::parse(value)).to_string(),
-                None => read::text(value).to_owned(),
-            };
-            sum.insert(name.to_owned(), added);
+            let value = quantities::parse(value);
+            let number = if name == "cpu" { value.milli() } else { value.whole() };
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(number);
         }
+    }
+    let mut sum = Map::new();
+    for (name, number) in sums {
+        let quantity = if name == "cpu" { Quantity::from_milli(number) } else { Quantity::new(number) };
+        sum.insert(name.to_owned(), quantity.to_string());
     }
     for container in pod.items(&["spec", "initContainers"]) {
         for (name, value) in read::map(container, &["resources", list]).iter() {
