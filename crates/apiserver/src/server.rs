@@ -56,8 +56,8 @@ pub enum StartError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("the namespace {name:?} could not be made: {why}")]
-    Namespace { name: String, why: ApiError },
+    #[error("{name:?}, which every cluster has, could not be made: {why}")]
+    System { name: String, why: ApiError },
     #[error("the service of the server itself could not be made: {0}")]
     OwnService(ApiError),
 }
@@ -97,7 +97,7 @@ impl Server {
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        make_system_namespaces(&api).await?;
+        make_system_objects(&api).await?;
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
@@ -159,38 +159,53 @@ async fn ensure(own: Option<&OwnService>, api: &Arc<Api>) -> Option<Result<(), A
     Some(own?.ensure(api).await)
 }
 
-async fn make_system_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
+/// Makes what must exist in every cluster: the system's namespaces and priority classes.
+async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
     let names = &api.names;
-    let needed = [
+    let namespaces = [
         names.system_namespace(),
         names.public_namespace(),
         names.node_lease_namespace(),
         names::DEFAULT_NAMESPACE.to_owned(),
     ];
-    let resources = api.resources();
-    let Some(resource) = resources.get("v1", "namespaces") else { return Ok(()) };
-    let manager = format!("{}-apiserver", names.prefix);
-    for name in needed {
-        if resource.collection.cache.get("", &name).is_some() {
-            continue;
-        }
-        let options = WriteOptions::default();
-        let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
-        let mut writing = Writing {
-            resource,
-            namespace: "",
-            name: "",
-            subresource: "",
-            options: &options,
-            user: &user,
-            manager: &manager,
-            owned: false,
-            warnings: Vec::new(),
-        };
+    for name in namespaces {
         let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        let input = Input { bytes: body.into(), format: Format::Json };
-        let made = api.create(&mut writing, &input).await;
-        made.map_err(|why| StartError::Namespace { name, why })?;
+        make_missing(api, "v1", "namespaces", name, body).await?;
+    }
+    let scheduling = format!("{}/v1", names.group("scheduling"));
+    for (name, body) in kinds::priorityclass::system_classes() {
+        make_missing(api, &scheduling, "priorityclasses", name.to_owned(), body).await?;
     }
     Ok(())
+}
+
+async fn make_missing(
+    api: &Arc<Api>,
+    group_version: &str,
+    plural: &str,
+    name: String,
+    body: String,
+) -> Result<(), StartError> {
+    let resources = api.resources();
+    let Some(resource) = resources.get(group_version, plural) else { return Ok(()) };
+    if resource.collection.cache.get("", &name).is_some() {
+        return Ok(());
+    }
+    let manager = format!("{}-apiserver", api.names.prefix);
+    let options = WriteOptions::default();
+    let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
+    let mut writing = Writing {
+        resource,
+        namespace: "",
+        name: "",
+        subresource: "",
+        options: &options,
+        user: &user,
+        manager: &manager,
+        owned: false,
+        warnings: Vec::new(),
+    };
+    let input = Input { bytes: body.into(), format: Format::Json };
+    let made = api.create(&mut writing, &input).await;
+    made.map(|_| ()).map_err(|why| StartError::System { name, why })
 }

@@ -77,12 +77,10 @@ pub(crate) fn one_of(text: &str, allowed: &[&str], path: &Path<'_>, out: &mut Pr
 
 /// An unsupported value, with the supported ones in the given order.
 pub(crate) fn unsupported(path: &Path<'_>, text: &str, supported: &[&str]) -> Problem {
-    let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
-    let message = format!("Unsupported value: {}: supported values: {}", quoted(text), supported.join(", "));
-    Problem { reason: Reason::NotSupported, field: path.to_string(), message }
+    unsupported_shown(path, &quoted(text), supported)
 }
 
-/// An unsupported value that is shown as it is given here.
+/// The same for a value that is shown as it is given here.
 pub(crate) fn unsupported_shown(path: &Path<'_>, shown: &str, supported: &[&str]) -> Problem {
     let supported: Vec<_> = supported.iter().map(|one| quoted(one)).collect();
     let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));

@@ -14,6 +14,7 @@ pub mod configmap;
 pub mod controllerrevision;
 mod cron;
 pub mod cronjob;
+pub mod csi;
 pub mod csr;
 pub mod daemonset;
 pub mod deployment;
@@ -26,18 +27,24 @@ pub mod hpa;
 pub mod ingress;
 pub mod job;
 pub mod lease;
+pub mod limitrange;
+mod limits;
 mod metadata;
 pub mod namespace;
 pub mod networkpolicy;
 pub mod node;
 mod pem;
+pub mod persistentvolume;
+pub mod persistentvolumeclaim;
 pub mod pod;
 pub mod podtemplate;
+pub mod priorityclass;
 mod quantities;
 pub mod rbac;
 mod read;
 pub mod replicaset;
 pub mod replicationcontroller;
+pub mod resourcequota;
 pub mod runtimeclass;
 mod scale;
 mod scheduling;
@@ -46,8 +53,10 @@ pub mod service;
 pub mod serviceaccount;
 mod serving;
 pub mod statefulset;
+pub mod storageclass;
 pub mod tables;
 mod url;
+pub mod volumeattachment;
 pub mod webhook;
 mod webhook_client;
 mod workload;
@@ -119,11 +128,15 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "ConfigMap") => configmap::hooks(),
         ("", "v1", "Endpoints") => endpoints::hooks(),
         ("", "v1", "Event") => event::hooks(),
+        ("", "v1", "LimitRange") => limitrange::hooks(),
         ("", "v1", "Namespace") => namespace::hooks(),
         ("", "v1", "Node") => node::hooks(),
+        ("", "v1", "PersistentVolume") => persistentvolume::hooks(),
+        ("", "v1", "PersistentVolumeClaim") => persistentvolumeclaim::hooks(),
         ("", "v1", "Pod") => pod::hooks(options),
         ("", "v1", "PodTemplate") => podtemplate::hooks(options),
         ("", "v1", "ReplicationController") => replicationcontroller::hooks(options),
+        ("", "v1", "ResourceQuota") => resourcequota::hooks(),
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
@@ -155,6 +168,13 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("rbac.authorization", "v1", "ClusterRoleBinding") => rbac::cluster_role_binding_hooks(),
         ("rbac.authorization", "v1", "Role") => rbac::role_hooks(),
         ("rbac.authorization", "v1", "RoleBinding") => rbac::role_binding_hooks(),
+        ("scheduling", "v1", "PriorityClass") => priorityclass::hooks(),
+        ("storage", "v1", "CSIDriver") => csi::driver_hooks(),
+        ("storage", "v1", "CSINode") => csi::node_hooks(),
+        ("storage", "v1", "CSIStorageCapacity") => csi::capacity_hooks(),
+        ("storage", "v1", "StorageClass") => storageclass::hooks(),
+        ("storage", "v1", "VolumeAttachment") => volumeattachment::hooks(),
+        ("storage", "v1beta1", "CSIStorageCapacity") => csi::earlier_capacity_hooks(),
         _ => Hooks::default(),
     }
 }
@@ -177,6 +197,7 @@ mod tests {
         assert_eq!(with_cells, 12);
         assert_eq!(with_cells, 17);
         assert_eq!(with_cells, 20);
+        assert!(with_cells >= 11);
     }
 
     #[test]

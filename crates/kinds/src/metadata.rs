@@ -30,6 +30,23 @@ pub(crate) fn name(object: &Value) -> Value {
     object.text(&["metadata", "name"]).into()
 }
 
+/// What the status says, unless the object is going away, as a cell.
+pub(crate) fn phase(object: &Value) -> Value {
+    match object.text(&["metadata", "deletionTimestamp"]) {
+        "" => object.text(&["status", "phase"]).into(),
+        _ => "Terminating".into(),
+    }
+}
+
+/// Adds a finalizer unless it is there.
+pub(crate) fn add_finalizer(object: &mut Value, finalizer: &str) {
+    let mut finalizers = object.items(&["metadata", "finalizers"]).to_vec();
+    if !finalizers.iter().any(|it| it.as_str() == Some(finalizer)) {
+        finalizers.push(finalizer.into());
+        object.set(&["metadata", "finalizers"], finalizers);
+    }
+}
+
 /// How old the object is, as a cell.
 pub(crate) fn age(object: &Value, now: Duration) -> Value {
     since(object.text(&["metadata", "creationTimestamp"]), now).into()

@@ -5,7 +5,7 @@
 use crate::check::{self, Problems};
 use crate::read;
 use names::Names;
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::quantity::{self, Quantity};
 use schema::table::Format;
 use schema::{Map, Path, Value};
@@ -40,6 +40,37 @@ pub(crate) fn parse(value: &Value) -> Quantity {
     read::text(value).parse().unwrap_or_else(|_| Quantity::new(0))
 }
 
+/// A quantity as messages show it where they show it whole.
+pub(crate) fn shown(value: &Value) -> String {
+    let quantity = parse(value);
+    let (number, scale) = match quantity.as_whole() {
+        Some(number) => (number, 0),
+        None => (quantity.milli(), -3),
+    };
+    let family = match quantity.family() {
+        quantity::Family::Binary => "BinarySI",
+        quantity::Family::Decimal => "DecimalSI",
+        quantity::Family::Exponent => "DecimalExponent",
+    };
+    format!(
+        "resource.Quantity{{i:resource.int64Amount{{value:{number}, scale:{scale}}}, \
+         d:resource.infDecAmount{{Dec:(*inf.Dec)(nil)}}, s:{}, Format:{family:?}}}",
+        quoted(read::text(value))
+    )
+}
+
+/// Resources with their amounts, shown in the same way.
+pub(crate) fn shown_list(resources: Option<&Value>) -> String {
+    match resources.and_then(Value::as_map) {
+        None => "core.ResourceList(nil)".to_owned(),
+        Some(resources) => {
+            let shown: Vec<_> =
+                resources.iter().map(|(name, value)| format!("{}:{}", quoted(name), shown(value))).collect();
+            format!("core.ResourceList{{{}}}", shown.join(", "))
+        }
+    }
+}
+
 /// Quantities in lists of resources have no more than three digits after the point.
 pub(crate) fn round(resources: Option<&mut Value>) {
     let Some(Value::Map(resources)) = resources else { return };
@@ -52,7 +83,7 @@ pub(crate) fn round(resources: Option<&mut Value>) {
     }
 }
 
-fn is_native(name: &str) -> bool {
+pub(crate) fn is_native(name: &str) -> bool {
     match name.split_once('/') {
         None => true,
         Some((prefix, _)) => prefix.ends_with(&*NAMES.well_known_domain),
@@ -65,7 +96,7 @@ fn is_extended(name: &str) -> bool {
         && check::is(Format::QualifiedName, &format!("requests.{name}"))
 }
 
-fn overcommit_allowed(name: &str) -> bool {
+pub(crate) fn overcommit_allowed(name: &str) -> bool {
     is_native(name) && !name.starts_with(HUGE_PAGES)
 }
 
@@ -75,18 +106,24 @@ fn is_standard(name: &str) -> bool {
         || name.starts_with("requests.hugepages-")
 }
 
-/// A resource that a container may ask for.
-fn container_resource(name: &str, path: &Path<'_>, out: &mut Problems) {
+/// A resource whose amount in a namespace can be bounded.
+pub(crate) fn is_quota_resource(name: &str) -> bool {
+    name != "storage" && is_standard(name)
+}
+
+/// A resource of any sort: a standard one, or one with a domain.
+pub(crate) fn resource_name(name: &str, path: &Path<'_>, out: &mut Problems) {
     let before = out.len();
     check::qualified_name(name, path, out);
+    if out.len() == before && !name.contains('/') && !is_standard(name) {
+        out.push(Problem::invalid_text(path, name, "must be a standard resource type or fully qualified"));
+    }
+}
+
+/// A resource that a container may ask for.
+pub(crate) fn container_resource(name: &str, path: &Path<'_>, out: &mut Problems) {
+    resource_name(name, path, out);
     if !name.contains('/') {
-        if out.len() == before && !is_standard(name) {
-            out.push(Problem::invalid_text(
-                path,
-                name,
-                "must be a standard resource type or fully qualified",
-            ));
-        }
         if !CONTAINER.contains(&name) && !name.starts_with(HUGE_PAGES) {
             out.push(Problem::invalid_text(path, name, "must be a standard resource for containers"));
         }
@@ -102,7 +139,7 @@ pub(crate) fn amount(name: &str, value: &Value, path: &Path<'_>, out: &mut Probl
         out.push(Problem::invalid(path, value, "must be greater than or equal to 0"));
     }
     if (COUNTED.contains(&name) || is_extended(name)) && quantity.milli() % 1000 != 0 {
-        out.push(Problem::invalid(path, value, "must be an integer"));
+        out.push(check::invalid_shown(path, &shown(value), "must be an integer"));
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn context() -> Context<'static> {
         user: &USER,
         lookup: &|_, _, _| None,
         list: &|_, _| Vec::new(),
+        containing: &|_, _| Vec::new(),
     }
 }
 

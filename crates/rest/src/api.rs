@@ -182,6 +182,18 @@ impl Api {
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
     }
 
+    /// Those objects of another resource whose JSON holds a text; only they are decoded.
+    pub fn list_containing(&self, plural: &str, text: &str) -> Vec<Value> {
+        let resources = self.resources.load();
+        let Some(resource) = resources.all.iter().find(|one| one.kind.plural == plural) else {
+            return Vec::new();
+        };
+        let snapshot = resource.collection.cache.snapshot();
+        let holds = |json: &[u8]| json.windows(text.len().max(1)).any(|part| part == text.as_bytes());
+        let objects = snapshot.range(None, None).filter(|(_, object)| holds(&object.json));
+        objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
+    }
+
     /// A selectable field of such an object, which takes no decoding; `None` when there is no such object.
     pub fn lookup_field(&self, plural: &str, namespace: &str, name: &str, field: &str) -> Option<String> {
         let resources = self.resources.load();
@@ -197,8 +209,10 @@ impl Api {
     pub fn with_context<T>(&self, user: &Requester, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
         let list = |plural: &str, namespace: Option<&str>| self.list_of(plural, namespace);
+        let containing = |plural: &str, text: &str| self.list_containing(plural, text);
         let now = ambient::unix_seconds(&self.world);
-        work(&Context { names: &self.names, now, user, lookup: &lookup, list: &list })
+        let names = &self.names;
+        work(&Context { names, now, user, lookup: &lookup, list: &list, containing: &containing })
     }
 
     pub(crate) fn admit(

@@ -45,15 +45,24 @@ impl Api {
             if resource.kind.counts_generation {
                 object.set(&["metadata", "generation"], 1);
             }
+            if resource.hooks.names_itself && object.text(&["metadata", "name"]).is_empty() {
+                object.set(&["metadata", "name"], metadata::new_uid(&self.world));
+            }
             let reservation = self.reserve(writing, &mut object, None, context)?;
             let mut problems = writing.declared_problems(&mut object);
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
+            if resource.hooks.told_twice {
+                problems.extend(problems.clone());
+            }
             Ok::<_, ApiError>((problems, reservation))
         })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
+        if let Some(review) = resource.hooks.review {
+            self.with_context(writing.user, |context| review(&object, None, context))?;
+        }
         if let Some(complete) = resource.hooks.complete {
             complete(&mut object);
         }

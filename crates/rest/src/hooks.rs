@@ -24,6 +24,8 @@ pub struct Context<'a> {
     pub lookup: &'a dyn Fn(&str, &str, &str) -> Option<Value>,
     /// All objects of another resource, by plural, and by namespace where that is given.
     pub list: &'a dyn Fn(&str, Option<&str>) -> Vec<Value>,
+    /// Those of all objects of another resource whose JSON holds a text, which takes no decoding of the others.
+    pub containing: &'a dyn Fn(&str, &str) -> Vec<Value>,
 }
 
 impl Context<'_> {
@@ -61,14 +63,20 @@ pub struct Hooks {
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
     pub reserve: Option<Arc<dyn Reserve>>,
+    /// Admission of an object that is otherwise in order: refuses what the cluster's state does not allow.
+    pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// What the kind's rules for updates say about metadata again.
     pub metadata_again: MetadataAgain,
+    /// The problems of a new object are told twice over: clients know some kinds so.
+    pub told_twice: bool,
     /// Things that are allowed but unwise.
     pub warn: Option<fn(&Value, Option<&Value>) -> Vec<String>>,
     /// How names are checked; the default is a DNS subdomain. The flag says that the text is a prefix.
     pub name_rule: Option<fn(&str, bool) -> Vec<String>>,
+    /// An object that comes without a name gets a unique one.
+    pub names_itself: bool,
     /// How long an object is given to stop, in seconds: `(object, asked for)`; absent means at once.
     pub grace: Option<fn(&Value, Option<i64>) -> i64>,
     /// Changes to an object whose deletion begins.

@@ -199,7 +199,8 @@ impl Api {
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
             let (state, change) = (&declared[..], &changed[..]);
-            let mut problems = match resource.hooks.metadata_again {
+            let again = if part.is_none() { resource.hooks.metadata_again } else { MetadataAgain::Both };
+            let mut problems = match again {
                 MetadataAgain::Both => [state, change, change, state].concat(),
                 MetadataAgain::Change => [state, change, change].concat(),
                 MetadataAgain::State => [state, change, state].concat(),
@@ -215,6 +216,9 @@ impl Api {
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;
+        if let (Some(review), None) = (resource.hooks.review, part) {
+            self.with_context(writing.user, |context| review(&object, Some(old), context))?;
+        }
         // a write that changes nothing but the times of its own record changes nothing
         managed::keep_times(old, &mut object);
         if let (Some(warn), None) = (resource.hooks.warn, part) {

@@ -1,20 +1,20 @@
 //! What the cluster makes of a pod before it is checked: priority, tolerations, the cost of its runtime.
 
-use crate::{read, scheduling};
+use crate::{limits, priorityclass, read, scheduling};
 use rest::error::{ApiError, Subject};
 use rest::hooks::Context;
 use schema::Value;
 
 const TOLERATED_SECONDS: i64 = 300;
 const PREEMPT: &str = "PreemptLowerPriority";
-/// Classes that exist in every cluster.
-const SYSTEM_CLASSES: &[(&str, i64)] =
-    &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 pub(super) fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
     match old {
         Some(old) => keep_priority(object, old),
-        None => priority(object, context)?,
+        None => {
+            limits::admit_pod(object, context);
+            priority(object, context)?;
+        }
     }
     default_tolerations(object, context);
     if old.is_none() {
@@ -24,7 +24,13 @@ pub(super) fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'
 }
 
 fn forbidden(object: &Value, why: &str) -> ApiError {
-    let subject = Subject { group: "", kind: "pods", name: object.text(&["metadata", "name"]) };
+    // names are generated later than this
+    let name = match (object.text(&["metadata", "name"]), object.text(&["metadata", "generateName"])) {
+        ("", "") => "Unknown",
+        ("", base) => base,
+        (name, _) => name,
+    };
+    let subject = Subject { group: "", kind: "pods", name };
     ApiError::object_forbidden(subject, why)
 }
 
@@ -41,7 +47,14 @@ fn keep_priority(object: &mut Value, old: &Value) {
 
 fn priority(object: &mut Value, context: &Context<'_>) -> Result<(), ApiError> {
     let (priority, policy) = match object.text(&["spec", "priorityClassName"]) {
-        "" => (0, PREEMPT.to_owned()),
+        "" => match priorityclass::global_default(context) {
+            None => (0, PREEMPT.to_owned()),
+            Some(class) => {
+                let name = class.text(&["metadata", "name"]).to_owned();
+                object.set(&["spec", "priorityClassName"], name);
+                value_and_policy(&class)
+            }
+        },
         name => class(name, context)
             .ok_or_else(|| forbidden(object, &format!("no PriorityClass with name {name} was found")))?,
     };
@@ -67,11 +80,15 @@ fn priority(object: &mut Value, context: &Context<'_>) -> Result<(), ApiError> {
 /// The value and the preemption policy of a class.
 fn class(name: &str, context: &Context<'_>) -> Option<(i64, String)> {
     if let Some(class) = (context.lookup)("priorityclasses", "", name) {
-        let policy = read::opt_text(&class, &["preemptionPolicy"]).unwrap_or(PREEMPT).to_owned();
-        return Some((read::int(&class, &["value"]), policy));
+        return Some(value_and_policy(&class));
     }
-    let (_, value) = SYSTEM_CLASSES.iter().find(|(class, _)| *class == name)?;
+    let (_, value) = priorityclass::SYSTEM.iter().find(|(class, _)| *class == name)?;
     Some((*value, PREEMPT.to_owned()))
+}
+
+fn value_and_policy(class: &Value) -> (i64, String) {
+    let policy = read::opt_text(class, &["preemptionPolicy"]).unwrap_or(PREEMPT).to_owned();
+    (read::int(class, &["value"]), policy)
 }
 
 /// A pod outlives the loss of its node for a while, unless it says for how long.

@@ -40,7 +40,6 @@ pub(super) fn disabled(next: &mut Value, old: Option<&Value>) {
     read::each_mut(next, &["spec", "volumes"], |volume| {
         if let Some(spec) = volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec"]) {
             spec.unset(&["resources", "claims"]);
-            spec.unset(&["dataSourceRef", "namespace"]);
         }
     });
 }

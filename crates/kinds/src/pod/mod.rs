@@ -15,12 +15,12 @@ mod status;
 pub(crate) mod template;
 mod update;
 mod volume;
-mod volume_sources;
+pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
 use crate::Options;
 use crate::check::Problems;
-use crate::read;
+use crate::{limits, read};
 use rest::ApiError;
 use rest::hooks::{ActionHooks, Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
@@ -37,6 +37,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         prepare_create: Some(prepare_create),
         prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
         admit: Some(admit::admit),
+        review: Some(limits::review_pod),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(update::validate::<PRIVILEGED>),
         warn: Some(warn::warn),

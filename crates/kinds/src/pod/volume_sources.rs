@@ -2,7 +2,7 @@
 
 use super::container::{field_ref, resource_field_ref};
 use crate::check::{self, Problems};
-use crate::{quantities, read, scheduling};
+use crate::{persistentvolumeclaim, quantities, read};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::collections::HashSet;
@@ -30,7 +30,7 @@ pub(super) fn empty_dir(it: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-pub(super) fn host_path(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn host_path(it: &Value, path: &Path<'_>, out: &mut Problems) {
     const TYPES: &[&str] = &[
         "",
         "BlockDevice",
@@ -58,14 +58,22 @@ pub(super) fn git_repo(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::descending_path(it.text(&["directory"]), &path.field("directory"), out);
 }
 
-pub(super) fn gce_disk(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn gce_disk(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "pdName", path, out);
-    check::between(read::int(it, &["partition"]), 0, 255, &path.field("partition"), out);
+    partition(it, path, out);
 }
 
-pub(super) fn aws_store(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn aws_store(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "volumeID", path, out);
-    check::between(read::int(it, &["partition"]), 0, 255, &path.field("partition"), out);
+    partition(it, path, out);
+}
+
+/// Zero is no partition, though messages do not say so.
+fn partition(it: &Value, path: &Path<'_>, out: &mut Problems) {
+    let number = read::int(it, &["partition"]);
+    if number != 0 {
+        check::between(number, 1, 255, &path.field("partition"), out);
+    }
 }
 
 fn items(it: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -94,7 +102,7 @@ pub(super) fn config_map(it: &Value, path: &Path<'_>, out: &mut Problems) {
     items(it, path, out);
 }
 
-pub(super) fn nfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn nfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "server", path, out);
     check::required_field(it, "path", path, out);
     let place = it.text(&["path"]);
@@ -107,7 +115,7 @@ pub(super) fn iscsi(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "targetPortal", path, out);
     match it.text(&["iqn"]) {
         "" => out.push(Problem::required(&path.field("iqn"), "")),
-        name => iscsi_name(name, &path.field("iqn"), out),
+        name => iscsi_name(name, NOT_ISCSI, &path.field("iqn"), out),
     }
     check::between(read::int(it, &["lun"]), 0, 255, &path.field("lun"), out);
     let guarded = ["chapAuthDiscovery", "chapAuthSession"].iter().any(|field| read::flag(it, &[field]));
@@ -115,12 +123,14 @@ pub(super) fn iscsi(it: &Value, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::required(&path.field("secretRef"), ""));
     }
     if let Some(name) = read::opt_text(it, &["initiatorName"]) {
-        iscsi_name(name, &path.field("initiatorname"), out);
+        iscsi_name(name, NOT_ISCSI, &path.field("initiatorname"), out);
     }
 }
 
+const NOT_ISCSI: &str = "must be valid format starting with iqn, eui, or naa";
+
 /// `iqn.2001-04.com.example:storage`, `eui.` and sixteen digits, `naa.` and sixteen or thirty-two.
-fn iscsi_name(name: &str, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn iscsi_name(name: &str, unknown: &str, path: &Path<'_>, out: &mut Problems) {
     let hex = |text: &str, lengths: &[usize]| {
         lengths.contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
     };
@@ -128,9 +138,15 @@ fn iscsi_name(name: &str, path: &Path<'_>, out: &mut Problems) {
         let (date, domain) = (rest.get(..7).unwrap_or(""), rest.get(7..).unwrap_or(""));
         let date_fits =
             date.bytes().enumerate().all(|(at, b)| if at == 4 { b == b'-' } else { b.is_ascii_digit() });
-        let domain = domain.strip_prefix('.').unwrap_or("").split(':').next().unwrap_or("");
+        let (domain, place) = domain.strip_prefix('.').unwrap_or("").split_once(':').unwrap_or_default();
         let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
-        date.len() == 7 && date_fits && domain.len() > 1 && domain.bytes().all(letters)
+        let special = |c: char| c.is_ascii_whitespace() || ",;*&$|".contains(c);
+        date.len() == 7
+            && date_fits
+            && !domain.is_empty()
+            && domain.bytes().all(letters)
+            && !place.is_empty()
+            && !place.contains(special)
     } else if let Some(rest) = name.strip_prefix("eui.") {
         hex(rest, &[16])
     } else if let Some(rest) = name.strip_prefix("naa.") {
@@ -138,7 +154,7 @@ fn iscsi_name(name: &str, path: &Path<'_>, out: &mut Problems) {
     } else if ["iqn", "eui", "naa"].iter().any(|start| name.starts_with(start)) {
         false
     } else {
-        out.push(Problem::invalid_text(path, name, "must be valid format starting with iqn, eui, or naa"));
+        out.push(Problem::invalid_text(path, name, unknown));
         return;
     };
     if !fits {
@@ -146,12 +162,12 @@ fn iscsi_name(name: &str, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-pub(super) fn glusterfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn glusterfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "endpoints", path, out);
     check::required_field(it, "path", path, out);
 }
 
-pub(super) fn flocker(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn flocker(it: &Value, path: &Path<'_>, out: &mut Problems) {
     let (name, uuid) = (it.text(&["datasetName"]), it.text(&["datasetUUID"]));
     if name.is_empty() && uuid.is_empty() {
         out.push(Problem::required(path, "one of datasetName and datasetUUID is required"));
@@ -165,7 +181,7 @@ pub(super) fn flocker(it: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-pub(super) fn rbd(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn rbd(it: &Value, path: &Path<'_>, out: &mut Problems) {
     required_list(it, "monitors", path, out);
     check::required_field(it, "image", path, out);
 }
@@ -175,11 +191,11 @@ pub(super) fn cinder(it: &Value, path: &Path<'_>, out: &mut Problems) {
     secret_ref(it, "secretRef", path, out);
 }
 
-pub(super) fn cephfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn cephfs(it: &Value, path: &Path<'_>, out: &mut Problems) {
     required_list(it, "monitors", path, out);
 }
 
-pub(super) fn quobyte(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn quobyte(it: &Value, path: &Path<'_>, out: &mut Problems) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = it.text(&["registry"]);
     if registry.is_empty() {
@@ -190,7 +206,7 @@ pub(super) fn quobyte(it: &Value, path: &Path<'_>, out: &mut Problems) {
     let tenant = it.text(&["tenant"]);
     if tenant.len() > 64 {
         const WHY: &str = "must be a UUID and may not exceed a length of 64 characters";
-        out.push(Problem::invalid_text(&path.field("tenant"), tenant, WHY));
+        out.push(Problem::required(&path.field("tenant"), WHY));
     }
     check::required_field(it, "volume", path, out);
 }
@@ -224,13 +240,16 @@ fn downward_file(file: &Value, path: &Path<'_>, out: &mut Problems) {
     check::file_mode(file, "mode", path, out);
 }
 
-pub(super) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
     const WHY: &str = "must specify either targetWWNs or wwids, but not both";
+    const BOTH: &str = "targetWWNs and wwids can not be specified simultaneously";
     let (targets, wwids) = (it.items(&["targetWWNs"]), it.items(&["wwids"]));
     let path_of_targets = path.field("targetWWNs");
     match (targets.is_empty(), wwids.is_empty()) {
         (true, true) => out.push(Problem::required(&path_of_targets, WHY)),
-        (false, false) => out.push(check::invalid_shown(&path_of_targets, &check::shown_texts(targets), WHY)),
+        (false, false) => {
+            out.push(check::invalid_shown(&path_of_targets, &check::shown_texts(targets), BOTH))
+        }
         _ => {}
     }
     if !targets.is_empty() {
@@ -243,27 +262,28 @@ pub(super) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-pub(super) fn flex(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn flex(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "driver", path, out);
     let options = path.field("options");
     let names = names::Names::kubernetes();
-    for (key, value) in read::map(it, &["options"]).iter() {
+    for key in read::map(it, &["options"]).keys() {
         let namespace = key.split('/').next().unwrap_or("").to_lowercase();
         let reserved = [&names.api_domain, &names.well_known_domain]
             .iter()
             .any(|domain| namespace == ***domain || namespace.ends_with(&format!(".{domain}")));
         if key.contains('/') && reserved {
-            out.push(Problem::invalid(&options.key(key), value, "must not use reserved namespaces"));
+            let why = format!("{} and {} namespaces are reserved", names.well_known_domain, names.api_domain);
+            out.push(Problem::invalid_text(&options.key(key), key, &why));
         }
     }
 }
 
-pub(super) fn azure_file(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn azure_file(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "secretName", path, out);
     check::required_field(it, "shareName", path, out);
 }
 
-pub(super) fn azure_disk(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn azure_disk(it: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(it, "diskName", path, out);
     check::required_field(it, "diskURI", path, out);
     let known = |field: &str, values: &[&str], out: &mut Problems| {
@@ -298,22 +318,25 @@ pub(super) fn storage_os(it: &Value, path: &Path<'_>, out: &mut Problems) {
     secret_ref(it, "secretRef", path, out);
 }
 
-pub(super) fn scale_io(it: &Value, path: &Path<'_>, out: &mut Problems) {
+pub(crate) fn scale_io(it: &Value, path: &Path<'_>, out: &mut Problems) {
     for field in ["gateway", "system", "volumeName"] {
         check::required_field(it, field, path, out);
     }
 }
 
-pub(super) fn csi(it: &Value, path: &Path<'_>, out: &mut Problems) {
+/// The name of a driver, whatever its case.
+pub(crate) fn driver_name(driver: &str, path: &Path<'_>, out: &mut Problems) {
     const MOST: usize = 63;
-    let driver = it.text(&["driver"]);
-    let driver_path = path.field("driver");
-    check::required(driver, &driver_path, out);
+    check::required(driver, path, out);
     if driver.len() > MOST {
-        out.push(Problem::too_long(&driver_path, MOST));
+        out.push(Problem::too_long(path, MOST));
     }
     let why = check::why(schema::table::Format::Dns1123Subdomain, &driver.to_lowercase());
-    out.extend(why.iter().map(|why| Problem::invalid_text(&driver_path, driver, why)));
+    out.extend(why.iter().map(|why| Problem::invalid_text(path, driver, why)));
+}
+
+pub(super) fn csi(it: &Value, path: &Path<'_>, out: &mut Problems) {
+    driver_name(it.text(&["driver"]), &path.field("driver"), out);
     secret_ref(it, "nodePublishSecretRef", path, out);
 }
 
@@ -386,7 +409,8 @@ pub(super) fn ephemeral(it: &Value, path: &Path<'_>, out: &mut Problems) {
         None => out.push(Problem::required(&path, "")),
         Some(template) => {
             template_metadata(template, &path.field("metadata"), out);
-            claim(template.at(&["spec"]).unwrap_or(&Value::Null), &path.field("spec"), out);
+            let spec = template.at(&["spec"]).unwrap_or(&Value::Null);
+            persistentvolumeclaim::spec(spec, &path.field("spec"), out);
         }
     }
 }
@@ -404,48 +428,6 @@ fn template_metadata(template: &Value, path: &Path<'_>, out: &mut Problems) {
             }
             _ if value.is_null() => {}
             _ => out.push(Problem::forbidden(&path.field(field), "cannot be set")),
-        }
-    }
-}
-
-/// The claim that an ephemeral volume makes.
-fn claim(spec: &Value, path: &Path<'_>, out: &mut Problems) {
-    let modes = spec.items(&["accessModes"]);
-    if modes.is_empty() {
-        out.push(Problem::required(&path.field("accessModes"), "at least 1 access mode is required"));
-    }
-    scheduling::label_selector(spec.at(&["selector"]), &path.field("selector"), out);
-    const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce"];
-    for mode in modes.iter().map(read::text).filter(|mode| !MODES.contains(mode)) {
-        out.push(check::unsupported(&path.field("accessModes"), mode, MODES));
-    }
-    let resources = path.field("resources");
-    match spec.at(&["resources", "requests", "storage"]) {
-        None => out.push(Problem::required(&resources.key("storage"), "")),
-        Some(size) if quantities::parse(size).sign() <= 0 => {
-            out.push(Problem::invalid(&resources.key("storage"), size, "must be greater than zero"));
-        }
-        Some(_) => {}
-    }
-    match spec.text(&["storageClassName"]) {
-        "" => {}
-        class => check::subdomain(class, &path.field("storageClassName"), out),
-    }
-    if let Some(mode) =
-        read::opt_text(spec, &["volumeMode"]).filter(|it| !["Block", "Filesystem"].contains(it))
-    {
-        out.push(check::unsupported(&path.field("volumeMode"), mode, &["Block", "Filesystem"]));
-    }
-    for field in ["dataSource", "dataSourceRef"] {
-        if let Some(source) = spec.at(&[field]).filter(|it| !it.is_null()) {
-            let path = path.field(field);
-            check::required_field(source, "name", &path, out);
-            check::required_field(source, "kind", &path, out);
-            let kind = source.text(&["kind"]);
-            if source.text(&["apiGroup"]).is_empty() && kind != "PersistentVolumeClaim" {
-                const WHY: &str = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-                out.push(Problem::invalid_text(&path, kind, WHY));
-            }
         }
     }
 }

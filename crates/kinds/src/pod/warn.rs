@@ -78,12 +78,28 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
 }
 
 /// What is said about an old label.
-fn old_label(label: &str, names: &Names) -> Option<String> {
+pub(crate) fn old_label(label: &str, names: &Names) -> Option<String> {
     let (_, _, since, (subdomain, name)) =
         OLD_LABELS.iter().find(|(subdomain, name, ..)| names.well_known_under(subdomain, name) == label)?;
     let now =
         if subdomain.is_empty() { names.well_known(name) } else { names.well_known_under(subdomain, name) };
     Some(format!("deprecated since {since}; use {now:?} instead"))
+}
+
+/// Old labels in the terms of a node selector.
+pub(crate) fn node_terms(terms: &[Value], path: &str) -> Vec<String> {
+    let names = Names::kubernetes();
+    let mut out = Vec::new();
+    for (at, term) in terms.iter().enumerate() {
+        for (of, one) in term.items(&["matchExpressions"]).iter().enumerate() {
+            let key = one.text(&["key"]);
+            if let Some(why) = old_label(key, &names) {
+                let place = format!("{path}.nodeSelectorTerms[{at}].matchExpressions[{of}].key");
+                out.push(format!("{place}: {key} is {why}"));
+            }
+        }
+    }
+    out
 }
 
 /// Old labels in a selector of nodes.
@@ -99,6 +115,8 @@ fn affinity(spec: &Value, names: &Names, out: &mut Vec<String>) {
     let path = Path::ROOT.field("spec");
     let path = path.field("affinity");
     let path = path.field("nodeAffinity");
+    let terms = affinity.items(&[REQUIRED, "nodeSelectorTerms"]);
+    out.extend(node_terms(terms, &path.field(REQUIRED).to_string()));
     let mut expressions = |term: &Value, path: &Path<'_>| {
         let path = path.field("matchExpressions");
         for (at, one) in term.items(&["matchExpressions"]).iter().enumerate() {
@@ -108,11 +126,6 @@ fn affinity(spec: &Value, names: &Names, out: &mut Vec<String>) {
             }
         }
     };
-    let required = path.field(REQUIRED);
-    let required = required.field("nodeSelectorTerms");
-    for (at, term) in affinity.items(&[REQUIRED, "nodeSelectorTerms"]).iter().enumerate() {
-        expressions(term, &required.index(at));
-    }
     let preferred = path.field(PREFERRED);
     for (at, one) in affinity.items(&[PREFERRED]).iter().enumerate() {
         let path = preferred.index(at);
