@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use names::Names;
 use schema::Value;
+use schema::encode::EmptyLists;
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::time;
@@ -65,6 +66,8 @@ pub struct Hooks {
     pub holds: Option<fn(&Value) -> bool>,
     /// Refuses a delete.
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
+    /// Empty lists that are always written stay empty when objects are stored; most kinds come back with null.
+    pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
     /// Top-level fields that writes of the object itself never own.
@@ -82,6 +85,12 @@ pub struct Hooks {
     pub convert: Option<Conversion>,
     /// Objects live this long; for kinds that expire.
     pub lifetime_seconds: Option<i64>,
+}
+
+impl Hooks {
+    pub(crate) fn empty_lists(&self) -> EmptyLists {
+        if self.keeps_empty_lists { EmptyLists::Kept } else { EmptyLists::Null }
+    }
 }
 
 /// Which problems of metadata an update tells a second time. All are told once, as rules of every object;

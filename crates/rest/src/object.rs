@@ -2,6 +2,7 @@
 
 use crate::resource::Collection;
 use bytes::Bytes;
+use schema::encode::EmptyLists;
 use schema::table::Kind;
 use schema::{Value, encode};
 use std::sync::{Arc, OnceLock};
@@ -46,9 +47,9 @@ pub struct Draft {
 
 impl Draft {
     /// Encodes a value in normal form.
-    pub fn new(value: &Value, collection: &Collection) -> Self {
+    pub fn new(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
         let kind = &collection.kind;
-        let encoded = encode::object(value, &kind.root);
+        let encoded = encode::object(value, &kind.root, lists);
         debug_assert!(encoded.stamp_at.is_some(), "an object without a place for its revision");
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),

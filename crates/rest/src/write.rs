@@ -150,9 +150,14 @@ impl Writing<'_> {
         problems
     }
 
-    /// The bytes of a state that is not stored.
+    /// The bytes of a state that is not stored, as if it were.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
-        encode::json(object, &self.resource.kind.root).into()
+        let (resource, lists) = (self.resource, self.resource.hooks.empty_lists());
+        if resource.hooks.convert.is_some() {
+            let object = resource.from(resource, object.clone());
+            return encode::as_stored(&object, &resource.kind.root, lists).into();
+        }
+        encode::as_stored(object, &resource.kind.root, lists).into()
     }
 }
 
@@ -227,7 +232,7 @@ impl Api {
     ) -> Result<Arc<Object>, StoreError> {
         let collection = &resource.collection;
         let stored = resource.as_stored(object);
-        let draft = Draft::new(&stored, collection);
+        let draft = Draft::new(&stored, collection, resource.hooks.empty_lists());
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
             _ => None,
