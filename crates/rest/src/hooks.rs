@@ -126,14 +126,49 @@ pub struct SubresourceHooks {
     pub unowned: &'static [&'static str],
 }
 
-/// A subresource that is posted to and changes its object, such as an assignment.
+/// A subresource that is posted to and changes its object, such as an assignment, or takes it away.
 pub struct ActionHooks {
     pub name: &'static str,
     /// The type of the body, with its kind and version as clients write them.
     pub body: fn() -> Option<&'static Type>,
     pub kind: &'static str,
     pub api_version: &'static str,
-    pub act: fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>,
+    /// Other versions that have the same form.
+    pub other_versions: &'static [&'static str],
+    pub act: Act,
+}
+
+/// What an action does.
+pub enum Act {
+    Change(fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>),
+    Remove(Removal),
+}
+
+/// An action that deletes its object if some other object can afford it.
+pub struct Removal {
+    /// Where in the body the options of the deletion are.
+    pub options: &'static str,
+    /// What stands in the way.
+    pub decide: fn(object: &Value, context: &Context<'_>) -> Result<Price, ApiError>,
+    /// What is noted on the object when its deletion begins.
+    pub mark: fn(object: &mut Value, context: &Context<'_>),
+}
+
+/// What a removal costs.
+pub enum Price {
+    Nothing,
+    /// Nothing as long as the object is as it was looked at.
+    NothingNow,
+    Charged(Charge),
+}
+
+/// Another object that pays for a removal through its status.
+pub struct Charge {
+    pub plural: &'static str,
+    pub namespace: String,
+    pub name: String,
+    /// Takes the price, unless that object cannot afford it.
+    pub pay: fn(payer: &mut Value, object: &Value, context: &Context<'_>) -> Result<(), ApiError>,
 }
 
 /// The `status` of most kinds: everything but the spec comes from the client.

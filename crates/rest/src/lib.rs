@@ -18,6 +18,7 @@ mod metadata;
 pub mod object;
 pub mod options;
 mod patch;
+mod remove;
 pub mod resource;
 pub mod selector;
 pub mod storage;
