@@ -95,7 +95,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 11);
+        assert!(with_cells >= 11);
     }
 
     #[test]
