@@ -1,12 +1,13 @@
-//! Act: a post to a subresource that changes its object.
+//! Act: a post to a subresource that changes its object, or takes it away.
 
 use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::{ActionHooks, Requester};
+use crate::hooks::{Act, ActionHooks, Context, Requester};
 use crate::input::{Expected, Input};
 use crate::options::FieldValidation;
 use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, store_error};
+use schema::Value;
 use store::{Expect, Revision, StoreError};
 
 impl Api {
@@ -49,24 +50,34 @@ impl Api {
         let resource = writing.resource.clone();
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
         let expected =
-            Expected { ty, kind: action.kind, api_version: action.api_version, known: &|_, _| false };
+            Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
         let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
-        if body.text(&["metadata", "name"]) != writing.name {
-            let why = format!("name in URL does not match name in {} object", action.kind);
-            return Err(ApiError::bad_request(why));
-        }
+        check_place(&body, action, writing)?;
         self.admit(&writing.admitted(self, Operation::Create, writing.name), None, None)?;
+        match &action.act {
+            Act::Change(change) => self.change(writing, &resource, *change, &body).await,
+            Act::Remove(removal) => self.remove_for(writing, removal, &body).await,
+        }
+    }
+
+    async fn change(
+        &self,
+        writing: &mut Writing<'_>,
+        resource: &Resource,
+        change: fn(&mut Value, &Value, &Context<'_>) -> Result<(), ApiError>,
+        body: &Value,
+    ) -> Result<(), ApiError> {
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
-            let old = self.tree(&resource, &current)?;
+            let old = self.tree(resource, &current)?;
             let mut next = old.clone();
             self.admit(
                 &writing.admitted(self, Operation::Update, writing.name),
                 Some(&mut next),
                 Some(&old),
             )?;
-            self.with_context(writing.user, |context| (action.act)(&mut next, &body, context))?;
+            self.with_context(writing.user, |context| change(&mut next, body, context))?;
             if writing.options.dry_run || next == old {
                 return Ok(());
             }
@@ -78,4 +89,29 @@ impl Api {
         }
         Err(ApiError::modified(resource.subject(writing.name)))
     }
+}
+
+/// The version that the body says it is of, where it is one of those that will do.
+fn version_of<'a>(action: &'a ActionHooks, input: &Input) -> &'a str {
+    let given = match action.other_versions {
+        [] => None,
+        _ => input.untyped().ok().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()),
+    };
+    let other = action.other_versions.iter().find(|one| Some(**one) == given.as_deref());
+    other.copied().unwrap_or(action.api_version)
+}
+
+/// What is posted must bear the name of the object, and its namespace if any.
+fn check_place(body: &Value, action: &ActionHooks, writing: &Writing<'_>) -> Result<(), ApiError> {
+    let namespace = body.text(&["metadata", "namespace"]);
+    if !namespace.is_empty() && namespace != writing.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if body.text(&["metadata", "name"]) != writing.name {
+        let kind = action.kind;
+        return Err(ApiError::bad_request(format!("name in URL does not match name in {kind} object")));
+    }
+    Ok(())
 }

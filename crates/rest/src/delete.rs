@@ -2,7 +2,7 @@
 
 use crate::api::{Admitted, Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::Requester;
+use crate::hooks::{Context, Requester};
 use crate::metadata::{FOREGROUND, ORPHAN};
 use crate::object::Object;
 use crate::options::{DeleteOptions, Propagation};
@@ -34,6 +34,25 @@ enum Step {
     MarkAndRemove(Value),
 }
 
+/// Notes something on an object that is going to be deleted.
+pub(crate) type Mark = fn(&mut Value, &Context<'_>);
+
+/// The step with a note on what stays.
+fn marked(step: Step, object: &Value, mark: impl FnOnce(&mut Value)) -> Step {
+    match step {
+        Step::Mark(mut next) => {
+            mark(&mut next);
+            Step::Mark(next)
+        }
+        Step::Pending => {
+            let mut next = object.clone();
+            mark(&mut next);
+            if next == *object { Step::Pending } else { Step::Mark(next) }
+        }
+        gone => gone,
+    }
+}
+
 impl Api {
     pub async fn delete(
         &self,
@@ -43,10 +62,23 @@ impl Api {
         options: &DeleteOptions,
         user: &Requester,
     ) -> Result<Deleted, ApiError> {
+        self.delete_marked(resource, namespace, name, options, user, None).await
+    }
+
+    /// The same; if the object stays for a while, something is noted on it.
+    pub(crate) async fn delete_marked(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+        user: &Requester,
+        mark: Option<Mark>,
+    ) -> Result<Deleted, ApiError> {
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(namespace, name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
-            if let Some(deleted) = self.delete_once(resource, &current, options, user).await? {
+            if let Some(deleted) = self.delete_once(resource, &current, options, user, mark).await? {
                 return Ok(deleted);
             }
         }
@@ -60,6 +92,7 @@ impl Api {
         current: &Arc<Object>,
         options: &DeleteOptions,
         user: &Requester,
+        mark: Option<Mark>,
     ) -> Result<Option<Deleted>, ApiError> {
         let object = self.tree(resource, current)?;
         check_preconditions(resource, current, &object, options)?;
@@ -81,6 +114,9 @@ impl Api {
             let mut step = next_step(resource, object.clone(), options, context.now);
             if let (Step::Mark(next), Some(begin)) = (&mut step, resource.hooks.begin_delete) {
                 begin(next, context);
+            }
+            if let Some(mark) = mark {
+                step = marked(step, &object, |next| mark(next, context));
             }
             Ok::<_, ApiError>(step)
         })?;

@@ -6,6 +6,7 @@ use crate::reserve::Reserve;
 use crate::view::View;
 use names::Names;
 use schema::Value;
+use schema::encode::EmptyLists;
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::time;
@@ -85,6 +86,8 @@ pub struct Hooks {
     pub holds: Option<fn(&Value) -> bool>,
     /// Refuses a delete.
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
+    /// Empty lists that are always written stay empty when objects are stored; most kinds come back with null.
+    pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
     /// Top-level fields that writes of the object itself never own.
@@ -124,6 +127,12 @@ pub struct ActsOn {
     pub check: fn(&Value) -> Result<(), ApiError>,
 }
 
+impl Hooks {
+    pub(crate) fn empty_lists(&self) -> EmptyLists {
+        if self.keeps_empty_lists { EmptyLists::Kept } else { EmptyLists::Null }
+    }
+}
+
 /// Which problems of metadata an update tells a second time. All are told once, as rules of every object;
 /// most kinds know them from others as rules of the kind, too.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -157,14 +166,49 @@ pub struct SubresourceHooks {
     pub unowned: &'static [&'static str],
 }
 
-/// A subresource that is posted to and changes its object, such as an assignment.
+/// A subresource that is posted to and changes its object, such as an assignment, or takes it away.
 pub struct ActionHooks {
     pub name: &'static str,
     /// The type of the body, with its kind and version as clients write them.
     pub body: fn() -> Option<&'static Type>,
     pub kind: &'static str,
     pub api_version: &'static str,
-    pub act: fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>,
+    /// Other versions that have the same form.
+    pub other_versions: &'static [&'static str],
+    pub act: Act,
+}
+
+/// What an action does.
+pub enum Act {
+    Change(fn(object: &mut Value, body: &Value, context: &Context<'_>) -> Result<(), ApiError>),
+    Remove(Removal),
+}
+
+/// An action that deletes its object if some other object can afford it.
+pub struct Removal {
+    /// Where in the body the options of the deletion are.
+    pub options: &'static str,
+    /// What stands in the way.
+    pub decide: fn(object: &Value, context: &Context<'_>) -> Result<Price, ApiError>,
+    /// What is noted on the object when its deletion begins.
+    pub mark: fn(object: &mut Value, context: &Context<'_>),
+}
+
+/// What a removal costs.
+pub enum Price {
+    Nothing,
+    /// Nothing as long as the object is as it was looked at.
+    NothingNow,
+    Charged(Charge),
+}
+
+/// Another object that pays for a removal through its status.
+pub struct Charge {
+    pub plural: &'static str,
+    pub namespace: String,
+    pub name: String,
+    /// Takes the price, unless that object cannot afford it.
+    pub pay: fn(payer: &mut Value, object: &Value, context: &Context<'_>) -> Result<(), ApiError>,
 }
 
 /// The `status` of most kinds: everything but the spec comes from the client.

@@ -19,6 +19,7 @@ pub mod metadata;
 pub mod object;
 pub mod options;
 mod patch;
+mod remove;
 pub mod reserve;
 pub mod resource;
 pub mod selector;

@@ -3,6 +3,7 @@
 use crate::reserve::Reservation;
 use crate::resource::Collection;
 use bytes::Bytes;
+use schema::encode::EmptyLists;
 use schema::table::Kind;
 use schema::{Value, encode};
 use std::sync::{Arc, OnceLock};
@@ -49,15 +50,15 @@ pub struct Draft {
 
 impl Draft {
     /// Encodes a value in normal form.
-    pub fn new(value: &Value, collection: &Collection) -> Self {
-        let draft = Self::encoded(value, collection);
+    pub fn new(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
+        let draft = Self::encoded(value, collection, lists);
         debug_assert!(draft.stamp_at > 0, "an object without a place for its revision");
         draft
     }
 
-    fn encoded(value: &Value, collection: &Collection) -> Self {
+    fn encoded(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
         let kind = &collection.kind;
-        let encoded = encode::object(value, &kind.root);
+        let encoded = encode::object(value, &kind.root, lists);
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),
             name: value.text(&["metadata", "name"]).into(),
@@ -99,7 +100,7 @@ impl Draft {
 impl Object {
     /// An object that is shown and never kept; it has no revision.
     pub fn passing(value: &Value, collection: &Collection) -> Arc<Object> {
-        Draft::encoded(value, collection).commit(0)
+        Draft::encoded(value, collection, EmptyLists::Kept).commit(0)
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {

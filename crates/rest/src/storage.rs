@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cache::{Cache, Change, Published};
 use parking_lot::Mutex;
+use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -251,5 +252,5 @@ fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Obje
     let mut value = decoded.value;
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
-    Ok(Draft::new(&value, collection).commit(revision))
+    Ok(Draft::new(&value, collection, EmptyLists::Kept).commit(revision))
 }

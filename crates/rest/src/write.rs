@@ -154,12 +154,17 @@ impl Writing<'_> {
         self.resource.view(self.subresource).map_or(self.resource, |(_, served)| served)
     }
 
-    /// The bytes of a state that is not stored.
+    /// The bytes of a state that is not stored, as if it were.
     pub(crate) fn encode(&self, object: &Value) -> Bytes {
         if let Some((view, served)) = self.resource.view(self.subresource) {
             return encode::json(&view.of(object, served), &served.kind.root).into();
         }
-        encode::json(object, &self.resource.kind.root).into()
+        let (resource, lists) = (self.resource, self.resource.hooks.empty_lists());
+        if resource.hooks.convert.is_some() {
+            let object = resource.from(resource, object.clone());
+            return encode::as_stored(&object, &resource.kind.root, lists).into();
+        }
+        encode::as_stored(object, &resource.kind.root, lists).into()
     }
 }
 
@@ -267,7 +272,7 @@ impl Api {
     ) -> Result<Arc<Object>, StoreError> {
         let collection = &resource.collection;
         let stored = resource.as_stored(object);
-        let mut draft = Draft::new(&stored, collection);
+        let mut draft = Draft::new(&stored, collection, resource.hooks.empty_lists());
         draft.reservation = reservation;
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),

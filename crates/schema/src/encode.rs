@@ -16,16 +16,34 @@ pub struct Encoded {
     pub stamp_at: Option<usize>,
 }
 
-/// A whole object.
-pub fn object(value: &Value, ty: &Type) -> Encoded {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None };
+/// What becomes of empty lists that are always written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EmptyLists {
+    /// They are empty.
+    #[default]
+    Kept,
+    /// They are null, as where an object has been stored in a form that cannot tell.
+    Null,
+}
+
+/// A whole object, as it is stored.
+pub fn object(value: &Value, ty: &Type, lists: EmptyLists) -> Encoded {
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None, lists };
     writer.structure(value, ty);
     Encoded { json: writer.out, stamp_at: writer.stamp_at }
 }
 
+/// The text that an object would have if it were stored and read back.
+pub fn as_stored(value: &Value, ty: &Type, lists: EmptyLists) -> Vec<u8> {
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), lists };
+    writer.structure(value, ty);
+    writer.out
+}
+
 /// Text of a value that is stamped already.
 pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
+    let lists = EmptyLists::Kept;
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), lists };
     writer.structure(value, ty);
     writer.out
 }
@@ -33,7 +51,8 @@ pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
 /// Text of an object whose own fields come by name, and what is below them in the order of the table.
 pub fn json_by_name(value: &Value, ty: &Type) -> Vec<u8> {
     let Value::Map(map) = value else { return untyped(value) };
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0) };
+    let lists = EmptyLists::Kept;
+    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), lists };
     writer.out.push(b'{');
     for (nth, (name, value)) in map.iter().enumerate() {
         if nth > 0 {
@@ -60,6 +79,7 @@ pub fn untyped(value: &Value) -> Vec<u8> {
 struct Writer {
     out: Vec<u8>,
     stamp_at: Option<usize>,
+    lists: EmptyLists,
 }
 
 impl Writer {
@@ -88,6 +108,9 @@ impl Writer {
                 Some(field) if field.is(Flags::STAMPED) && self.stamp_at.is_none() => {
                     self.out.extend_from_slice(b"\"\"");
                     self.stamp_at = Some(self.out.len() - 1);
+                }
+                Some(_) if self.lists == EmptyLists::Null && is_empty_list(value) => {
+                    self.out.extend_from_slice(b"null");
                 }
                 Some(field) => self.shaped(value, &field.shape),
                 None => any(value, &mut self.out),
@@ -130,6 +153,10 @@ impl Writer {
         }
         self.out.push(b'}');
     }
+}
+
+fn is_empty_list(value: &Value) -> bool {
+    matches!(value, Value::List(items) if items.is_empty())
 }
 
 fn any(value: &Value, out: &mut Vec<u8>) {

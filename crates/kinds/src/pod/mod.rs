@@ -8,6 +8,7 @@ pub(crate) mod columns;
 mod container;
 mod defaults;
 mod drop;
+mod eviction;
 mod image;
 mod security;
 mod spec;
@@ -22,7 +23,7 @@ use crate::Options;
 use crate::check::Problems;
 use crate::{limits, read};
 use rest::ApiError;
-use rest::hooks::{ActionHooks, Context, Hooks, SubresourceHooks};
+use rest::hooks::{Act, ActionHooks, Context, Hooks, Removal, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -56,13 +57,28 @@ pub fn check_binding(binding: &Value) -> Result<(), ApiError> {
     update::binding_target(binding).map(drop)
 }
 
-static ACTIONS: [ActionHooks; 1] = [ActionHooks {
-    name: "binding",
-    body: || crate::tables::type_named("api.core.v1", "Binding"),
-    kind: "Binding",
-    api_version: "v1",
-    act: |pod, binding, context| update::bind(pod, binding, &context.timestamp()),
-}];
+static ACTIONS: [ActionHooks; 2] = [
+    ActionHooks {
+        name: "binding",
+        body: || crate::tables::type_named("api.core.v1", "Binding"),
+        kind: "Binding",
+        api_version: "v1",
+        other_versions: &[],
+        act: Act::Change(|pod, binding, context| update::bind(pod, binding, &context.timestamp())),
+    },
+    ActionHooks {
+        name: "eviction",
+        body: || crate::tables::type_named("api.policy.v1", "Eviction"),
+        kind: "Eviction",
+        api_version: "policy/v1",
+        other_versions: &["policy/v1beta1"],
+        act: Act::Remove(Removal {
+            options: "deleteOptions",
+            decide: eviction::decide,
+            mark: eviction::mark,
+        }),
+    },
+];
 
 static PRIVILEGED: [SubresourceHooks; 2] = subresources::<true>();
 static UNPRIVILEGED: [SubresourceHooks; 2] = subresources::<false>();

@@ -193,6 +193,9 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
         }
         Shape::List(list) if list.kind != ListKind::Atomic => items(list, old, new, out),
         shape => {
+            if let Side::Here(new) = new {
+                unambiguous(shape, new)?;
+            }
             let equal = match (old, new) {
                 (Side::Here(old), Side::Here(new)) => same(old, new),
                 (Side::Zero, Side::Here(new)) => decode::zero(shape) == *new,
@@ -201,6 +204,32 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
             out.mark(old, new, equal);
             Ok(())
         }
+    }
+}
+
+/// What is owned as a whole must still be one that could be told apart item by item.
+fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> {
+    match (shape, held) {
+        (Shape::Struct(ty), Value::Map(map)) => {
+            let mut declared = Declared { ty, at: 0 };
+            map.iter().try_for_each(|(name, held)| match declared.find(name) {
+                Some(field) => unambiguous(&field.shape, held),
+                None => Ok(()),
+            })
+        }
+        (Shape::Map(map), Value::Map(entries)) if !matches!(map.value, Shape::Scalar(_)) => {
+            entries.iter().try_for_each(|(_, held)| unambiguous(&map.value, held))
+        }
+        (Shape::List(list), Value::List(items)) => {
+            if list.kind != ListKind::Atomic {
+                keyed(list, items)?;
+            }
+            if matches!(list.item, Shape::Scalar(_)) {
+                return Ok(());
+            }
+            items.iter().try_for_each(|held| unambiguous(&list.item, held))
+        }
+        _ => Ok(()),
     }
 }
 
