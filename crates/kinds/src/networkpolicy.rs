@@ -1,8 +1,8 @@
 //! NetworkPolicies: which traffic pods take and send.
 
 use crate::check::{self, Problems};
-use crate::{metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use crate::{ingress, metadata, read, scheduling};
+use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -14,7 +14,9 @@ pub fn hooks() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|new, _, _| validate(new)),
+        // clients know these told twice over: as rules of a policy, and again as rules of its change
+        validate_update: Some(|new, _, _| [validate(new), validate(new)].concat()),
+        told_group: Some(ingress::TOLD_GROUP),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -22,7 +24,13 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+
+/// Conditions are not on in this release: what a client writes there is not kept.
+fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
+    replace(next, submitted, "metadata");
+    next.set(&["status"], Value::map());
+}
 
 /// A policy is about what comes in, and about what goes out when it has rules for that.
 fn default(object: &mut Value) {
@@ -160,10 +168,6 @@ fn network(address: IpAddr, bits: u8) -> (bool, u128) {
         IpAddr::V4(it) => (true, u128::from(it.to_bits().checked_shr(32u32.saturating_sub(bits)).unwrap_or(0))),
         IpAddr::V6(it) => (false, it.to_bits().checked_shr(128u32.saturating_sub(bits)).unwrap_or(0)),
     }
-}
-
-fn status(_: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    Vec::new()
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {

@@ -108,7 +108,11 @@ impl Resource {
 
     /// For errors that speak of the kind as it is stored.
     pub fn stored_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        let group = if self.kind.stored_as.is_some() { &self.collection.group } else { &self.group };
+        let group = match self.hooks.told_group {
+            Some(told) => told,
+            None if self.kind.stored_as.is_some() => &self.collection.group,
+            None => &self.group,
+        };
         Subject { group, kind: &self.kind.name, name }
     }
 

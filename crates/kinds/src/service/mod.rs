@@ -32,7 +32,7 @@ pub fn hooks(options: ServiceOptions) -> Hooks {
         validate_create: Some(validate::create),
         validate_update: Some(validate::update),
         name_rule: Some(validate::name),
-        warn: Some(validate::warn),
+        delete_returns_object: true,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -139,6 +139,9 @@ fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
         read::each_mut(next, &["spec", "ports"], |port| {
             port.unset(&["nodePort"]);
         });
+    }
+    if kind(next) != "LoadBalancer" {
+        next.set(&["status", "loadBalancer"], Value::map());
     }
     let is_balanced: fn(&Value) -> bool = |it| kind(it) == "LoadBalancer";
     let dependent: [(fn(&Value) -> bool, &str); 5] = [

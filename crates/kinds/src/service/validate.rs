@@ -400,7 +400,3 @@ pub(crate) fn load_balancer(object: &Value, out: &mut Problems) {
         }
     }
 }
-
-pub(super) fn warn(_: &Value, _: Option<&Value>) -> Vec<String> {
-    Vec::new()
-}
