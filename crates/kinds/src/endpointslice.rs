@@ -20,8 +20,7 @@ const MOST_ZONES: usize = 8;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, _| forget_topology(object)),
+        prepare_create: Some(|object, _| prepare_create(object)),
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
@@ -30,8 +29,13 @@ pub fn hooks() -> Hooks {
     }
 }
 
-/// Nothing and an empty list are the same here.
-fn default(object: &mut Value) {
+fn prepare_create(object: &mut Value) {
+    forget_topology(object);
+    forget_emptiness(object);
+}
+
+/// Nothing and an empty list are the same here, but for who owns it.
+fn forget_emptiness(object: &mut Value) {
     for field in ["endpoints", "ports"] {
         if object.items(&[field]).is_empty() {
             object.set(&[field], Value::Null);
@@ -47,6 +51,7 @@ fn forget_topology(object: &mut Value) {
 }
 
 fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
+    forget_emptiness(next);
     // labels tell which service the slice is of, so they count as content here, and so does the topology
     // that is sent, although it is not kept
     let content = |it: &Value| {

@@ -264,13 +264,12 @@ fn family_names(families: &[String], path: &Path<'_>, out: &mut Problems) {
 fn each_address(addresses: &[Value], families: &[String], path: &Path<'_>, out: &mut Problems) {
     for (at, text) in addresses.iter().map(read::text).enumerate() {
         let path_of_it = path.index(at);
-        if text == NONE {
+        if text == NONE && at == 0 {
             if addresses.len() > 1 {
                 let shown = check::shown_texts(addresses);
                 out.push(check::invalid_shown(path, &shown, "'None' must be the first and only value"));
-                return;
             }
-            continue;
+            return;
         }
         let Some(address) = format::parse_ip(text) else {
             out.extend(format::ip(text).iter().map(|why| Problem::invalid_text(&path_of_it, text, why)));

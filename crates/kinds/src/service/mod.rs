@@ -68,11 +68,6 @@ fn needs_health_port(service: &Value) -> bool {
     kind(service) == "LoadBalancer" && service.text(&["spec", "externalTrafficPolicy"]) == "Local"
 }
 
-fn is_reached_from_outside(service: &Value) -> bool {
-    needs_node_ports(service)
-        || kind(service) == "ClusterIP" && !service.items(&["spec", "externalIPs"]).is_empty()
-}
-
 fn has_internal_traffic(service: &Value) -> bool {
     matches!(kind(service), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
@@ -110,7 +105,7 @@ fn default(object: &mut Value) {
             port.set(&["targetPort"], read::int(port, &["port"]));
         }
     });
-    if is_reached_from_outside(object) && object.text(&["spec", "externalTrafficPolicy"]).is_empty() {
+    if needs_node_ports(object) && object.text(&["spec", "externalTrafficPolicy"]).is_empty() {
         object.set(&["spec", "externalTrafficPolicy"], "Cluster");
     }
     if has_internal_traffic(object) && !read::has(object, &["spec", "internalTrafficPolicy"]) {
@@ -148,7 +143,7 @@ fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
         (needs_health_port, "healthCheckNodePort"),
         (is_balanced, "allocateLoadBalancerNodePorts"),
         (is_balanced, "loadBalancerClass"),
-        (is_reached_from_outside, "externalTrafficPolicy"),
+        (needs_node_ports, "externalTrafficPolicy"),
         (has_internal_traffic, "internalTrafficPolicy"),
     ];
     for (test, field) in dependent {

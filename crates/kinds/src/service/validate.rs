@@ -2,7 +2,7 @@
 
 use super::families::{self, ADDRESSES, FAMILIES, POLICY};
 use super::{
-    has_internal_traffic, is_reached_from_outside, kind, needs_address, needs_health_port, same,
+    has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same,
 };
 use crate::check::{self, Problems};
 use crate::read;
@@ -176,7 +176,7 @@ pub(crate) fn ordinary_address(text: &str, path: &Path<'_>, out: &mut Problems) 
         return refuse("must be a valid IP address");
     };
     if address.is_unspecified() {
-        refuse("may not be unspecified (0.0.0.0 or ::)");
+        refuse("may not be unspecified (0.0.0.0)");
     }
     if address.is_loopback() {
         refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)");
@@ -286,10 +286,10 @@ fn balancer_class(object: &Value, spec: &Path<'_>, out: &mut Problems) {
 fn external_traffic(object: &Value, spec: &Path<'_>, out: &mut Problems) {
     let path = spec.field("externalTrafficPolicy");
     let policy = object.text(&["spec", "externalTrafficPolicy"]);
-    if is_reached_from_outside(object) {
+    if needs_node_ports(object) {
         check::one_of(policy, TRAFFIC, &path, out);
     } else if !policy.is_empty() {
-        let why = "may only be set for externally-accessible services";
+        let why = "may only be set when `type` is 'NodePort' or 'LoadBalancer'";
         out.push(Problem::invalid_text(&path, policy, why));
     }
     let path = spec.field("healthCheckNodePort");
@@ -315,7 +315,7 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
         let free = [new, old].map(|it| {
             families::is_headless(it) && read::map(it, &["spec", "selector"]).is_empty()
         });
-        if free != [true, true] {
+        if free == [false, false] {
             kept(new, old, &ADDRESS_FAMILIES, &mut out);
         }
     }
