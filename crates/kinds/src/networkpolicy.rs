@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{ingress, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Hooks, SubresourceHooks, apply_status, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ pub fn hooks() -> Hooks {
         // clients know these told twice over: as rules of a policy, and again as rules of its change
         validate_update: Some(|new, _, _| [validate(new), validate(new)].concat()),
         told_group: Some(ingress::TOLD_GROUP),
+        restore: Some(restore),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -27,9 +28,8 @@ static SUBRESOURCES: &[SubresourceHooks] =
     &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
 
 /// Conditions are not on in this release: what a client writes there is not kept.
-fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
-    replace(next, submitted, "metadata");
-    next.set(&["status"], Value::map());
+fn restore(next: &mut Value, old: &Value) {
+    replace(next, old, "status");
 }
 
 /// A policy is about what comes in, and about what goes out when it has rules for that.
@@ -69,9 +69,8 @@ fn validate(object: &Value) -> Problems {
 fn policy_types(types: &[Value], path: &Path<'_>, out: &mut Problems) {
     const ALLOWED: &[&str] = &["Ingress", "Egress"];
     if types.len() > ALLOWED.len() {
-        let shown: Vec<_> = types.iter().map(|it| schema::problem::quoted(read::text(it))).collect();
         // shown as the servers that clients know print it
-        let shown = format!("[{}]", shown.join(","));
+        let shown = check::shown_texts(types).replacen("string", "networking.PolicyType", 1);
         out.push(check::invalid_shown(path, &shown, "may not specify more than two policyTypes"));
         return;
     }
@@ -143,6 +142,7 @@ fn ip_block(block: &Value, path: &Path<'_>, out: &mut Problems) {
     let cidr = path.field("cidr");
     if text.is_empty() {
         out.push(Problem::required(&cidr, ""));
+        return;
     }
     let Some(range) = format::parse_cidr(text) else {
         out.push(Problem::invalid_text(&cidr, text, "not a valid CIDR"));

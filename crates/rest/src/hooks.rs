@@ -49,6 +49,8 @@ pub struct Hooks {
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
+    /// Puts back what no write can change, also not through a subresource, once it is known who wanted to.
+    pub restore: Option<fn(&mut Value, &Value)>,
     /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.

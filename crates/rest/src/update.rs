@@ -163,6 +163,9 @@ impl Api {
         if !writing.owned {
             self.track(writing, Some(old), &mut object);
         }
+        if let Some(restore) = resource.hooks.restore {
+            restore(&mut object, old);
+        }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
             let mut reservation = None;

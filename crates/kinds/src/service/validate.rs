@@ -176,7 +176,7 @@ pub(crate) fn ordinary_address(text: &str, path: &Path<'_>, out: &mut Problems) 
         return refuse("must be a valid IP address");
     };
     if address.is_unspecified() {
-        refuse("may not be unspecified (0.0.0.0)");
+        refuse(&format!("may not be unspecified ({text})"));
     }
     if address.is_loopback() {
         refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)");
