@@ -312,10 +312,7 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
         if headless != [true, true] {
             kept(new, old, &CLUSTER_ADDRESSES, &mut out);
         }
-        let free = [new, old].map(|it| {
-            families::is_headless(it) && read::map(it, &["spec", "selector"]).is_empty()
-        });
-        if free == [false, false] {
+        if headless == [false, false] {
             kept(new, old, &ADDRESS_FAMILIES, &mut out);
         }
     }
@@ -339,12 +336,14 @@ struct Kept {
     field: &'static str,
     shown_type: &'static str,
     name: &'static str,
+    /// Clients know all changes of some as changes of the first.
+    told_as_first: bool,
 }
 
 const CLUSTER_ADDRESSES: Kept =
-    Kept { path: ADDRESSES, field: "clusterIPs", shown_type: "string", name: "clusterIP" };
+    Kept { path: ADDRESSES, field: "clusterIPs", shown_type: "string", name: "clusterIP", told_as_first: false };
 const ADDRESS_FAMILIES: Kept =
-    Kept { path: FAMILIES, field: "ipFamilies", shown_type: "core.IPFamily", name: "ipFamily" };
+    Kept { path: FAMILIES, field: "ipFamilies", shown_type: "core.IPFamily", name: "ipFamily", told_as_first: true };
 
 fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
     let spec = Path::ROOT.field("spec");
@@ -355,7 +354,7 @@ fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
     const CHANGED: &str = "may not change once set";
     if is.len() == was.len() {
         for at in (0..is.len()).filter(|at| is[*at] != was[*at]) {
-            refuse(at, CHANGED);
+            refuse(if what.told_as_first { 0 } else { at }, CHANGED);
         }
         return;
     }
