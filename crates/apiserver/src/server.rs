@@ -58,8 +58,6 @@ pub enum StartError {
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
-    #[error("the service of the server itself could not be made: {0}")]
-    OwnService(ApiError),
 }
 
 /// A running server.
@@ -102,9 +100,7 @@ impl Server {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
         });
-        if let Some(own) = own {
-            own.ensure(&api).await.map_err(StartError::OwnService)?;
-        }
+        keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
         let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, tokens, authorizer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
@@ -113,9 +109,7 @@ impl Server {
             loop {
                 every.tick().await;
                 api.storage.trim();
-                if let Some(Err(why)) = ensure(own.as_ref(), &api).await {
-                    tracing::warn!(%why, "the service of the server itself could not be kept up");
-                }
+                keep_up(own.as_ref(), &api).await;
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep })
@@ -155,8 +149,12 @@ fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Ve
     }
 }
 
-async fn ensure(own: Option<&OwnService>, api: &Arc<Api>) -> Option<Result<(), ApiError>> {
-    Some(own?.ensure(api).await)
+/// A server without its service still serves all who know its address.
+async fn keep_up(own: Option<&OwnService>, api: &Arc<Api>) {
+    let Some(own) = own else { return };
+    if let Err(why) = own.ensure(api).await {
+        tracing::warn!(%why, "the service of the server itself is not as it should be");
+    }
 }
 
 /// Makes what must exist in every cluster: the system's namespaces and priority classes.

@@ -3,9 +3,9 @@
 use crate::check::{self, Problems};
 use crate::service::ordinary_address;
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::Hooks;
 use schema::problem::Problem;
-use schema::{Path, Value, format, time};
+use schema::{Path, Value, format};
 use std::time::Duration;
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -13,31 +13,20 @@ const MOST_SHOWN: usize = 3;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        validate_create: Some(|object, context| validate(object, None, context)),
-        validate_update: Some(|new, old, context| validate(new, Some(old), context)),
+        validate_create: Some(|object, _| validate(object, None)),
+        validate_update: Some(|new, old, _| validate(new, Some(old))),
         cells: Some(cells),
         ..Hooks::default()
     }
 }
 
-fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
+fn validate(object: &Value, old: Option<&Value>) -> Problems {
     let mut out = Vec::new();
-    trigger_time(object, context, &mut out);
     // what was stored under older rules stays as long as nobody touches it
     if !old.is_some_and(|old| old.items(&["subsets"]) == object.items(&["subsets"])) {
         subsets(object.items(&["subsets"]), &mut out);
     }
     out
-}
-
-fn trigger_time(object: &Value, context: &Context<'_>, out: &mut Problems) {
-    let key = context.names.well_known_under("endpoints", "last-change-trigger-time");
-    if let Some(text) = read::opt_text(object, &["metadata", "annotations", &key])
-        && time::parse_time(text).is_err()
-    {
-        let path = Path::ROOT.field("annotations");
-        out.push(Problem::invalid_text(&path.key(&key), text, "must be a timestamp"));
-    }
 }
 
 fn subsets(subsets: &[Value], out: &mut Problems) {
@@ -123,19 +112,19 @@ pub(crate) fn first_few(all: &[String], none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json, problems};
+    use crate::testing::{json, problems};
 
     #[test]
     fn addresses_must_lead_somewhere() {
         let check = |subset: &str, expected: &[&str]| {
             let object = json(&format!(r#"{{"subsets":[{subset}]}}"#));
-            let found = problems(&validate(&object, None, &context()));
+            let found = problems(&validate(&object, None));
             assert_eq!(found.len(), expected.len(), "{found:?}");
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.starts_with(expected), "{found}");
             }
             // what is stored already may stay
-            assert!(validate(&object, Some(&object), &context()).is_empty());
+            assert!(validate(&object, Some(&object)).is_empty());
         };
         check(r#"{"addresses":[{"ip":"1.2.3.4"}],"ports":[{"port":1,"protocol":"TCP"}]}"#, &[]);
         check(r#"{"ports":[]}"#, &["subsets[0]: Required value"]);

@@ -20,12 +20,26 @@ const MOST_ZONES: usize = 8;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| forget_topology(object)),
+        prepare_create: Some(|object, _| prepare_create(object)),
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         cells: Some(cells),
         ..Hooks::default()
+    }
+}
+
+fn prepare_create(object: &mut Value) {
+    forget_topology(object);
+    forget_emptiness(object);
+}
+
+/// Nothing and an empty list are the same here, but for who owns it.
+fn forget_emptiness(object: &mut Value) {
+    for field in ["endpoints", "ports"] {
+        if object.items(&[field]).is_empty() {
+            object.set(&[field], Value::Null);
+        }
     }
 }
 
@@ -37,17 +51,19 @@ fn forget_topology(object: &mut Value) {
 }
 
 fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
-    if next.items(&["endpoints"]) != old.items(&["endpoints"]) {
-        forget_topology(next);
-    }
-    // labels tell which service the slice is of, so they count as content here
+    forget_emptiness(next);
+    // labels tell which service the slice is of, so they count as content here, and so does the topology
+    // that is sent, although it is not kept
     let content = |it: &Value| {
         let fields = ["addressType", "endpoints", "ports"];
         fields.map(|field| it.at(&[field]).cloned())
     };
     let labels = |it: &Value| read::map(it, &["metadata", "labels"]).clone();
-    if content(next) == content(old) && labels(next) != labels(old) {
+    if content(next) != content(old) || labels(next) != labels(old) {
         next.set(&["metadata", "generation"], read::int(old, &["metadata", "generation"]) + 1);
+    }
+    if next.items(&["endpoints"]) != old.items(&["endpoints"]) {
+        forget_topology(next);
     }
 }
 

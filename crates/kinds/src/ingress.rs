@@ -11,6 +11,8 @@ use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::time::Duration;
 
+/// Where this kind was served first.
+pub(crate) const TOLD_GROUP: &str = "extensions";
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 const NOT_IN_PATHS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const NOT_AT_ENDS: &[&str] = &["/..", "/."];
@@ -20,7 +22,7 @@ pub fn hooks() -> Hooks {
         admit: Some(admit),
         validate_create: Some(create),
         validate_update: Some(|new, old, _| validate(new, Some(old))),
-        warn: Some(warn),
+        told_group: Some(TOLD_GROUP),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -247,17 +249,6 @@ fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
     out
 }
 
-fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
-    let names = Names::kubernetes();
-    let key = class_annotation(&names);
-    let given = |it: &Value| read::has(it, &["metadata", "annotations", &key]);
-    if given(new) && old.is_none() {
-        vec![format!("annotation {key:?} is deprecated, please use 'spec.ingressClassName' instead")]
-    } else {
-        Vec::new()
-    }
-}
-
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let hosts = object.items(&["spec", "rules"]).iter().map(|it| it.text(&["host"]).to_owned());
     let hosts: Vec<_> = hosts.filter(|host| !host.is_empty()).collect();
@@ -335,7 +326,7 @@ fn class_parameters(parameters: &Value, path: &Path<'_>, out: &mut Problems) {
     match read::opt_text(parameters, &["scope"]) {
         None => out.push(Problem::required(&path.field("scope"), "")),
         Some("Namespace") => match namespace {
-            None | Some("") => {
+            None => {
                 out.push(Problem::required(&namespace_path, "`parameters.scope` is set to 'Namespace'"));
             }
             Some(name) => check::label(name, &namespace_path, out),
@@ -352,12 +343,13 @@ fn class_parameters(parameters: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update_class(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = validate_class(new);
+    let mut out = Vec::new();
     let (is, was) = (new.text(&["spec", "controller"]), old.text(&["spec", "controller"]));
     if is != was {
         let spec = Path::ROOT.field("spec");
         out.push(Problem::invalid_text(&spec.field("controller"), is, "field is immutable"));
     }
+    out.extend(validate_class(new));
     out
 }
 

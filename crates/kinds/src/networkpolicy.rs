@@ -1,8 +1,8 @@
 //! NetworkPolicies: which traffic pods take and send.
 
 use crate::check::{self, Problems};
-use crate::{metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use crate::{ingress, metadata, read, scheduling};
+use rest::hooks::{Hooks, SubresourceHooks, apply_status, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -14,7 +14,10 @@ pub fn hooks() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
-        validate_update: Some(|new, _, _| validate(new)),
+        // clients know these told twice over: as rules of a policy, and again as rules of its change
+        validate_update: Some(|new, _, _| [validate(new), validate(new)].concat()),
+        told_group: Some(ingress::TOLD_GROUP),
+        restore: Some(restore),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -22,7 +25,12 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+
+/// Conditions are not on in this release: what a client writes there is not kept.
+fn restore(next: &mut Value, old: &Value) {
+    replace(next, old, "status");
+}
 
 /// A policy is about what comes in, and about what goes out when it has rules for that.
 fn default(object: &mut Value) {
@@ -61,9 +69,8 @@ fn validate(object: &Value) -> Problems {
 fn policy_types(types: &[Value], path: &Path<'_>, out: &mut Problems) {
     const ALLOWED: &[&str] = &["Ingress", "Egress"];
     if types.len() > ALLOWED.len() {
-        let shown: Vec<_> = types.iter().map(|it| schema::problem::quoted(read::text(it))).collect();
         // shown as the servers that clients know print it
-        let shown = format!("[{}]", shown.join(","));
+        let shown = check::shown_texts(types).replacen("string", "networking.PolicyType", 1);
         out.push(check::invalid_shown(path, &shown, "may not specify more than two policyTypes"));
         return;
     }
@@ -139,6 +146,7 @@ fn ip_block(block: &Value, path: &Path<'_>, out: &mut Problems) {
     let cidr = path.field("cidr");
     if text.is_empty() {
         out.push(Problem::required(&cidr, ""));
+        return;
     }
     let Some(range) = format::parse_cidr(text) else {
         out.push(Problem::invalid_text(&cidr, text, "not a valid CIDR"));
@@ -166,10 +174,6 @@ fn network(address: IpAddr, bits: u8) -> (bool, u128) {
         }
         IpAddr::V6(it) => (false, it.to_bits().checked_shr(128u32.saturating_sub(bits)).unwrap_or(0)),
     }
-}
-
-fn status(_: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    Vec::new()
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {

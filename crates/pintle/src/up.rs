@@ -296,7 +296,7 @@ fn explained(error: StartError) -> anyhow::Error {
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
-        StartError::System { .. } | StartError::OwnService(_) => "the log has more, with -v",
+        StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")
 }

@@ -92,6 +92,8 @@ pub struct Hooks {
     pub keeps_status_on_create: bool,
     /// Top-level fields that writes of the object itself never own.
     pub unowned: &'static [&'static str],
+    /// The group by which problems call the kind, where that is not the one it is served in.
+    pub told_group: Option<&'static str>,
     /// Deletes answer with the object rather than a `Status`.
     pub delete_returns_object: bool,
     /// Dependents outlive an object whose deletion says nothing about them.

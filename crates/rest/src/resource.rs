@@ -135,10 +135,10 @@ impl Resource {
 
     /// For errors that speak of the kind as it is stored.
     pub fn stored_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        let group = match &*self.kind.told_in {
-            "" if self.kind.stored_as.is_some() => &self.collection.group,
-            "" => &self.group,
-            told => told,
+        let group = match self.hooks.told_group {
+            Some(told) => told,
+            None if self.kind.stored_as.is_some() => &self.collection.group,
+            None => &self.group,
         };
         Subject { group, kind: &self.kind.name, name }
     }

@@ -211,6 +211,7 @@ impl Taking<'_> {
         };
         let mut addresses = texts(next, ADDRESSES);
         addresses.resize(addresses.len().max(families.len()), String::new());
+        next.set(ADDRESSES, addresses.iter().map(|it| it.as_str().into()).collect::<Vec<Value>>());
         for at in first..families.len() {
             let Some(family) = Family::named(&families[at]) else { continue };
             addresses[at] = self.address(next, family, &addresses[at])?;

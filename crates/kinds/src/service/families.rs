@@ -232,7 +232,7 @@ pub(super) fn related(service: &Value) -> Problems {
     {
         out.push(check::unsupported(&spec.field("ipFamilyPolicy"), policy, POLICIES));
     }
-    each_address(addresses, &families, &path, &mut out);
+    each_address(addresses, &path, &mut out);
     if addresses.len() > MOST_ADDRESSES {
         out.push(check::invalid_shown(&path, &shown, "may only hold up to 2 values"));
     }
@@ -245,6 +245,15 @@ pub(super) fn related(service: &Value) -> Problems {
                 &shown,
                 "may specify no more than one IP for each IP family",
             ));
+        }
+    }
+    for (at, text) in addresses.iter().map(read::text).enumerate() {
+        let wanted = families.get(at).and_then(|name| Family::named(name));
+        if let (Some(wanted), Some(address)) = (wanted, format::parse_ip(text))
+            && wanted != Family::of(&address)
+        {
+            let why = format!("expected an {} value as indicated by `ipFamilies[{at}]`", wanted.name());
+            out.push(Problem::invalid_text(&path.index(at), text, &why));
         }
     }
     out
@@ -261,27 +270,16 @@ fn family_names(families: &[String], path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn each_address(addresses: &[Value], families: &[String], path: &Path<'_>, out: &mut Problems) {
+fn each_address(addresses: &[Value], path: &Path<'_>, out: &mut Problems) {
     for (at, text) in addresses.iter().map(read::text).enumerate() {
         let path_of_it = path.index(at);
-        if text == NONE {
+        if text == NONE && at == 0 {
             if addresses.len() > 1 {
                 let shown = check::shown_texts(addresses);
                 out.push(check::invalid_shown(path, &shown, "'None' must be the first and only value"));
-                return;
             }
-            continue;
+            return;
         }
-        let Some(address) = format::parse_ip(text) else {
-            out.extend(format::ip(text).iter().map(|why| Problem::invalid_text(&path_of_it, text, why)));
-            continue;
-        };
-        let family = Family::of(&address);
-        if let Some(wanted) = families.get(at).and_then(|name| Family::named(name))
-            && wanted != family
-        {
-            let why = format!("expected an {} value as indicated by `ipFamilies[{at}]`", wanted.name());
-            out.push(Problem::invalid_text(&path_of_it, text, &why));
-        }
+        out.extend(format::ip(text).iter().map(|why| Problem::invalid_text(&path_of_it, text, why)));
     }
 }

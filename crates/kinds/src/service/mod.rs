@@ -32,7 +32,7 @@ pub fn hooks(options: ServiceOptions) -> Hooks {
         validate_create: Some(validate::create),
         validate_update: Some(validate::update),
         name_rule: Some(validate::name),
-        warn: Some(validate::warn),
+        delete_returns_object: true,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
@@ -66,11 +66,6 @@ fn wants_node_ports(service: &Value) -> bool {
 
 fn needs_health_port(service: &Value) -> bool {
     kind(service) == "LoadBalancer" && service.text(&["spec", "externalTrafficPolicy"]) == "Local"
-}
-
-fn is_reached_from_outside(service: &Value) -> bool {
-    needs_node_ports(service)
-        || kind(service) == "ClusterIP" && !service.items(&["spec", "externalIPs"]).is_empty()
 }
 
 fn has_internal_traffic(service: &Value) -> bool {
@@ -110,7 +105,7 @@ fn default(object: &mut Value) {
             port.set(&["targetPort"], read::int(port, &["port"]));
         }
     });
-    if is_reached_from_outside(object) && object.text(&["spec", "externalTrafficPolicy"]).is_empty() {
+    if needs_node_ports(object) && object.text(&["spec", "externalTrafficPolicy"]).is_empty() {
         object.set(&["spec", "externalTrafficPolicy"], "Cluster");
     }
     if has_internal_traffic(object) && !read::has(object, &["spec", "internalTrafficPolicy"]) {
@@ -140,12 +135,15 @@ fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
             port.unset(&["nodePort"]);
         });
     }
+    if kind(next) != "LoadBalancer" {
+        next.set(&["status", "loadBalancer"], Value::map());
+    }
     let is_balanced: fn(&Value) -> bool = |it| kind(it) == "LoadBalancer";
     let dependent: [(fn(&Value) -> bool, &str); 5] = [
         (needs_health_port, "healthCheckNodePort"),
         (is_balanced, "allocateLoadBalancerNodePorts"),
         (is_balanced, "loadBalancerClass"),
-        (is_reached_from_outside, "externalTrafficPolicy"),
+        (needs_node_ports, "externalTrafficPolicy"),
         (has_internal_traffic, "internalTrafficPolicy"),
     ];
     for (test, field) in dependent {

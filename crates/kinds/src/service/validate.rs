@@ -1,7 +1,7 @@
 //! The rules of services, one function for each group of fields, in the order in which problems are told.
 
 use super::families::{self, ADDRESSES, FAMILIES, POLICY};
-use super::{has_internal_traffic, is_reached_from_outside, kind, needs_address, needs_health_port, same};
+use super::{has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same};
 use crate::check::{self, Problems};
 use crate::read;
 use rest::hooks::Context;
@@ -175,7 +175,7 @@ pub(crate) fn ordinary_address(text: &str, path: &Path<'_>, out: &mut Problems) 
         return refuse("must be a valid IP address");
     };
     if address.is_unspecified() {
-        refuse("may not be unspecified (0.0.0.0 or ::)");
+        refuse(&format!("may not be unspecified ({text})"));
     }
     if address.is_loopback() {
         refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)");
@@ -285,10 +285,10 @@ fn balancer_class(object: &Value, spec: &Path<'_>, out: &mut Problems) {
 fn external_traffic(object: &Value, spec: &Path<'_>, out: &mut Problems) {
     let path = spec.field("externalTrafficPolicy");
     let policy = object.text(&["spec", "externalTrafficPolicy"]);
-    if is_reached_from_outside(object) {
+    if needs_node_ports(object) {
         check::one_of(policy, TRAFFIC, &path, out);
     } else if !policy.is_empty() {
-        let why = "may only be set for externally-accessible services";
+        let why = "may only be set when `type` is 'NodePort' or 'LoadBalancer'";
         out.push(Problem::invalid_text(&path, policy, why));
     }
     let path = spec.field("healthCheckNodePort");
@@ -311,9 +311,7 @@ pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problem
         if headless != [true, true] {
             kept(new, old, &CLUSTER_ADDRESSES, &mut out);
         }
-        let free =
-            [new, old].map(|it| families::is_headless(it) && read::map(it, &["spec", "selector"]).is_empty());
-        if free != [true, true] {
+        if headless == [false, false] {
             kept(new, old, &ADDRESS_FAMILIES, &mut out);
         }
     }
@@ -337,12 +335,24 @@ struct Kept {
     field: &'static str,
     shown_type: &'static str,
     name: &'static str,
+    /// Clients know all changes of some as changes of the first.
+    told_as_first: bool,
 }
 
-const CLUSTER_ADDRESSES: Kept =
-    Kept { path: ADDRESSES, field: "clusterIPs", shown_type: "string", name: "clusterIP" };
-const ADDRESS_FAMILIES: Kept =
-    Kept { path: FAMILIES, field: "ipFamilies", shown_type: "core.IPFamily", name: "ipFamily" };
+const CLUSTER_ADDRESSES: Kept = Kept {
+    path: ADDRESSES,
+    field: "clusterIPs",
+    shown_type: "string",
+    name: "clusterIP",
+    told_as_first: false,
+};
+const ADDRESS_FAMILIES: Kept = Kept {
+    path: FAMILIES,
+    field: "ipFamilies",
+    shown_type: "core.IPFamily",
+    name: "ipFamily",
+    told_as_first: true,
+};
 
 fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
     let spec = Path::ROOT.field("spec");
@@ -353,7 +363,7 @@ fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
     const CHANGED: &str = "may not change once set";
     if is.len() == was.len() {
         for at in (0..is.len()).filter(|at| is[*at] != was[*at]) {
-            refuse(at, CHANGED);
+            refuse(if what.told_as_first { 0 } else { at }, CHANGED);
         }
         return;
     }
@@ -397,8 +407,4 @@ pub(crate) fn load_balancer(object: &Value, out: &mut Problems) {
             }
         }
     }
-}
-
-pub(super) fn warn(_: &Value, _: Option<&Value>) -> Vec<String> {
-    Vec::new()
 }
