@@ -405,8 +405,6 @@ pub struct Kind {
     pub stored_as: Option<(Group, Text)>,
     /// The version whose hash discovery shows, when it is neither this one nor the stored one.
     pub hashed_as: Option<(Group, Text)>,
-    /// The group that errors about its objects name, where that is a former home of the kind; or empty.
-    pub told_in: Text,
     /// Key in the store: `/registry/<store_key>/<namespace>/<name>`.
     pub store_key: Text,
     /// PUT on a missing name creates.

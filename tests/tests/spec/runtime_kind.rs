@@ -84,7 +84,6 @@ fn kind() -> Kind {
         .into(),
         stored_as: None,
         hashed_as: None,
-        told_in: "".into(),
         store_key: "widgets.example.com/widgets".into(),
         put_creates: false,
         unconditional_update: false,

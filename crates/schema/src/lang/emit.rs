@@ -267,7 +267,7 @@ impl Emitter<'_> {
             self.items,
             "pub static K_{root}: Kind = Kind {{ name: B({:?}), plural: B({:?}), singular: B({:?}), group: {}, \
              version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
-             verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, told_in: B({:?}), store_key: B({:?}), \
+             verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, store_key: B({:?}), \
              put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, unstored: {}, \
              selects_namespace: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
             it.name,
@@ -284,7 +284,6 @@ impl Emitter<'_> {
             many(&it.columns, column),
             group_version(it.stored_as.as_ref()),
             group_version(it.hashed_as.as_ref()),
-            it.told_in,
             it.store_key,
             it.put_creates,
             it.unconditional_update,

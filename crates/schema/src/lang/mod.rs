@@ -82,7 +82,6 @@
 //! the default), `unconditional` (update without a resourceVersion), `generation` (counts changes of the
 //! spec), `ttl` (objects expire), `store=` (segment of the key in the store, the plural otherwise),
 //! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's),
-//! `told=` (the group that errors about its objects name, a former home),
 //! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
 //! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace), `off` (served
 //! only when asked for), `gate=` (a feature gate it takes as well), and the releases of its life:

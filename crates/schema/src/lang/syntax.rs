@@ -81,7 +81,6 @@ pub(super) struct KindDecl {
     pub columns: Vec<(u32, Column)>,
     pub stored_as: Option<(Group, Text)>,
     pub hashed_as: Option<(Group, Text)>,
-    pub told_in: String,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,

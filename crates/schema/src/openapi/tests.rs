@@ -64,7 +64,6 @@ fn kind(
         columns: Cow::Borrowed(&[]),
         stored_as: None,
         hashed_as: None,
-        told_in: "".into(),
         store_key: plural.into(),
         put_creates: false,
         unconditional_update: false,
