@@ -7,6 +7,7 @@
 pub mod apiservice;
 mod check;
 pub mod configmap;
+pub mod crd;
 pub mod csr;
 pub mod event;
 pub mod lease;
@@ -62,6 +63,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Secret") => secret::hooks(),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("admissionregistration", "v1", _) => webhook::hooks(),
+        ("apiextensions", "v1", "CustomResourceDefinition") => crd::hooks(),
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
         ("certificates", "v1", "CertificateSigningRequest") => csr::hooks(),
         ("coordination", "v1", "Lease") => lease::hooks(),
