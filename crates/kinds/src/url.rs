@@ -124,13 +124,14 @@ mod tests {
 
     #[test]
     fn taken_apart() {
-        let check = |text: &str, scheme: &str, user: Option<&str>, host: &str, query: &str, fragment: &str| {
-            let url = parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
-            assert_eq!(
-                (&*url.scheme, url.user, url.host, url.query, url.fragment),
-                (scheme, user, host, query, fragment)
-            );
-        };
+        let check =
+            |text: &str, scheme: &str, user: Option<&str>, host: &str, query: &str, fragment: &str| {
+                let url = parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+                assert_eq!(
+                    (&*url.scheme, url.user, url.host, url.query, url.fragment),
+                    (scheme, user, host, query, fragment)
+                );
+            };
         check("https://a:1/b", "https", None, "a:1", "", "");
         check("HTTP://u:p@a/b?x=y#z", "http", Some("u:p"), "a", "x=y", "z");
         check("https:a", "https", None, "", "", "");

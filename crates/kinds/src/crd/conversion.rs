@@ -33,7 +33,7 @@ pub(super) fn check(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         return;
     }
     match config {
-        Some(config) => webhook_client::check(config, false, &config_path, out),
+        Some(config) => webhook_client::check(config, &config_path, out),
         None => out.push(Problem::required(&config_path, "required when strategy is set to Webhook")),
     }
     if versions.is_empty() {

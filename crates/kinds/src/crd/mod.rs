@@ -8,6 +8,7 @@
 
 mod conversion;
 mod defaults;
+mod formats;
 mod openapi;
 mod pattern;
 mod spec;
@@ -41,6 +42,13 @@ static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
 }];
 
 fn default(object: &mut Value, _: &Names) {
+    // a webhook about which nothing is said is none
+    if let Some(conversion) = object.at_mut(&["spec", "conversion"])
+        && !read::has(conversion, &["webhook", "clientConfig"])
+        && conversion.items(&["webhook", "conversionReviewVersions"]).is_empty()
+    {
+        conversion.unset(&["webhook"]);
+    }
     let kind = object.text(&["spec", "names", "kind"]).to_owned();
     let Some(names) = object.at_mut(&["spec", "names"]) else { return };
     if kind.is_empty() {
@@ -68,8 +76,7 @@ fn remember_storage(object: &mut Value) {
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
-    let wanted =
-        format!("{}.{}", object.text(&["spec", "names", "plural"]), object.text(&["spec", "group"]));
+    let wanted = format!("{}.{}", object.text(&["spec", "names", "plural"]), object.text(&["spec", "group"]));
     let name = object.text(&["metadata", "name"]);
     if !name.is_empty() && name != wanted {
         let detail = "must be spec.names.plural+\".\"+spec.group";

@@ -58,31 +58,30 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         out.push(Problem::forbidden(&path.field("nullable"), "nullable cannot be true at the root"));
     }
     let place = Place { is_root: true, inside_meta: false, no_defaults: None };
-    check(schema, place, path, out);
+    let mut found = Vec::new();
+    check(schema, place, path, &mut found);
     if let Some(part) = unsupported(schema) {
         // told already, unless nothing else was
-        if out.len() == before {
+        if out.len() == before && found.is_empty() {
             let detail = format!("OpenAPIV3Schema '{part}' is not supported");
             out.push(Problem::invalid_text(path, "", &detail));
         }
-        return;
-    }
-    let found = structural::check(schema, path);
-    if found.is_empty() {
-        defaults::check(schema, path, out);
     } else {
-        out.extend(found);
+        let violations = structural::check(schema, path);
+        if violations.is_empty() {
+            defaults::check(schema, path, out);
+        }
+        out.extend(violations);
     }
-    out[before..].sort_by_cached_key(|it| format!("{}: {}", it.field, it.message));
+    out.extend(found);
 }
 
 fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     let parts = schema.as_map().into_iter().flat_map(|it| it.iter());
-    let mut given = parts.filter(|(_, value)| !schema::decode::is_zero(value)).map(|(name, _)| name);
+    let mut given = parts.filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
     let kind = schema.text(&["type"]);
     if !kind.is_empty() && kind != "object" {
-        let detail =
-            "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         out.push(Problem::invalid_text(&path.field("type"), kind, detail));
     } else if given.any(|name| !AT_ROOT.iter().any(|(allowed, _)| *allowed == name)) {
         let allowed: Vec<_> = AT_ROOT.iter().map(|(_, shown)| *shown).collect();
@@ -90,7 +89,8 @@ fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
             allowed.join(" ")
         );
-        let shown = String::from_utf8_lossy(&schema::encode::untyped(schema)).into_owned();
+        let text = schema::encode::untyped(schema);
+        let shown = format!("apiextensions.JSONSchemaProps{}", String::from_utf8_lossy(&text));
         out.push(check::invalid_shown(path, &shown, &detail));
     }
 }
@@ -125,7 +125,11 @@ fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
             out.push(Problem::forbidden(&at, detail));
         }
         if more.as_map().is_some() {
-            check(more, Place { no_defaults: Some("inside additionalProperties applying to object metadata").filter(|_| place.inside_meta).or(place.no_defaults), ..inner }, &at, out);
+            let mut inner = inner;
+            if place.inside_meta {
+                inner.no_defaults = Some("inside additionalProperties applying to object metadata");
+            }
+            check(more, inner, &at, out);
         }
     }
     let at = path.field("properties");
@@ -308,8 +312,8 @@ fn set_items(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     match read::opt_text(item, &[field]) {
         Some("atomic") => {}
         None if whole => {}
-        None => out.push(check::null(&path.field(field), detail)),
-        Some(kind) => out.push(Problem::invalid_text(&path.field(field), kind, detail)),
+        Some(kind) if whole => out.push(Problem::invalid_text(&path.field(field), kind, detail)),
+        _ => out.push(check::null(&path.field(field), detail)),
     }
 }
 
@@ -325,8 +329,9 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
     };
     let Some(item) = items(schema) else {
         let detail = "must only have a single schema if x-kubernetes-list-type is map";
-        let shown = if given_items.is_null() { "null" } else { "[]" };
-        return out.push(check::invalid_shown(&at, shown, detail));
+        let text = schema::encode::untyped(given_items);
+        let shown = format!("apiextensions.JSONSchemaPropsOrArray{{{}}}", String::from_utf8_lossy(&text));
+        return out.push(check::invalid_shown(&at, &shown, detail));
     };
     let kind = item.text(&["type"]);
     if kind != "object" {
@@ -354,13 +359,7 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
 }
 
 /// Items that are told apart by their content always have that content.
-fn item_keys(
-    schema: &Value,
-    list_type: Option<&str>,
-    keys: &[Value],
-    path: &Path<'_>,
-    out: &mut Problems,
-) {
+fn item_keys(schema: &Value, list_type: Option<&str>, keys: &[Value], path: &Path<'_>, out: &mut Problems) {
     let (Some(item), Some(kind @ ("set" | "map"))) = (items(schema), list_type) else { return };
     let at = path.field("items");
     if read::flag(item, &["nullable"]) {
@@ -373,8 +372,7 @@ fn item_keys(
         let at = properties.key(key);
         let required = item.items(&["required"]).iter().any(|it| read::text(it) == key);
         if !required && given(property, "default").is_none() {
-            let detail =
-                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             out.push(Problem::required(&at.field("default"), detail));
         }
         if read::flag(property, &["nullable"]) {

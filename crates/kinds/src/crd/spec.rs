@@ -4,7 +4,7 @@ use super::{conversion, openapi};
 use crate::check::{self, Problems};
 use crate::{read, url};
 use names::Names;
-use schema::problem::{Problem, quoted};
+use schema::problem::{Problem, is_printable, quoted};
 use schema::{Path, Value, format};
 use std::collections::HashSet;
 
@@ -44,8 +44,7 @@ pub(super) fn check(object: &Value, out: &mut Problems) {
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);
     let versions = spec.items(&["versions"]);
-    let shared: Vec<&str> =
-        SHARED.iter().map(|it| it.0).filter(|field| agree(versions, field)).collect();
+    let shared: Vec<&str> = SHARED.iter().map(|it| it.0).filter(|field| agree(versions, field)).collect();
     group(spec.text(&["group"]), &path.field("group"), out);
     check::one_of(spec.text(&["scope"]), &["Cluster", "Namespaced"], &path.field("scope"), out);
     missing_schemas(versions, &path, out);
@@ -114,14 +113,14 @@ const MOST_WARNING: usize = 256;
 
 fn deprecation(version: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(warning) = read::opt_text(version, &["deprecationWarning"]) else { return };
-    let hidden = warning.char_indices().find(|(_, c)| c.is_control() || (c.is_whitespace() && *c != ' '));
+    let hidden = warning.char_indices().find(|(_, c)| !is_printable(*c));
     let mut wrong = |why: &str| out.push(Problem::invalid_text(path, warning, why));
     if !read::flag(version, &["deprecated"]) {
         wrong("can only be set for deprecated versions");
     } else if warning.is_empty() {
         wrong("must not be an empty string");
     } else if warning.len() > MOST_WARNING {
-        wrong(&format!("must be <= {MOST_WARNING} characters, got {}", warning.len()));
+        wrong(&format!("must be <= {MOST_WARNING} characters long"));
     } else if let Some((at, _)) = hidden {
         wrong(&format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {at}"
@@ -164,7 +163,8 @@ pub(super) fn names(names: &Value, path: &Path<'_>, out: &mut Problems) {
         if name.is_empty() {
             continue;
         }
-        let mut complaints = format::dns1035_label(&if mixed { name.to_lowercase() } else { name.to_owned() });
+        let mut complaints =
+            format::dns1035_label(&if mixed { name.to_lowercase() } else { name.to_owned() });
         if let Some(first) = complaints.first_mut().filter(|_| mixed) {
             first.insert_str(0, "may have mixed case, but should otherwise match: ");
         }
@@ -229,8 +229,7 @@ fn scale(scale: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 const CELL_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
-const CELL_FORMATS: &[&str] =
-    &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+const CELL_FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
 fn column(column: &Value, path: &Path<'_>, out: &mut Problems) {
     check::required_field(column, "name", path, out);
@@ -284,10 +283,14 @@ pub(super) fn stored_versions(object: &Value, out: &mut Problems) {
         out.push(check::invalid_shown(&path, "[]string(nil)", detail));
     }
     let versions = object.items(&["spec", "versions"]);
-    for name in versions.iter().filter(|it| read::flag(it, &["storage"])).map(|it| it.text(&["name"])) {
-        if !stored.iter().any(|it| read::text(it) == name) {
+    let mut waiting: HashSet<&str> = stored.iter().map(read::text).collect();
+    for version in versions {
+        let name = version.text(&["name"]);
+        // each stored version stands for one version only
+        if !waiting.remove(name) && read::flag(version, &["storage"]) {
             let detail = format!("must have the storage version {name}");
-            out.push(check::invalid_shown(&path, &check::shown_texts(stored), &detail));
+            let shown = format!("apiextensions.CustomResourceDefinitionVersion{{Name:{}}}", quoted(name));
+            out.push(check::invalid_shown(&path, &shown, &detail));
         }
     }
     for (at, name) in stored.iter().map(read::text).enumerate() {
@@ -337,8 +340,7 @@ pub(super) fn approval(object: &Value, old: Option<&Value>, names: &Names, out: 
         Approval::Missing => out.push(Problem::required(&path, &format!("{must}, {SEE}"))),
         Approval::Invalid => {
             let text = object.text(&["metadata", "annotations", &annotation]);
-            let detail =
-                format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}");
+            let detail = format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}");
             out.push(Problem::invalid_text(&path, text, &detail));
         }
         Approval::Given | Approval::Bypassed => {}

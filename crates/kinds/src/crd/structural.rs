@@ -118,14 +118,12 @@ fn resource(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
             out.push(Problem::invalid_text(&at.field("type"), kind, "must be object"));
         }
         if level == Level::Root && !says_only_names(metadata) {
-            let detail =
-                "must not specify anything other than name and generateName, but metadata is implicitly specified";
+            let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             out.push(Problem::forbidden(&at, detail));
         }
     }
     if flag(schema, EMBEDDED) && !flag(schema, PRESERVE) && properties.is_empty() {
-        let detail =
-            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         out.push(Problem::required(&at, detail));
     }
 }
@@ -133,7 +131,7 @@ fn resource(schema: &Value, level: Level, path: &Path<'_>, out: &mut Problems) {
 /// Whether a schema of metadata says nothing but what names may be.
 fn says_only_names(metadata: &Value) -> bool {
     let parts = metadata.as_map().into_iter().flat_map(|it| it.iter());
-    parts.filter(|(_, value)| !decode::is_zero(value)).all(|(part, value)| match part {
+    parts.filter(|(_, value)| !value.is_null()).all(|(part, value)| match part {
         // documentation is not kept in what is compared
         "type" | "default" | "example" | "externalDocs" => true,
         "properties" => {
@@ -157,9 +155,7 @@ fn is_int_or_string_in_all_of(schema: &Value) -> bool {
     let Some(first) = schema.items(&["allOf"]).first() else { return false };
     let mut as_own = first.clone();
     as_own.set(&[INT_OR_STRING], true);
-    flag(schema, INT_OR_STRING)
-        && first.as_map().is_some_and(|it| it.len() == 1)
-        && is_int_or_string(&as_own)
+    flag(schema, INT_OR_STRING) && is_int_or_string(&as_own)
 }
 
 /// The parts of a schema that narrow its values.

@@ -3,39 +3,47 @@
 //! The schema is the tree that stands in a definition. Always true: a value that is valid gives no complaint,
 //! and the work is linear in the value for each schema that speaks of it.
 
-use super::pattern;
+use super::{formats, pattern};
 use crate::read;
-use base64::Engine;
 use schema::problem::{Problem, Reason, quoted, shown};
-use schema::{Value, encode, format, time};
+use schema::{Map, Value, encode};
 
 /// Everything that is wrong with a value; `at` is the path of the value as fields are named.
 pub(super) fn check(schema: &Value, value: &Value, at: &str) -> Vec<Problem> {
-    let mut checker = Checker { at, problems: Vec::new() };
+    let mut checker = Checker { root: at, problems: Vec::new(), visited: 0 };
     checker.value(schema, value, "");
     checker.problems
 }
 
 struct Checker<'a> {
-    at: &'a str,
+    /// The path of the value as a whole; below it, `at` says where.
+    root: &'a str,
     problems: Vec<Problem>,
+    /// How many schemas have been looked at.
+    visited: usize,
 }
 
-impl Checker<'_> {
-    fn add(&mut self, reason: Reason, below: &str, message: String) {
-        let field = match below {
-            "" => self.at.to_owned(),
-            below => format!("{}.{}", self.at, below.trim_start_matches('.')),
+impl<'a> Checker<'a> {
+    fn add(&mut self, reason: Reason, at: &str, message: String) {
+        let field = match at.strip_prefix('.').unwrap_or(at) {
+            "" => self.root.to_owned(),
+            below => format!("{}.{below}", self.root),
         };
         self.problems.push(Problem { reason, field, message });
     }
 
-    fn invalid(&mut self, below: &str, value: &Value, why: &str) {
-        let message = format!("Invalid value: {}: {below} in body {why}", go_shown(value));
-        self.add(Reason::Invalid, below, message);
+    fn invalid(&mut self, at: &str, value: &Value, why: &str) {
+        self.add(Reason::Invalid, at, format!("Invalid value: {}: {at} in body {why}", go_shown(value)));
+    }
+
+    fn mistyped(&mut self, at: &str, wanted: &str, found: &str) {
+        let found = quoted(found);
+        let message = format!("Invalid value: {found}: {at} in body must be of type {wanted}: {found}");
+        self.add(Reason::TypeInvalid, at, message);
     }
 
     fn value(&mut self, schema: &Value, value: &Value, at: &str) {
+        self.visited += 1;
         self.kind(schema, value, at);
         if value.is_null() {
             return self.options(schema, value, at);
@@ -44,7 +52,10 @@ impl Checker<'_> {
         match value {
             Value::String(text) => {
                 self.text(schema, value, text, at);
-                self.format(schema, text, at);
+                let format = schema.text(&["format"]);
+                if !formats::fits(format, text) {
+                    self.mistyped(at, format, text);
+                }
             }
             Value::Int(_) | Value::Float(_) => self.number(schema, value, at),
             Value::List(items) => self.list(schema, items, at),
@@ -57,116 +68,90 @@ impl Checker<'_> {
     }
 
     fn kind(&mut self, schema: &Value, value: &Value, at: &str) {
-        let int_or_string = read::flag(schema, &["x-kubernetes-int-or-string"]);
-        let wanted = if int_or_string { "integer,string" } else { schema.text(&["type"]) };
-        if wanted.is_empty() || value.is_null() && read::flag(schema, &["nullable"]) {
-            return;
-        }
-        let found = kind_of(value);
+        let wanted = schema.text(&["type"]);
         let whole = matches!(value, Value::Float(it) if it.fract() == 0.0);
-        let fits = wanted.split(',').any(|wanted| {
-            wanted == found || wanted == "number" && found == "integer" || wanted == "integer" && whole
-        });
+        let fits = match (wanted, kind_of(value)) {
+            ("", _) => true,
+            (_, "null") => read::flag(schema, &["nullable"]),
+            ("number", "integer") => true,
+            ("integer", "number") => whole,
+            (wanted, found) => wanted == found,
+        };
         if !fits {
-            let why = format!("{at} in body must be of type {wanted}: {}", quoted(found));
-            self.add(Reason::TypeInvalid, at, format!("Invalid value: {}: {why}", quoted(found)));
+            self.mistyped(at, wanted, kind_of(value));
         }
+    }
+
+    /// What is wrong with the value in another schema.
+    fn tried(&self, schema: &Value, value: &Value, at: &str) -> Checker<'a> {
+        let mut inner = Checker { root: self.root, problems: Vec::new(), visited: 0 };
+        inner.value(schema, value, at);
+        inner
     }
 
     fn narrowed(&mut self, schema: &Value, value: &Value, at: &str) {
-        let holds = |one: &Value| {
-            let mut inner = Checker { at: "", problems: Vec::new() };
-            inner.value(one, value, at);
-            inner.problems
+        let composite = |why: &str| format!("Invalid value: \"\": {} must {why}", quoted(at));
+        let all = |field: &str| -> Vec<Checker<'a>> {
+            schema.items(&[field]).iter().map(|one| self.tried(one, value, at)).collect()
         };
-        let mut composite = |why: &str| {
-            let name = quoted(at);
-            self.add(Reason::Invalid, at, format!("Invalid value: \"\": {name} {why}"));
-        };
-        let any_of = schema.items(&["anyOf"]);
-        if !any_of.is_empty() && !any_of.iter().any(|one| holds(one).is_empty()) {
-            composite("must validate at least one schema (anyOf)");
+        let (any_of, one_of, all_of) = (all("anyOf"), all("oneOf"), all("allOf"));
+        let not = schema.at(&["not"]).filter(|it| !it.is_null()).map(|it| self.tried(it, value, at));
+        let fitting = |tries: &[Checker<'a>]| tries.iter().filter(|it| it.problems.is_empty()).count();
+        if !any_of.is_empty() && fitting(&any_of) == 0 {
+            self.add(Reason::Invalid, at, composite("validate at least one schema (anyOf)"));
+            self.problems.extend(nearest(any_of));
         }
-        let one_of = schema.items(&["oneOf"]);
-        let fitting = one_of.iter().filter(|one| holds(one).is_empty()).count();
-        if !one_of.is_empty() && fitting != 1 {
-            let found = if fitting == 0 { "none valid".to_owned() } else { format!("{fitting} valid alternatives") };
-            composite(&format!("must validate one and only one schema (oneOf). Found {found}"));
+        if !one_of.is_empty() && fitting(&one_of) != 1 {
+            let found = match fitting(&one_of) {
+                0 => "none valid".to_owned(),
+                several => format!("{several} valid alternatives"),
+            };
+            let why = format!("validate one and only one schema (oneOf). Found {found}");
+            self.add(Reason::Invalid, at, composite(&why));
+            if fitting(&one_of) == 0 {
+                self.problems.extend(nearest(one_of));
+            }
         }
-        let all_of = schema.items(&["allOf"]);
-        let broken = all_of.iter().filter(|one| !holds(one).is_empty()).count();
-        if broken > 0 {
-            let why = if broken == all_of.len() { ". None validated" } else { "" };
-            composite(&format!("must validate all the schemas (allOf){why}"));
+        let held = fitting(&all_of);
+        if held < all_of.len() {
+            let none = if held == 0 { ". None validated" } else { "" };
+            self.problems.extend(all_of.into_iter().flat_map(|it| it.problems));
+            self.add(Reason::Invalid, at, composite(&format!("validate all the schemas (allOf){none}")));
         }
-        if let Some(not) = schema.at(&["not"]).filter(|it| !it.is_null())
-            && holds(not).is_empty()
-        {
-            composite("must not validate the schema (not)");
+        if not.is_some_and(|it| it.problems.is_empty()) {
+            self.add(Reason::Invalid, at, composite("not validate the schema (not)"));
         }
     }
 
+    /// The first thing that is wrong with a text.
     fn text(&mut self, schema: &Value, value: &Value, text: &str, at: &str) {
         let length = text.chars().count() as i64;
+        let pattern = schema.text(&["pattern"]);
         if let Some(most) = read::opt_int(schema, &["maxLength"]).filter(|most| length > *most) {
             self.add(Reason::TooLong, at, format!("Too long: may not be longer than {most}"));
-        }
-        if let Some(least) = read::opt_int(schema, &["minLength"]).filter(|least| length < *least) {
+        } else if let Some(least) = read::opt_int(schema, &["minLength"]).filter(|least| length < *least) {
             self.invalid(at, value, &format!("should be at least {least} chars long"));
-        }
-        let pattern = schema.text(&["pattern"]);
-        if !pattern.is_empty() && pattern::compile(pattern).is_ok_and(|it| !it.is_match(text)) {
+        } else if !pattern.is_empty() && pattern::compile(pattern).is_ok_and(|it| !it.is_match(text)) {
             self.invalid(at, value, &format!("should match '{pattern}'"));
         }
     }
 
-    /// Formats that everybody knows; what is not known is no rule.
-    fn format(&mut self, schema: &Value, text: &str, at: &str) {
-        let format = schema.text(&["format"]);
-        let fits = match format {
-            "date-time" | "datetime" => time::parse_time(text).is_ok(),
-            "ipv4" => format::parse_ip(text).is_some_and(|it| it.is_ipv4()),
-            "ipv6" => format::parse_ip(text).is_some_and(|it| it.is_ipv6()),
-            "cidr" => format::parse_cidr(text).is_some(),
-            "byte" => is_base64(text),
-            _ => true,
-        };
-        if !fits {
-            let why = format!("{at} in body must be of type {format}: {}", quoted(text));
-            self.add(Reason::Invalid, at, format!("Invalid value: {}: {why}", quoted(text)));
-        }
-    }
-
     fn number(&mut self, schema: &Value, value: &Value, at: &str) {
-        let of = |field: &str| match schema.at(&[field]) {
-            Some(Value::Int(it)) => Some(*it as f64),
-            Some(Value::Float(it)) => Some(*it),
-            _ => None,
-        };
-        let number = match value {
-            Value::Int(it) => *it as f64,
-            Value::Float(it) => *it,
-            _ => return,
-        };
-        let told = |it: f64| encode::float_text(it);
-        if let Some(factor) = of("multipleOf").filter(|it| *it != 0.0)
-            && (number / factor).fract() != 0.0
-        {
-            self.invalid(at, value, &format!("should be a multiple of {}", told(factor)));
+        let Some(number) = float(value) else { return };
+        let of = |field: &str| schema.at(&[field]).and_then(float);
+        let or_equal = |open: bool| if open { "" } else { " or equal to" };
+        if let Some(factor) = of("multipleOf").filter(|it| *it != 0.0 && (number / it).fract() != 0.0) {
+            self.invalid(at, value, &format!("should be a multiple of {}", encode::float_text(factor)));
         }
-        if let Some(most) = of("maximum") {
-            let open = read::flag(schema, &["exclusiveMaximum"]);
-            if number > most || open && number == most {
-                let or_equal = if open { "" } else { " or equal to" };
-                self.invalid(at, value, &format!("should be less than{or_equal} {}", told(most)));
-            }
+        let open = read::flag(schema, &["exclusiveMinimum"]);
+        if let Some(least) = of("minimum").filter(|it| number < *it || open && number == *it) {
+            let least = encode::float_text(least);
+            self.invalid(at, value, &format!("should be greater than{} {least}", or_equal(open)));
         }
-        if let Some(least) = of("minimum") {
-            let open = read::flag(schema, &["exclusiveMinimum"]);
-            if number < least || open && number == least {
-                let or_equal = if open { "" } else { " or equal to" };
-                self.invalid(at, value, &format!("should be greater than{or_equal} {}", told(least)));
-            }
+        let open = read::flag(schema, &["exclusiveMaximum"]);
+        if let Some(most) = of("maximum").filter(|it| number > *it || open && number == *it) {
+            let most = encode::float_text(most);
+            self.invalid(at, value, &format!("should be less than{} {most}", or_equal(open)));
         }
     }
 
@@ -181,8 +166,12 @@ impl Checker<'_> {
             self.invalid(at, &Value::Int(count), &format!("should have at least {least} items"));
         }
         if let Some(most) = read::opt_int(schema, &["maxItems"]).filter(|most| count > *most) {
-            self.add(Reason::TooMany, at, format!("Too many: {count}: must have at most {most} items"));
+            self.too_many(at, count, most);
         }
+    }
+
+    fn too_many(&mut self, at: &str, count: i64, most: i64) {
+        self.add(Reason::TooMany, at, format!("Too many: {count}: must have at most {most} items"));
     }
 
     fn options(&mut self, schema: &Value, value: &Value, at: &str) {
@@ -195,35 +184,56 @@ impl Checker<'_> {
             other => quoted(&String::from_utf8_lossy(&encode::untyped(other))),
         };
         let allowed: Vec<_> = allowed.iter().map(told).collect();
-        let message = format!("Unsupported value: {}: supported values: {}", go_shown(value), allowed.join(", "));
+        let (found, allowed) = (go_shown(value), allowed.join(", "));
+        let message = format!("Unsupported value: {found}: supported values: {allowed}");
         self.add(Reason::NotSupported, at, message);
     }
 
-    fn object(&mut self, schema: &Value, map: &schema::Map, at: &str) {
+    fn object(&mut self, schema: &Value, map: &Map, at: &str) {
         let count = map.len() as i64;
         if let Some(least) = read::opt_int(schema, &["minProperties"]).filter(|least| count < *least) {
-            self.invalid(at, &Value::Int(count), &format!("should have at least {least} properties"));
+            return self.invalid(at, &Value::Int(count), &format!("should have at least {least} properties"));
         }
         if let Some(most) = read::opt_int(schema, &["maxProperties"]).filter(|most| count > *most) {
-            self.add(Reason::TooMany, at, format!("Too many: {count}: must have at most {most} items"));
-        }
-        for name in schema.items(&["required"]).iter().map(read::text) {
-            if !map.contains(name) {
-                self.add(Reason::Required, &format!("{at}.{name}"), "Required value".to_owned());
-            }
+            return self.too_many(at, count, most);
         }
         let properties = read::map(schema, &["properties"]);
-        let more = schema.at(&["additionalProperties"]).filter(|it| it.as_map().is_some());
-        for (name, value) in map.iter() {
-            if let Some(property) = properties.get(name).or(more) {
-                self.value(property, value, &format!("{at}.{name}"));
+        let more = schema.at(&["additionalProperties"]);
+        for (name, value) in map.iter().filter(|(name, _)| !properties.contains(name)) {
+            match more {
+                Some(Value::Bool(false)) => {
+                    let (told, shown) =
+                        (format!("{at}.{name} in body is a forbidden property"), quoted(name));
+                    self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {told}"));
+                }
+                Some(more @ Value::Map(_)) => self.value(more, value, &format!("{at}.{name}")),
+                _ => {}
             }
+        }
+        let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+        for (name, property) in properties.iter() {
+            if let Some(value) = map.get(name) {
+                self.value(property, value, &below(name));
+            }
+        }
+        for name in schema.items(&["required"]).iter().map(read::text).filter(|it| !map.contains(it)) {
+            self.add(Reason::Required, &below(name), "Required value".to_owned());
         }
     }
 }
 
-fn is_base64(text: &str) -> bool {
-    base64::engine::general_purpose::STANDARD.decode(text).is_ok()
+/// What is wrong in the schema that speaks of most of the value; of several, the first.
+fn nearest(tries: Vec<Checker<'_>>) -> Vec<Problem> {
+    let best = tries.into_iter().reduce(|best, one| if one.visited > best.visited { one } else { best });
+    best.map(|it| it.problems).unwrap_or_default()
+}
+
+fn float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(it) => Some(*it as f64),
+        Value::Float(it) => Some(*it),
+        _ => None,
+    }
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -241,7 +251,7 @@ fn kind_of(value: &Value) -> &'static str {
 /// A value as messages show it, with the types that clients know where it has parts.
 pub(super) fn go_shown(value: &Value) -> String {
     match value {
-        Value::Null => "null".to_owned(),
+        Value::Null => quoted("null"),
         other => part_shown(other),
     }
 }
@@ -259,5 +269,44 @@ fn part_shown(value: &Value) -> String {
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         scalar => shown(scalar),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Value {
+        schema::decode::json_untyped(text.as_bytes()).expect("JSON").value
+    }
+
+    #[test]
+    fn every_complaint_has_its_place() {
+        let schema = json(
+            r#"{"type":"object","required":["z"],"properties":{"s":{"type":"string","maxLength":2,"pattern":"x"},
+                "n":{"type":"integer","multipleOf":7,"minimum":10,"maximum":1},
+                "l":{"type":"array","minItems":3,"items":{"type":"string"}},
+                "o":{"type":"object","additionalProperties":false},
+                "c":{"oneOf":[{"required":["a"]},{"required":["b"]}]}}}"#,
+        );
+        let value = json(r#"{"s":"aaa","n":5,"l":[1],"o":{"k":1},"c":{}}"#);
+        let found: Vec<String> =
+            check(&schema, &value, "d").iter().map(|it| format!("{} {}", it.field, it.message)).collect();
+        assert_eq!(
+            found,
+            [
+                r#"d.c Invalid value: "": "c" must validate one and only one schema (oneOf). Found none valid"#,
+                "d.c.a Required value",
+                r#"d.l[0] Invalid value: "integer": l[0] in body must be of type string: "integer""#,
+                "d.l Invalid value: 1: l in body should have at least 3 items",
+                "d.n Invalid value: 5: n in body should be a multiple of 7",
+                "d.n Invalid value: 5: n in body should be greater than or equal to 10",
+                "d.n Invalid value: 5: n in body should be less than or equal to 1",
+                r#"d.o Invalid value: "k": o.k in body is a forbidden property"#,
+                "d.s Too long: may not be longer than 2",
+                "d.z Required value",
+            ]
+        );
+        assert_eq!(check(&schema, &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), []);
     }
 }
