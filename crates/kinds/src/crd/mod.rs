@@ -18,7 +18,7 @@ mod value;
 use crate::check::Problems;
 use crate::read;
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -36,12 +36,15 @@ pub fn hooks() -> Hooks {
 
 static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
     name: "status",
-    apply: |next, submitted, _| replace(next, submitted, "status"),
+    apply: apply_status,
     validate: Some(|object, _, _| status(object)),
     unowned: &["spec"],
 }];
 
 fn default(object: &mut Value, _: &Names) {
+    if object.items(&["status", "storedVersions"]).is_empty() {
+        remember_storage(object);
+    }
     // a webhook about which nothing is said is none
     if let Some(conversion) = object.at_mut(&["spec", "conversion"])
         && !read::has(conversion, &["webhook", "clientConfig"])
