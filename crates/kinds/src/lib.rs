@@ -12,6 +12,7 @@ mod componentstatus;
 mod conditions;
 pub mod configmap;
 pub mod controllerrevision;
+pub mod crd;
 mod cron;
 pub mod cronjob;
 pub mod csi;
@@ -141,6 +142,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("admissionregistration", "v1", _) => webhook::hooks(),
+        ("apiextensions", "v1", "CustomResourceDefinition") => crd::hooks(),
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
         ("autoscaling", "v1", "HorizontalPodAutoscaler") => hpa::older_hooks(),
         ("autoscaling", "v2", "HorizontalPodAutoscaler") => hpa::newer_hooks(),

@@ -59,7 +59,7 @@ fn webhook(hook: &Value, path: &Path<'_>, out: &mut Problems) {
     }
     let nothing = Value::map();
     let config = hook.at(&["clientConfig"]).unwrap_or(&nothing);
-    webhook_client::check(config, true, &path.field("clientConfig"), out);
+    webhook_client::check(config, &path.field("clientConfig"), out);
 }
 
 /// A name below a domain.

@@ -7,12 +7,11 @@ use schema::{Path, Value, format};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// Exactly one of an address and a service. The kinds differ in which of the two fields of a service a
-/// complaint is about: `swapped` tells the name's for a missing namespace, and the other way round.
-pub(crate) fn check(config: &Value, swapped: bool, path: &Path<'_>, out: &mut Problems) {
+/// Exactly one of an address and a service.
+pub(crate) fn check(config: &Value, path: &Path<'_>, out: &mut Problems) {
     match (config.at(&["url"]), config.at(&["service"])) {
         (Some(address), None) => self::address(read::text(address), &path.field("url"), out),
-        (None, Some(service)) => self::service(service, swapped, &path.field("service"), out),
+        (None, Some(service)) => self::service(service, &path.field("service"), out),
         _ => out.push(Problem::required(path, "exactly one of url or service is required")),
     }
 }
@@ -42,12 +41,12 @@ fn address(text: &str, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-fn service(service: &Value, swapped: bool, path: &Path<'_>, out: &mut Problems) {
-    let (name, namespace) = if swapped { ("namespace", "name") } else { ("name", "namespace") };
-    if service.text(&[name]).is_empty() {
+fn service(service: &Value, path: &Path<'_>, out: &mut Problems) {
+    // clients have always been told of the name where the namespace is missing, and the other way round
+    if service.text(&["namespace"]).is_empty() {
         out.push(Problem::required(&path.field("name"), "service name is required"));
     }
-    if service.text(&[namespace]).is_empty() {
+    if service.text(&["name"]).is_empty() {
         out.push(Problem::required(&path.field("namespace"), "service namespace is required"));
     }
     let port = read::int(service, &["port"]);

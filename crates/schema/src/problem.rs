@@ -114,6 +114,14 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
+/// Whether a character can be seen, or is a plain blank.
+pub fn is_printable(c: char) -> bool {
+    // a mark that only goes with a letter is seen with one
+    c == ' '
+        || c.is_ascii_graphic()
+        || !c.is_ascii() && ['a', c].iter().collect::<String>().escape_debug().count() == 2
+}
+
 /// Text in double quotes, with what cannot be seen escaped.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -130,7 +138,8 @@ pub fn quoted(text: &str) -> String {
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
             c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if !is_printable(c) && (c as u32) < 0x10000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c if !is_printable(c) => out.push_str(&format!("\\U{:08x}", c as u32)),
             c => out.push(c),
         }
     }

@@ -1,0 +1,174 @@
+//! Forms of text that a schema can name. A form that is not known is no rule.
+
+use super::pattern;
+use crate::url;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use schema::{format, time};
+
+/// Whether a text has the form.
+pub(super) fn fits(form: &str, text: &str) -> bool {
+    match form {
+        "date-time" | "datetime" => time::parse_time(text).is_ok(),
+        "date" => is_date(text),
+        "duration" => is_duration(text),
+        "ipv4" => format::parse_ip(text).is_some_and(|it| it.is_ipv4()),
+        "ipv6" => format::parse_ip(text).is_some_and(|it| it.is_ipv6()),
+        "cidr" => format::parse_cidr(text).is_some(),
+        "mac" => is_mac(text),
+        "byte" => STANDARD.decode(text).is_ok(),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some('3')),
+        "uuid4" => is_uuid(text, Some('4')),
+        "uuid5" => is_uuid(text, Some('5')),
+        "email" => is_email(text),
+        "uri" => is_uri(text),
+        "hostname" => is_hostname(text),
+        "bsonobjectid" => text.len() == 24 && is_hex(text),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "creditcard" => is_card(text),
+        "ssn" => matches("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$", text),
+        "hexcolor" => matches("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$", text),
+        "rgbcolor" => is_rgb(text),
+        _ => true,
+    }
+}
+
+fn matches(expression: &str, text: &str) -> bool {
+    pattern::compile(expression).is_ok_and(|it| it.is_match(text))
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && time::parse_time(&format!("{text}T00:00:00Z")).is_ok()
+}
+
+/// Numbers with units, as one word or as words: `1h30m`, `2 days`.
+fn is_duration(text: &str) -> bool {
+    const UNIT: &str = "(ns|nano|us|µs|μs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)s?";
+    time::parse_duration(text).is_ok() || matches(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"), text)
+}
+
+fn is_mac(text: &str) -> bool {
+    let parts = |separator: char, digits: usize, counts: &[usize]| {
+        let parts: Vec<&str> = text.split(separator).collect();
+        counts.contains(&parts.len()) && parts.iter().all(|it| it.len() == digits && is_hex(it))
+    };
+    parts(':', 2, &[6, 8, 20]) || parts('-', 2, &[6, 8, 20]) || parts('.', 4, &[3, 4, 10])
+}
+
+fn is_uuid(text: &str, version: Option<char>) -> bool {
+    let digits: String = text.chars().filter(|it| *it != '-').collect();
+    let placed = matches("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$", text);
+    let variant = digits.chars().nth(16).is_some_and(|it| "89abAB".contains(it));
+    placed
+        && is_hex(&digits)
+        && version.is_none_or(|it| digits.chars().nth(12) == Some(it) && (it == '3' || variant))
+}
+
+fn is_email(text: &str) -> bool {
+    let address = match text.split_once('<') {
+        Some((_, rest)) => rest.strip_suffix('>').unwrap_or(""),
+        None => text,
+    };
+    let atom = |it: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c) || !c.is_ascii();
+        !it.is_empty() && it.split('.').all(|part| !part.is_empty() && part.chars().all(fits))
+    };
+    address.rsplit_once('@').is_some_and(|(local, domain)| atom(local) && atom(domain))
+}
+
+fn is_uri(text: &str) -> bool {
+    !text.contains(' ') && url::parse(text).is_ok_and(|it| !it.scheme.is_empty() || text.starts_with('/'))
+}
+
+/// Labels of letters and digits, of which the last is at least two letters long where there are several.
+fn is_hostname(text: &str) -> bool {
+    let mut labels = text.split('.');
+    let label = |it: &str| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || !c.is_ascii();
+        let edge = |c: Option<char>| c.is_some_and(|it| it.is_ascii_alphanumeric() || !it.is_ascii());
+        it.len() <= 63 && it.chars().all(inner) && edge(it.chars().next()) && edge(it.chars().next_back())
+    };
+    let last = labels.next_back().unwrap_or_default();
+    let several = text.contains('.');
+    text.len() <= 255
+        && labels.all(|it| label(it) && !it.contains('_'))
+        && label(last)
+        && !last.contains('_')
+        && (!several || last.chars().count() >= 2)
+}
+
+fn digits_of(text: &str) -> String {
+    text.chars().filter(|it| *it != ' ' && *it != '-').collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    let digits = digits_of(text);
+    let value = |(at, c): (usize, char)| match c {
+        'X' if at == 9 => Some(10),
+        c => c.to_digit(10),
+    };
+    let sum: Option<u32> =
+        digits.chars().enumerate().map(|(at, c)| Some((at as u32 + 1) * value((at, c))?)).sum();
+    digits.len() == 10 && sum.is_some_and(|it| it % 11 == 0)
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let digits = digits_of(text);
+    let sum: Option<u32> =
+        digits.chars().enumerate().map(|(at, c)| Some((1 + at as u32 % 2 * 2) * c.to_digit(10)?)).sum();
+    digits.len() == 13 && sum.is_some_and(|it| it % 10 == 0)
+}
+
+/// Digits whose weighted sum ends in zero.
+fn is_card(text: &str) -> bool {
+    let digits = digits_of(text);
+    let weighted = |(at, c): (usize, char)| {
+        let digit = c.to_digit(10)?;
+        Some(if at % 2 == 0 { digit } else { digit * 2 / 10 + digit * 2 % 10 })
+    };
+    let sum: Option<u32> = digits.chars().rev().enumerate().map(weighted).sum();
+    (13..=19).contains(&digits.len()) && sum.is_some_and(|it| it % 10 == 0)
+}
+
+fn is_rgb(text: &str) -> bool {
+    let inside = text.strip_prefix("rgb(").and_then(|it| it.strip_suffix(')'));
+    let parts: Vec<_> = inside.unwrap_or_default().split(',').map(|it| it.trim().parse::<u8>()).collect();
+    parts.len() == 3 && parts.iter().all(Result::is_ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_told_apart() {
+        for (form, yes, no) in [
+            ("date", "2020-01-31", "2020-13-01"),
+            ("date-time", "2020-01-01T00:00:00Z", "2020-01-01"),
+            ("duration", "1 day", "5"),
+            ("ipv4", "1.2.3.4", "::1"),
+            ("cidr", "10.0.0.0/8", "10.0.0.0"),
+            ("mac", "00:00:5e:00:53:01", "x"),
+            ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+            ("uuid4", "123e4567-e89b-42d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+            ("email", "a@b.c", "a.b.c"),
+            ("uri", "http://a/b", "a b"),
+            ("hostname", "example.com", "a_b"),
+            ("isbn10", "0-306-40615-2", "0-306-40615-3"),
+            ("isbn13", "978-0-306-40615-7", "978-0-306-40615-8"),
+            ("creditcard", "4111111111111111", "4111111111111112"),
+            ("rgbcolor", "rgb(1, 2, 3)", "rgb(1,2,300)"),
+            ("hexcolor", "#fff", "#ff"),
+        ] {
+            assert!(fits(form, yes) && !fits(form, no), "{form}");
+        }
+        assert!(fits("bogus", "anything"));
+    }
+}

@@ -1,0 +1,121 @@
+//! CustomResourceDefinitions: kinds that are added while the server runs.
+//!
+//! This is about the definition as an object: what may stand in it, and what it remembers. Upstream keeps what
+//! all versions share in fields of their own while checking, and clients know its paths: `spec.validation` is
+//! the schema that all versions share, `spec.versions[1].schema` is said only where they differ.
+//!
+//! Definitions are not served from here, and expressions in schemas are not compiled.
+
+mod conversion;
+mod defaults;
+mod formats;
+mod openapi;
+mod pattern;
+mod spec;
+mod structural;
+mod value;
+
+use crate::check::Problems;
+use crate::read;
+use names::Names;
+use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use schema::problem::Problem;
+use schema::{Path, Value};
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        default: Some(default),
+        prepare_create: Some(|object, _| remember_storage(object)),
+        prepare_update: Some(|object, _, _| remember_storage(object)),
+        validate_create: Some(create),
+        validate_update: Some(update),
+        subresources: STATUS,
+        ..Hooks::default()
+    }
+}
+
+static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: apply_status,
+    validate: Some(|object, _, _| status(object)),
+    unowned: &["spec"],
+}];
+
+fn default(object: &mut Value, _: &Names) {
+    if object.items(&["status", "storedVersions"]).is_empty() {
+        remember_storage(object);
+    }
+    // a webhook about which nothing is said is none
+    if let Some(conversion) = object.at_mut(&["spec", "conversion"])
+        && !read::has(conversion, &["webhook", "clientConfig"])
+        && conversion.items(&["webhook", "conversionReviewVersions"]).is_empty()
+    {
+        conversion.unset(&["webhook"]);
+    }
+    let kind = object.text(&["spec", "names", "kind"]).to_owned();
+    let Some(names) = object.at_mut(&["spec", "names"]) else { return };
+    if kind.is_empty() {
+        return;
+    }
+    if names.text(&["singular"]).is_empty() {
+        names.set(&["singular"], kind.to_lowercase());
+    }
+    if names.text(&["listKind"]).is_empty() {
+        names.set(&["listKind"], format!("{kind}List"));
+    }
+}
+
+/// Objects may now come to be stored in the storage version, and that is not forgotten.
+fn remember_storage(object: &mut Value) {
+    let versions = object.items(&["spec", "versions"]);
+    let Some(version) = versions.iter().find(|it| read::flag(it, &["storage"])) else { return };
+    let name = Value::from(version.text(&["name"]));
+    let mut stored = object.items(&["status", "storedVersions"]).to_vec();
+    if !stored.contains(&name) {
+        stored.push(name);
+        object.set(&["status", "storedVersions"], stored);
+    }
+}
+
+fn create(object: &Value, context: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
+    let wanted = format!("{}.{}", object.text(&["spec", "names", "plural"]), object.text(&["spec", "group"]));
+    let name = object.text(&["metadata", "name"]);
+    if !name.is_empty() && name != wanted {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field("name"), name, detail));
+    }
+    spec::check(object, &mut out);
+    finish(object, None, context, &mut out);
+    out
+}
+
+fn update(object: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
+    spec::check(object, &mut out);
+    spec::check_immutable(object, old, &mut out);
+    finish(object, Some(old), context, &mut out);
+    out
+}
+
+/// What is the same for new and for changed definitions, after the spec.
+fn finish(object: &Value, old: Option<&Value>, context: &Context<'_>, out: &mut Problems) {
+    out.extend(status(object));
+    spec::stored_versions(object, out);
+    spec::approval(object, old, context.names, out);
+    let kept = old.is_some_and(|old| read::flag(old, &["spec", "preserveUnknownFields"]));
+    if read::flag(object, &["spec", "preserveUnknownFields"]) && !kept {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        let path = Path::ROOT.field("spec");
+        out.push(Problem::invalid(&path.field("preserveUnknownFields"), &Value::Bool(true), detail));
+    }
+}
+
+fn status(object: &Value) -> Problems {
+    let mut out = Vec::new();
+    let nothing = Value::map();
+    let path = Path::ROOT.field("status");
+    let names = object.at(&["status", "acceptedNames"]).unwrap_or(&nothing);
+    spec::names(names, &path.field("acceptedNames"), &mut out);
+    out
+}

@@ -1,0 +1,405 @@
+//! Schemas as such: which parts of JSON Schema a definition may use, and how they go together.
+//!
+//! What makes a schema structural is checked [elsewhere](super::structural), and only once this finds that
+//! nothing unknown is in it.
+
+use super::{defaults, structural};
+use crate::check::{self, Problems};
+use crate::read;
+use schema::problem::Problem;
+use schema::{Path, Value};
+use std::collections::HashSet;
+
+const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
+const META: &[&str] = &["metadata", "kind", "apiVersion"];
+
+/// What may stand at the root of a schema whose status is written apart, as messages name it.
+const AT_ROOT: &[(&str, &str)] = &[
+    ("description", "Description"),
+    ("type", "Type"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("maximum", "Maximum"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("minimum", "Minimum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("maxLength", "MaxLength"),
+    ("minLength", "MinLength"),
+    ("pattern", "Pattern"),
+    ("maxItems", "MaxItems"),
+    ("minItems", "MinItems"),
+    ("uniqueItems", "UniqueItems"),
+    ("multipleOf", "MultipleOf"),
+    ("required", "Required"),
+    ("items", "Items"),
+    ("properties", "Properties"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
+    ("x-kubernetes-validations", "XValidations"),
+];
+
+/// What is known about the place of a schema.
+#[derive(Clone, Copy)]
+struct Place {
+    is_root: bool,
+    inside_meta: bool,
+    /// Why no default may stand here, where none may.
+    no_defaults: Option<&'static str>,
+}
+
+/// A schema that objects of a version are checked with.
+pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mut Problems) {
+    let before = out.len();
+    if status {
+        root_with_status(schema, path, out);
+    }
+    if read::flag(schema, &["nullable"]) {
+        out.push(Problem::forbidden(&path.field("nullable"), "nullable cannot be true at the root"));
+    }
+    let place = Place { is_root: true, inside_meta: false, no_defaults: None };
+    let mut found = Vec::new();
+    check(schema, place, path, &mut found);
+    if let Some(part) = unsupported(schema) {
+        // told already, unless nothing else was
+        if out.len() == before && found.is_empty() {
+            let detail = format!("OpenAPIV3Schema '{part}' is not supported");
+            out.push(Problem::invalid_text(path, "", &detail));
+        }
+    } else {
+        let violations = structural::check(schema, path);
+        if violations.is_empty() {
+            defaults::check(schema, path, out);
+        }
+        out.extend(violations);
+    }
+    out.extend(found);
+}
+
+fn root_with_status(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    let parts = schema.as_map().into_iter().flat_map(|it| it.iter());
+    let mut given = parts.filter(|(_, value)| !value.is_null()).map(|(name, _)| name);
+    let kind = schema.text(&["type"]);
+    if !kind.is_empty() && kind != "object" {
+        let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        out.push(Problem::invalid_text(&path.field("type"), kind, detail));
+    } else if given.any(|name| !AT_ROOT.iter().any(|(allowed, _)| *allowed == name)) {
+        let allowed: Vec<_> = AT_ROOT.iter().map(|(_, shown)| *shown).collect();
+        let detail = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            allowed.join(" ")
+        );
+        let text = schema::encode::untyped(schema);
+        let shown = format!("apiextensions.JSONSchemaProps{}", String::from_utf8_lossy(&text));
+        out.push(check::invalid_shown(path, &shown, &detail));
+    }
+}
+
+/// A field of a schema that holds something.
+fn given<'v>(schema: &'v Value, field: &str) -> Option<&'v Value> {
+    schema.at(&[field]).filter(|it| !it.is_null())
+}
+
+/// The one schema of items, where there is one.
+pub(super) fn items(schema: &Value) -> Option<&Value> {
+    given(schema, "items").filter(|it| it.as_map().is_some())
+}
+
+/// The schema of further properties, where one is given.
+pub(super) fn additional(schema: &Value) -> Option<&Value> {
+    given(schema, "additionalProperties").filter(|it| it.as_map().is_some())
+}
+
+fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
+    let inner = Place { is_root: false, ..place };
+    standard(schema, place, path, out);
+    if read::flag(schema, &["uniqueItems"]) {
+        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        out.push(Problem::forbidden(&path.field("uniqueItems"), detail));
+    }
+    let properties = read::map(schema, &["properties"]);
+    if let Some(more) = given(schema, "additionalProperties") {
+        let at = path.field("additionalProperties");
+        if !properties.is_empty() && *more != Value::Bool(true) {
+            let detail = "additionalProperties and properties are mutual exclusive";
+            out.push(Problem::forbidden(&at, detail));
+        }
+        if more.as_map().is_some() {
+            let mut inner = inner;
+            if place.inside_meta {
+                inner.no_defaults = Some("inside additionalProperties applying to object metadata");
+            }
+            check(more, inner, &at, out);
+        }
+    }
+    let at = path.field("properties");
+    for (name, property) in properties.iter() {
+        let mut inner = inner;
+        let meta = META.contains(&name);
+        if meta && (place.is_root || read::flag(schema, &["x-kubernetes-embedded-resource"])) {
+            inner.inside_meta = true;
+            if place.is_root {
+                inner.no_defaults = Some(match name {
+                    "metadata" => "in top-level metadata",
+                    "kind" => "in top-level kind",
+                    _ => "in top-level apiVersion",
+                });
+            }
+        }
+        check(property, inner, &at.key(name), out);
+    }
+    below(schema, inner, path, out);
+    extensions(schema, path, out);
+}
+
+/// The schemas below, properties aside.
+fn below(schema: &Value, inner: Place, path: &Path<'_>, out: &mut Problems) {
+    if let Some(not) = given(schema, "not") {
+        check(not, inner, &path.field("not"), out);
+    }
+    for field in ["allOf", "oneOf", "anyOf"] {
+        let at = path.field(field);
+        for (nth, one) in schema.items(&[field]).iter().enumerate() {
+            check(one, inner, &at.index(nth), out);
+        }
+    }
+    let at = path.field("definitions");
+    for (name, one) in read::map(schema, &["definitions"]).iter() {
+        check(one, inner, &at.key(name), out);
+    }
+    let at = path.field("items");
+    match given(schema, "items") {
+        Some(Value::List(several)) => {
+            for (nth, one) in several.iter().enumerate() {
+                check(one, inner, &at.index(nth), out);
+            }
+        }
+        Some(one) if one.as_map().is_some() => check(one, inner, &at, out),
+        _ => {}
+    }
+    let at = path.field("dependencies");
+    for (name, one) in read::map(schema, &["dependencies"]).iter().filter(|(_, it)| it.as_map().is_some()) {
+        check(one, inner, &at.key(name), out);
+    }
+}
+
+/// The parts of JSON Schema that there are not.
+fn standard(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
+    let kind = schema.text(&["type"]);
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        out.push(check::unsupported(&path.field("type"), kind, TYPES));
+    }
+    if let (Some(why), Some(_)) = (place.no_defaults, given(schema, "default")) {
+        out.push(Problem::forbidden(&path.field("default"), &format!("must not be set {why}")));
+    }
+    for part in parts_unsupported(schema).filter(|it| *it != "schema" && *it != "type" && *it != "items") {
+        let field = if part == "ref" { "$ref" } else { part };
+        out.push(Problem::forbidden(&path.field(field), &format!("{field} is not supported")));
+    }
+    if kind == "null" {
+        let detail = "type cannot be set to null, use nullable as an alternative";
+        out.push(Problem::forbidden(&path.field("type"), detail));
+    }
+    if given(schema, "items").is_some_and(|it| it.as_list().is_some()) {
+        let detail = "items must be a schema object and not an array";
+        out.push(Problem::forbidden(&path.field("items"), detail));
+    }
+    if place.inside_meta && read::flag(schema, &["x-kubernetes-embedded-resource"]) {
+        let detail = "must not be used inside of resource meta";
+        out.push(Problem::forbidden(&path.field("x-kubernetes-embedded-resource"), detail));
+    }
+}
+
+/// The parts of this schema that make it one which cannot be understood.
+fn parts_unsupported(schema: &Value) -> impl Iterator<Item = &'static str> {
+    let filled = |field: &str| !read::map(schema, &[field]).is_empty();
+    [
+        ("id", !schema.text(&["id"]).is_empty()),
+        ("schema", !schema.text(&["$schema"]).is_empty()),
+        ("additionalItems", given(schema, "additionalItems").is_some()),
+        ("patternProperties", filled("patternProperties")),
+        ("definitions", filled("definitions")),
+        ("dependencies", filled("dependencies")),
+        ("ref", given(schema, "$ref").is_some()),
+        ("type", schema.text(&["type"]) == "null"),
+        ("items", given(schema, "items").is_some_and(|it| it.as_list().is_some())),
+    ]
+    .into_iter()
+    .filter(|(_, there)| *there)
+    .map(|(part, _)| part)
+}
+
+/// The first part that cannot be understood, here or below.
+fn unsupported(schema: &Value) -> Option<&'static str> {
+    if let Some(part) = parts_unsupported(schema).next() {
+        return Some(part);
+    }
+    let lists = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|field| schema.items(&[field]));
+    let one = [given(schema, "not"), items(schema), additional(schema)].into_iter().flatten();
+    let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
+    properties.chain(lists).chain(one).find_map(unsupported)
+}
+
+/// Whether a version's schema has a default anywhere.
+pub(super) fn has_default(version: &Value) -> bool {
+    fn below(schema: &Value) -> bool {
+        let lists = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|field| schema.items(&[field]));
+        let one = [given(schema, "not"), items(schema), additional(schema)].into_iter().flatten();
+        let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
+        given(schema, "default").is_some() || properties.chain(lists).chain(one).any(below)
+    }
+    version.at(&["schema", "openAPIV3Schema"]).is_some_and(below)
+}
+
+fn must_have_type(schema: &Value, wanted: &str, because: &str, path: &Path<'_>, out: &mut Problems) {
+    let detail = format!("must be {wanted} if {because} is specified");
+    match schema.text(&["type"]) {
+        kind if kind == wanted => {}
+        "" => out.push(Problem::required(&path.field("type"), &detail)),
+        kind => out.push(Problem::invalid_text(&path.field("type"), kind, &detail)),
+    }
+}
+
+/// The extensions that say how lists and maps are merged, and how unknown fields are treated.
+fn extensions(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    if schema.at(&["x-kubernetes-preserve-unknown-fields"]) == Some(&Value::Bool(false)) {
+        let at = path.field("x-kubernetes-preserve-unknown-fields");
+        out.push(Problem::invalid(&at, &Value::Bool(false), "must be true or undefined"));
+    }
+    if let Some(kind) = read::opt_text(schema, &["x-kubernetes-map-type"]) {
+        must_have_type(schema, "object", "x-kubernetes-map-type", path, out);
+        if !["atomic", "granular"].contains(&kind) {
+            let at = path.field("x-kubernetes-map-type");
+            out.push(check::unsupported(&at, kind, &["atomic", "granular"]));
+        }
+    }
+    let list_type = read::opt_text(schema, &["x-kubernetes-list-type"]);
+    let keys = schema.items(&["x-kubernetes-list-map-keys"]);
+    if let Some(kind) = list_type {
+        must_have_type(schema, "array", "x-kubernetes-list-type", path, out);
+        if schema.text(&["type"]) == "array" && kind == "set" {
+            set_items(schema, &path.field("items"), out);
+        }
+        if !["atomic", "set", "map"].contains(&kind) {
+            let at = path.field("x-kubernetes-list-type");
+            out.push(check::unsupported(&at, kind, &["atomic", "set", "map"]));
+        }
+    }
+    if !keys.is_empty() && list_type != Some("map") {
+        let (at, detail) =
+            (path.field("x-kubernetes-list-type"), "must be map if x-kubernetes-list-map-keys is non-empty");
+        out.push(match list_type {
+            None => Problem::required(&at, detail),
+            Some(kind) => Problem::invalid_text(&at, kind, detail),
+        });
+    }
+    if list_type == Some("map") {
+        map_items(schema, keys, path, out);
+    }
+    item_keys(schema, list_type, keys, path, out);
+    validations(schema, path, out);
+}
+
+/// Items of a set are compared as wholes.
+fn set_items(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(item) = items(schema) else { return };
+    let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+    let (field, whole) = match item.text(&["type"]) {
+        "object" => ("x-kubernetes-map-type", false),
+        "array" => ("x-kubernetes-list-type", true),
+        _ => return,
+    };
+    match read::opt_text(item, &[field]) {
+        Some("atomic") => {}
+        None if whole => {}
+        Some(kind) if whole => out.push(Problem::invalid_text(&path.field(field), kind, detail)),
+        _ => out.push(check::null(&path.field(field), detail)),
+    }
+}
+
+fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems) {
+    let keys_path = path.field("x-kubernetes-list-map-keys");
+    if keys.is_empty() {
+        let detail = "must not be empty if x-kubernetes-list-type is map";
+        out.push(Problem::required(&keys_path, detail));
+    }
+    let at = path.field("items");
+    let Some(given_items) = given(schema, "items") else {
+        return out.push(Problem::required(&at, "must have a schema if x-kubernetes-list-type is map"));
+    };
+    let Some(item) = items(schema) else {
+        let detail = "must only have a single schema if x-kubernetes-list-type is map";
+        let text = schema::encode::untyped(given_items);
+        let shown = format!("apiextensions.JSONSchemaPropsOrArray{{{}}}", String::from_utf8_lossy(&text));
+        return out.push(check::invalid_shown(&at, &shown, detail));
+    };
+    let kind = item.text(&["type"]);
+    if kind != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        return out.push(Problem::invalid_text(&at.field("type"), kind, detail));
+    }
+    let mut seen = HashSet::new();
+    let mut wrong = |detail| out.push(check::invalid_shown(&keys_path, &check::shown_texts(keys), detail));
+    let mut scalars = Vec::new();
+    for key in keys.iter().map(read::text) {
+        match item.at(&["properties", key]) {
+            None => wrong("entries must all be names of item properties"),
+            Some(property) if ["array", "object"].contains(&property.text(&["type"])) => scalars.push(key),
+            Some(_) => {}
+        }
+        if !seen.insert(key) {
+            wrong("must not contain duplicate entries");
+        }
+    }
+    let properties = at.field("properties");
+    for key in scalars {
+        let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+        out.push(Problem::invalid_text(&properties.key(key).field("type"), kind, detail));
+    }
+}
+
+/// Items that are told apart by their content always have that content.
+fn item_keys(schema: &Value, list_type: Option<&str>, keys: &[Value], path: &Path<'_>, out: &mut Problems) {
+    let (Some(item), Some(kind @ ("set" | "map"))) = (items(schema), list_type) else { return };
+    let at = path.field("items");
+    if read::flag(item, &["nullable"]) {
+        let detail = format!("cannot be nullable when x-kubernetes-list-type is {kind}");
+        out.push(Problem::forbidden(&at.field("nullable"), &detail));
+    }
+    let properties = at.field("properties");
+    for key in keys.iter().map(read::text).filter(|_| kind == "map") {
+        let Some(property) = item.at(&["properties", key]) else { continue };
+        let at = properties.key(key);
+        let required = item.items(&["required"]).iter().any(|it| read::text(it) == key);
+        if !required && given(property, "default").is_none() {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            out.push(Problem::required(&at.field("default"), detail));
+        }
+        if read::flag(property, &["nullable"]) {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            out.push(Problem::forbidden(&at.field("nullable"), detail));
+        }
+    }
+}
+
+/// Rules between values, as far as their text goes.
+fn validations(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    let path = path.field("x-kubernetes-validations");
+    let broken = |text: &str| text.contains(['\n', '\r']);
+    for (at, validation) in schema.items(&["x-kubernetes-validations"]).iter().enumerate() {
+        let path = path.index(at);
+        let (rule, message) = (validation.text(&["rule"]).trim(), validation.text(&["message"]));
+        if rule.is_empty() {
+            out.push(Problem::required(&path.field("rule"), "rule is not specified"));
+        } else if !message.is_empty() && message.trim().is_empty() {
+            let detail = "message must be non-empty if specified";
+            out.push(Problem::invalid_text(&path.field("message"), message, detail));
+        } else if broken(message.trim()) {
+            let detail = "message must not contain line breaks";
+            out.push(Problem::invalid_text(&path.field("message"), message, detail));
+        } else if broken(rule) && message.trim().is_empty() {
+            let detail = "message must be specified if rule contains line breaks";
+            out.push(Problem::required(&path.field("message"), detail));
+        }
+    }
+}
