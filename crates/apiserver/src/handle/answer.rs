@@ -37,6 +37,17 @@ impl Manner {
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
+    /// For a document that there is in one form only.
+    pub fn of_plain(call: &Call<'_>) -> Result<Self, ApiError> {
+        let accept = call.header(header::ACCEPT).unwrap_or("*/*");
+        let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
+        let plain = |clause| matches!(&*media(clause), "application/json" | "*/*" | "");
+        if accept.split(',').any(plain) {
+            return Ok(Self::with(call, Output::JSON));
+        }
+        Err(ApiError::nothing_acceptable(&["application/json"]))
+    }
+
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
         let tables = resource.kind.verbs.iter().any(|verb| verb == "get");
@@ -52,7 +63,7 @@ impl Manner {
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: true, protobuf: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
@@ -71,11 +82,7 @@ impl Manner {
 
 /// An error, in a form that the client reads.
 pub(crate) fn failure(error: &ApiError, call: &Call<'_>, names: &Names) -> Response<Body> {
-    let mut manner = Manner::forgiving(call, names);
-    if error.code == 406 {
-        // nothing that was asked for can be given, so this comes as everybody reads it
-        manner.output.form = Form::Json;
-    }
+    let manner = Manner::forgiving(call, names);
     let mut response = document(error.code, status::failure(error), meta_type("Status"), &manner, names);
     let seconds = error.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
@@ -120,8 +127,8 @@ pub(crate) fn object(
     let names = &service.api.names;
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
-        Transform::Partial => (table::partial(&json, names, false), meta_type("PartialObjectMetadata")),
-        Transform::PartialList => {
+        Transform::Partial { beta } => (table::partial(&json, names, beta), meta_type("PartialObjectMetadata")),
+        Transform::PartialList { .. } => {
             let kind = format!("*core.{}", resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }

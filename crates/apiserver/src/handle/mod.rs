@@ -206,7 +206,11 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = answer::Manner::of_document(call, names)?;
+                let manner = if trimmed == "/version" {
+                    answer::Manner::of_plain(call)?
+                } else {
+                    answer::Manner::of_document(call, names)?
+                };
                 Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
