@@ -129,7 +129,7 @@ pub(crate) fn object(
         Transform::Whole => (json, Some(&*resource.kind.root)),
         Transform::Partial { beta } => (table::partial(&json, names, beta), meta_type("PartialObjectMetadata")),
         Transform::PartialList { .. } => {
-            let kind = format!("*core.{}", resource.kind.name);
+            let kind = format!("*{}.{}", home(resource), resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }
         Transform::Table { beta } => {
@@ -147,6 +147,12 @@ pub(crate) fn object(
         }
     };
     Ok(document(code, json, ty, manner, names))
+}
+
+/// The package that objects are at home in, as messages name it: `core`, `apps`.
+pub(crate) fn home(resource: &Resource) -> &str {
+    let package = &resource.collection.kind.root.package;
+    package.rsplit('.').nth(1).unwrap_or("unstructured")
 }
 
 /// A client that asked for one object's metadata and would get a list's, or the reverse.

@@ -28,7 +28,7 @@ pub(crate) fn answer(
     let form = manner.output.form;
     let pieces = match (manner.output.transform, form) {
         (Transform::Partial { .. }, _) => {
-            let kind = format!("*core.{}List", resource.kind.name);
+            let kind = format!("*{}.{}List", answer::home(resource), resource.kind.name);
             return Err(answer::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
         }
         (Transform::Whole, Form::Protobuf) => messages(page, resource),
