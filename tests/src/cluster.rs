@@ -89,6 +89,7 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             tokens: options.tokens,
+            signing_key: None,
             serving: Default::default(),
             options: Default::default(),
             cache: options.cache,

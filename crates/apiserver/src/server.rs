@@ -4,6 +4,7 @@ use crate::admission::NamespaceLifecycle;
 use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::serve::{self, Listen, ServeError, Shutdown};
+use crate::service_accounts::{self, BadKey, Issuer, Key, Known};
 use ambient::World;
 use auth::{Authorizer, Tokens, WithoutRoles};
 use names::Names;
@@ -13,7 +14,7 @@ use rest::storage::Unreadable;
 use rest::{Admission, Api, ApiError, Requester, Storage, Writing};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
 use tokio::task::JoinHandle;
@@ -28,6 +29,8 @@ pub struct Config {
     pub event_ttl: Duration,
     /// Bearer tokens that are known from the start.
     pub tokens: Tokens,
+    /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
+    pub signing_key: Option<String>,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// What the operator decided about the kinds.
@@ -51,6 +54,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Key(#[from] BadKey),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("the namespace {name:?} could not be made: {why}")]
@@ -76,11 +81,24 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let authorizer: Arc<dyn Authorizer> = Arc::new(WithoutRoles::new(&config.names));
-        let tokens = Arc::new(config.tokens);
+        let issuer = match &config.signing_key {
+            Some(pem) => Some(Arc::new(Issuer {
+                key: Key::from_pem(pem.as_bytes())?,
+                name: config.names.token_issuer(),
+                claims: config.names.well_known_domain.to_string(),
+            })),
+            None => None,
+        };
+        let audiences = vec![config.names.token_issuer()];
+        let known = Arc::new(Known {
+            tokens: config.tokens,
+            issuer: issuer.clone(),
+            audiences: audiences.clone(),
+            api: OnceLock::new(),
+        });
         let sources = Sources {
             authorizer: authorizer.clone(),
-            tokens: tokens.clone(),
-            audiences: vec![config.names.token_issuer()],
+            authenticator: known.clone(),
             store: storage.store.clone(),
         };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
@@ -89,12 +107,14 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
+            hooks.parts.extend(issuer.as_ref().and_then(|it| service_accounts::part(&kind, it, &audiences)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
+        let _ = known.api.set(Arc::downgrade(&api));
         make_system_namespaces(&api).await?;
         let shutdown = Shutdown::new();
-        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, tokens, authorizer));
+        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, known, authorizer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));

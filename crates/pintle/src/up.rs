@@ -225,6 +225,7 @@ async fn start_server(
         names: Names::kubernetes(),
         event_ttl: asked.event_ttl,
         tokens,
+        signing_key: Some(pki.service_account_key.clone()),
         serving,
         options: kinds::Options { allow_privileged: asked.allow_privileged },
         cache: Default::default(),
@@ -238,7 +239,7 @@ fn explained(error: StartError) -> anyhow::Error {
             "stop what is using it, or choose another port with --secure-port"
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
-        StartError::Serve(ServeError::Tls { .. }) => {
+        StartError::Serve(ServeError::Tls { .. }) | StartError::Key(_) => {
             "restore the certificates in the data directory, or remove them"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use merge::managed;
 use names::Names;
 use schema::problem::Problem;
+use schema::table::Type;
 use schema::{Value, decode, defaults, encode, rules};
 use std::sync::Arc;
 use store::{Expect, StoreError};
@@ -170,12 +171,25 @@ impl Api {
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
     /// its old state before, so it is nobody's change.
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
+        let resource = writing.resource;
+        self.track_as(writing, &resource.kind.root, &resource.api_version, old, object);
+    }
+
+    /// The same for what is of another type than the resource's objects.
+    pub(crate) fn track_as(
+        &self,
+        writing: &Writing<'_>,
+        ty: &Type,
+        api_version: &str,
+        old: Option<&Value>,
+        object: &mut Value,
+    ) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
         let reset = writing.unowned_fields();
         let write = managed::Write {
-            ty: &writing.resource.kind.root,
+            ty,
             manager: writing.manager,
-            api_version: &writing.resource.api_version,
+            api_version,
             subresource: writing.subresource,
             now: &now,
             reset: &reset,

@@ -1,6 +1,7 @@
 use super::*;
+use crate::service_accounts::Known;
 use auth::authorize::Rules;
-use auth::{Attributes, Decision, WithoutRoles};
+use auth::{Attributes, Decision, Tokens, WithoutRoles};
 use names::Names;
 use rest::hooks::Hooks;
 use rest::{Api, ApiError, Asking, Resource, Storage};
@@ -10,9 +11,13 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let world: ambient::World = ambient::Simulated::new(0, 1);
     let store: Arc<dyn Store> = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
     let storage = Storage::new(store.clone(), Vec::new(), Default::default(), world.clone()).unwrap();
-    let tokens = Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap());
-    let audiences = vec!["here".to_owned()];
-    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, tokens, audiences, store })
+    let authenticator = Arc::new(Known {
+        tokens: Tokens::parse("t,bob,7,\"g\"").unwrap(),
+        issuer: None,
+        audiences: vec!["here".to_owned()],
+        api: Default::default(),
+    });
+    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, authenticator, store })
 }
 
 /// The answer to a creation by bob, in the namespace `ns`.
@@ -24,7 +29,7 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
     let object = schema::decode::json(json.as_bytes(), &kind.root).unwrap().value;
     let bob = User::named("bob").authenticated();
     let user = Requester { name: bob.name, groups: bob.groups, ..Requester::default() };
-    let asking = Asking { resource: &resource, namespace: "ns", user: &user };
+    let asking = Asking { api: &api, resource: &resource, namespace: "ns", name: "", user: &user };
     of(kind, &sources).unwrap().create(object, &asking)
 }
 
@@ -88,7 +93,8 @@ fn reviews_are_checked_first() {
 
 #[test]
 fn tokens_are_identified_for_those_they_are_meant_for() {
-    let user = |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
+    let user =
+        |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
     assert_eq!(user(r#"{"token":"t"}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there","here"]}"#), "bob");
     assert_eq!(user(r#"{"token":"t","audiences":["there"]}"#), "");
@@ -101,7 +107,8 @@ fn components_are_listed_with_their_health() {
     let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
     let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
     let answer = of(kind, &sources).unwrap();
-    let options = rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
+    let options =
+        rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
     let page = api.answer_list(&resource, &*answer, &options).unwrap();
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));

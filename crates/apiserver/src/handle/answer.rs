@@ -115,6 +115,24 @@ pub(crate) fn document(
     response(code, form, Body::full(body), names)
 }
 
+/// An object that is of no resource, given as its JSON.
+pub(crate) fn typed(
+    code: u16,
+    json: Bytes,
+    ty: &Type,
+    manner: &Manner,
+    names: &Names,
+) -> Result<Response<Body>, ApiError> {
+    match manner.output.transform {
+        Transform::Whole => Ok(document(code, json, Some(ty), manner, names)),
+        Transform::Partial { beta } => {
+            let partial = table::partial(&json, names, beta);
+            Ok(document(code, partial, meta_type("PartialObjectMetadata"), manner, names))
+        }
+        _ => Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({})", ty.name))),
+    }
+}
+
 /// One object, given as its JSON.
 pub(crate) fn object(
     code: u16,
@@ -127,7 +145,9 @@ pub(crate) fn object(
     let names = &service.api.names;
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
-        Transform::Partial { beta } => (table::partial(&json, names, beta), meta_type("PartialObjectMetadata")),
+        Transform::Partial { beta } => {
+            (table::partial(&json, names, beta), meta_type("PartialObjectMetadata"))
+        }
         Transform::PartialList { .. } => {
             let kind = format!("*{}.{}", home(resource), resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));

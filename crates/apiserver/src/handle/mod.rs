@@ -15,7 +15,8 @@ use crate::filters;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use arc_swap::ArcSwap;
-use auth::{Authorizer, Tokens};
+use auth::Authorizer;
+use auth::tokens::Authenticator;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -39,7 +40,7 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
-    pub tokens: Arc<Tokens>,
+    pub authenticator: Arc<dyn Authenticator>,
     pub authorizer: Arc<dyn Authorizer>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
@@ -66,6 +67,7 @@ impl Call<'_> {
 pub fn serves(resource: &Resource, name: &str) -> bool {
     resource.hooks.subresources.iter().any(|one| one.name == name)
         || resource.hooks.actions.iter().any(|one| one.name == name)
+        || resource.hooks.parts.iter().any(|one| one.name == name)
         || resource::on_node(name)
 }
 
@@ -80,7 +82,7 @@ impl Service {
         api: Arc<Api>,
         shutdown: Shutdown,
         advertised: SocketAddr,
-        tokens: Arc<Tokens>,
+        authenticator: Arc<dyn Authenticator>,
         authorizer: Arc<dyn Authorizer>,
     ) -> Self {
         Service {
@@ -90,7 +92,7 @@ impl Service {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
-            tokens,
+            authenticator,
             authorizer,
             advertised,
             documents: ArcSwap::default(),
@@ -146,7 +148,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer, &self.tokens, &*self.authorizer)?;
+        let user = filters::pass(asked, headers, peer, &*self.authenticator, &*self.authorizer)?;
         let work = async {
             let body = read_body(body).await?;
             let call = Call { asked, headers, user, body, connection: peer.connection };
@@ -201,7 +203,8 @@ impl Service {
             Some(json) => {
                 // the same distinction that clients know from elsewhere
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
-                let head = call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
+                let head =
+                    call.asked.method == Method::HEAD && (groups || matches!(trimmed, "" | "/index.html"));
                 if !head && call.asked.method != Method::GET {
                     return Err(ApiError::method_not_allowed());
                 }

@@ -186,7 +186,9 @@ impl Events {
         let names = &self.service.api.names;
         match self.transform {
             Transform::Whole => json,
-            Transform::Partial { beta } | Transform::PartialList { beta } => table::partial(&json, names, beta),
+            Transform::Partial { beta } | Transform::PartialList { beta } => {
+                table::partial(&json, names, beta)
+            }
             Transform::Table { beta } => {
                 let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);
                 let layout = Layout {

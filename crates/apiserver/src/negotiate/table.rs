@@ -162,9 +162,12 @@ pub fn version(beta: bool) -> &'static str {
 
 /// The metadata of an object as an object of its own.
 pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
-    let mut out =
-        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{}\",", names.meta_group(), version(beta))
-            .into_bytes();
+    let mut out = format!(
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{}\",",
+        names.meta_group(),
+        version(beta)
+    )
+    .into_bytes();
     out.extend_from_slice(b"\"metadata\":");
     out.extend_from_slice(metadata_of(json));
     out.push(b'}');

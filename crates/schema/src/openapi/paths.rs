@@ -214,7 +214,12 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
     let mut all = Vec::new();
     match place.what {
         What::Versions => {
-            all.push(maker.about("getCoreAPIVersions", "core".to_owned(), "APIVersions", "list the versions"));
+            all.push(maker.about(
+                "getCoreAPIVersions",
+                "core".to_owned(),
+                "APIVersions",
+                "list the versions",
+            ));
         }
         What::Groups => {
             all.push(maker.about("getAPIVersions", "apis".to_owned(), "APIGroupList", "list the groups"));
