@@ -90,6 +90,7 @@ impl Cluster {
             event_ttl: options.event_ttl,
             tokens: options.tokens,
             signing_key: None,
+            issuer: None,
             serving: Default::default(),
             options: Default::default(),
             cache: options.cache,

@@ -31,6 +31,8 @@ pub struct Config {
     pub tokens: Tokens,
     /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
     pub signing_key: Option<String>,
+    /// What the issuer of these tokens calls itself, when it is not as usual.
+    pub issuer: Option<String>,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// What the operator decided about the kinds.
@@ -81,15 +83,16 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let authorizer: Arc<dyn Authorizer> = Arc::new(WithoutRoles::new(&config.names));
+        let issued_by = config.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.signing_key {
             Some(pem) => Some(Arc::new(Issuer {
                 key: Key::from_pem(pem.as_bytes())?,
-                name: config.names.token_issuer(),
+                name: issued_by.clone(),
                 claims: config.names.well_known_domain.to_string(),
             })),
             None => None,
         };
-        let audiences = vec![config.names.token_issuer()];
+        let audiences = vec![issued_by];
         let known = Arc::new(Known {
             tokens: config.tokens,
             issuer: issuer.clone(),
@@ -114,7 +117,8 @@ impl Server {
         let _ = known.api.set(Arc::downgrade(&api));
         make_system_namespaces(&api).await?;
         let shutdown = Shutdown::new();
-        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, known, authorizer));
+        let service =
+            Arc::new(Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));

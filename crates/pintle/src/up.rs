@@ -203,6 +203,12 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
     Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
 }
 
+/// The key that signs tokens: the one of a file, or our own.
+fn signing_key(file: Option<&Path>, pki: &Pki) -> anyhow::Result<String> {
+    let Some(path) = file else { return Ok(pki.service_account_key.clone()) };
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the signing key {}", path.display()))
+}
+
 /// Starts the API server on `address`, with its state in `directory` or in memory.
 async fn start_server(
     asked: &Up,
@@ -225,7 +231,8 @@ async fn start_server(
         names: Names::kubernetes(),
         event_ttl: asked.event_ttl,
         tokens,
-        signing_key: Some(pki.service_account_key.clone()),
+        signing_key: Some(signing_key(asked.service_account_signing_key_file.as_deref(), pki)?),
+        issuer: asked.service_account_issuer.clone(),
         serving,
         options: kinds::Options { allow_privileged: asked.allow_privileged },
         cache: Default::default(),

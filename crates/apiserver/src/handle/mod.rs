@@ -14,6 +14,7 @@ use crate::describe::version;
 use crate::filters;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
+use crate::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
 use auth::tokens::Authenticator;
@@ -42,6 +43,8 @@ pub struct Service {
     pub delete_workers: usize,
     pub authenticator: Arc<dyn Authenticator>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// Who issues tokens, if anybody does.
+    pub issuer: Option<Arc<Issuer>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -84,6 +87,7 @@ impl Service {
         advertised: SocketAddr,
         authenticator: Arc<dyn Authenticator>,
         authorizer: Arc<dyn Authorizer>,
+        issuer: Option<Arc<Issuer>>,
     ) -> Self {
         Service {
             api,
@@ -94,6 +98,7 @@ impl Service {
             delete_workers: 1,
             authenticator,
             authorizer,
+            issuer,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -189,6 +194,7 @@ impl Service {
         match trimmed {
             "/metrics" => return Ok(text(200, self.metrics.text(&self.api))),
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
+            CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
@@ -229,6 +235,23 @@ impl Service {
         }
     }
 
+    /// What verifiers of tokens elsewhere need to know.
+    fn about_issuer(&self, call: &Call<'_>, path: &str) -> Result<Response<Body>, ApiError> {
+        let Some(issuer) = &self.issuer else { return Ok(not_a_page()) };
+        if call.asked.method != Method::GET {
+            return Err(ApiError::method_not_allowed());
+        }
+        let (json, media) = match path {
+            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
+            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+        };
+        let mut response = Response::new(Body::full(json));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
+        headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("public, max-age=3600"));
+        Ok(response)
+    }
+
     /// Discovery, made anew when the resources have changed.
     pub(crate) fn documents(&self) -> Arc<Documents> {
         let resources = self.api.resources();
@@ -250,6 +273,9 @@ impl Service {
             ["/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
                 .map(str::to_owned),
         );
+        if self.issuer.is_some() {
+            paths.extend([CONFIGURATION_PATH, KEYS_PATH].map(str::to_owned));
+        }
         for endpoint in ["healthz", "livez", "readyz"] {
             paths.push(format!("/{endpoint}"));
             let here = |check: &Check| endpoint == "readyz" || !check.only_ready;

@@ -96,6 +96,39 @@ impl Key {
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
+    /// What the way of signing is called.
+    pub fn algorithm(&self) -> &'static str {
+        self.algorithm.name
+    }
+
+    /// The public half, as those who verify tokens elsewhere read it.
+    pub fn published(&self) -> Option<Value> {
+        let mut out = Value::map();
+        for (field, text) in [("use", "sig"), ("kid", &*self.id), ("alg", self.algorithm.name)] {
+            out.set(&[field], text);
+        }
+        let number = |bytes: &[u8]| {
+            let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(0);
+            URL_SAFE_NO_PAD.encode(&bytes[start..])
+        };
+        if self.algorithm.two_numbers {
+            // one byte says that the two coordinates follow whole
+            let (x, y) = self.public.get(1..)?.split_at_checked(NUMBER)?;
+            out.set(&["kty"], "EC");
+            out.set(&["crv"], "P-256");
+            out.set(&["x"], URL_SAFE_NO_PAD.encode(x));
+            out.set(&["y"], URL_SAFE_NO_PAD.encode(y));
+        } else {
+            let (inner, _) = element(SEQUENCE, &self.public)?;
+            let (n, rest) = element(INTEGER, inner)?;
+            let (e, _) = element(INTEGER, rest)?;
+            out.set(&["kty"], "RSA");
+            out.set(&["n"], number(n));
+            out.set(&["e"], number(e));
+        }
+        Some(out)
+    }
+
     /// The claims of a token that this key signed.
     pub fn claims(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
@@ -194,6 +227,16 @@ mod tests {
             let (head, _) = token.rsplit_once('.').unwrap();
             assert_eq!(mine.claims(&format!("{head}.AAAA")), None);
         }
+    }
+
+    #[test]
+    fn the_public_half_is_published() {
+        let key = key();
+        let shown = key.published().unwrap();
+        assert_eq!((shown.text(&["kty"]), shown.text(&["alg"])), ("EC", "ES256"));
+        let length = |field: &str| URL_SAFE_NO_PAD.decode(shown.text(&[field])).unwrap().len();
+        assert_eq!((length("x"), length("y")), (32, 32));
+        assert_eq!(shown.at(&["d"]), None);
     }
 
     #[test]

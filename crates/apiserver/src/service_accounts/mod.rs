@@ -14,7 +14,7 @@ use crate::answers::list_of;
 use auth::tokens::Identified;
 use auth::{SERVICE_ACCOUNT_PREFIX, Tokens, User, service_account_groups};
 use rest::Api;
-use schema::Value;
+use schema::{Value, encode};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Objects that a token can be bound to: as claims call them, and the resource.
@@ -27,6 +27,32 @@ pub struct Issuer {
     /// What the claims about the cluster stand under.
     pub claims: String,
 }
+
+impl Issuer {
+    /// Where verifiers elsewhere find the keys, given the address of this server.
+    pub fn configuration(&self, address: &str) -> Vec<u8> {
+        let one = |text: &str| Value::List(vec![text.into()]);
+        let mut out = Value::map();
+        out.set(&["issuer"], self.name.as_str());
+        out.set(&["jwks_uri"], format!("https://{address}{KEYS_PATH}"));
+        out.set(&["response_types_supported"], one("id_token"));
+        out.set(&["subject_types_supported"], one("public"));
+        out.set(&["id_token_signing_alg_values_supported"], one(self.key.algorithm()));
+        encode::untyped(&out)
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> Vec<u8> {
+        let mut out = Value::map();
+        out.set(&["keys"], Value::List(self.key.published().into_iter().collect()));
+        encode::untyped(&out)
+    }
+}
+
+/// Where the issuer describes itself.
+pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
+/// Where its keys are.
+pub const KEYS_PATH: &str = "/openid/v1/jwks";
 
 /// Knows tokens: those of a file, and those that were issued here.
 pub struct Known {
