@@ -89,6 +89,8 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             tokens: options.tokens,
+            signing_key: None,
+            issuer: None,
             serving: Default::default(),
             cache: options.cache,
             kinds: kinds::Options::default(),

@@ -7,6 +7,7 @@
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
 //! - `answers`: kinds that are answered and never kept
+//! - `service_accounts`: their tokens
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
@@ -21,6 +22,7 @@ mod own_service;
 mod request;
 pub mod serve;
 pub mod server;
+pub mod service_accounts;
 mod status;
 
 pub use negotiate::pretty;

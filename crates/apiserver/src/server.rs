@@ -5,6 +5,7 @@ use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::own_service::OwnService;
 use crate::serve::{self, Listen, ServeError, Shutdown};
+use crate::service_accounts::{self, BadKey, Issuer, Key, Known};
 use ambient::World;
 use auth::{Authorizer, Tokens, WithoutRoles};
 use names::Names;
@@ -14,7 +15,7 @@ use rest::storage::Unreadable;
 use rest::{Admission, Api, ApiError, Requester, Storage, Writing};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
 use tokio::task::JoinHandle;
@@ -29,6 +30,10 @@ pub struct Config {
     pub event_ttl: Duration,
     /// Bearer tokens that are known from the start.
     pub tokens: Tokens,
+    /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
+    pub signing_key: Option<String>,
+    /// What the issuer of these tokens calls itself, when it is not as usual.
+    pub issuer: Option<String>,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// How much history is kept for watches and paged lists.
@@ -55,6 +60,8 @@ pub enum StartError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Key(#[from] BadKey),
+    #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
@@ -79,11 +86,25 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
         let authorizer: Arc<dyn Authorizer> = Arc::new(WithoutRoles::new(&config.names));
-        let tokens = Arc::new(config.tokens);
+        let issued_by = config.issuer.unwrap_or_else(|| config.names.token_issuer());
+        let issuer = match &config.signing_key {
+            Some(pem) => Some(Arc::new(Issuer {
+                key: Key::from_pem(pem.as_bytes())?,
+                name: issued_by.clone(),
+                claims: config.names.well_known_domain.to_string(),
+            })),
+            None => None,
+        };
+        let audiences = vec![issued_by];
+        let known = Arc::new(Known {
+            tokens: config.tokens,
+            issuer: issuer.clone(),
+            audiences: audiences.clone(),
+            api: OnceLock::new(),
+        });
         let sources = Sources {
             authorizer: authorizer.clone(),
-            tokens: tokens.clone(),
-            audiences: vec![config.names.token_issuer()],
+            authenticator: known.clone(),
             store: storage.store.clone(),
         };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
@@ -92,9 +113,11 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
+            hooks.parts.extend(issuer.as_ref().and_then(|it| service_accounts::part(&kind, it, &audiences)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
+        let _ = known.api.set(Arc::downgrade(&api));
         make_system_objects(&api).await?;
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
@@ -102,7 +125,8 @@ impl Server {
         });
         keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
-        let service = Arc::new(Service::new(api.clone(), shutdown.clone(), address, tokens, authorizer));
+        let service =
+            Arc::new(Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer));
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));

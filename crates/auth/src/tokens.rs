@@ -8,6 +8,19 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Tokens(HashMap<String, Arc<User>>);
 
+/// Who a token stands for, and for which of the audiences that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    pub user: Arc<User>,
+    pub audiences: Vec<String>,
+}
+
+/// Knows whom tokens stand for.
+pub trait Authenticator: Send + Sync {
+    /// Without audiences, those of the server itself are meant.
+    fn identify(&self, token: &str, audiences: &[String]) -> Option<Identified>;
+}
+
 /// A line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]

@@ -89,6 +89,15 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
 
+    /// The private key that signs tokens of service accounts, in PEM: RSA or P-256 [default: one of its own]
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+
+    /// What the issuer of these tokens calls itself, and for whom they are meant unless they say otherwise
+    /// [default: https://kubernetes.default.svc]
+    #[arg(long, value_name = "URL")]
+    pub service_account_issuer: Option<String>,
+
     /// API versions and resources to serve or not, with commas between: apps/v1=false,
     /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]

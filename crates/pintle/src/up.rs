@@ -41,8 +41,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     let reached_at = asked.advertise_address.or_else(|| own_address(asked.bind_address));
     let kinds = kinds::Options { allow_privileged: asked.allow_privileged, services: services(&asked)? };
     let directory = home.directory();
+    let signing_key = signing_key(asked.service_account_signing_key_file.as_deref(), &pki)?;
+    let (issuer, event_ttl) = (asked.service_account_issuer.clone(), asked.event_ttl);
     let asked_of_server =
-        Asked { address, directory, tokens, serving, kinds, event_ttl: asked.event_ttl, reached_at };
+        Asked { address, directory, tokens, signing_key, issuer, serving, kinds, event_ttl, reached_at };
     let server = start_server(asked_of_server, &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
@@ -249,12 +251,21 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
     (!own.is_unspecified() && !own.is_loopback()).then_some(own)
 }
 
+/// The key that signs tokens: the one of a file, or our own.
+fn signing_key(file: Option<&Path>, pki: &Pki) -> anyhow::Result<String> {
+    let Some(path) = file else { return Ok(pki.service_account_key.clone()) };
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the signing key {}", path.display()))
+}
+
 /// What the server is asked to be.
 struct Asked<'a> {
     address: SocketAddr,
     /// Where its state is kept; nowhere but in memory without one.
     directory: Option<&'a Path>,
     tokens: Tokens,
+    /// The private key that signs tokens, in PEM.
+    signing_key: String,
+    issuer: Option<String>,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -263,7 +274,8 @@ struct Asked<'a> {
 
 /// Starts the API server.
 async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Result<Server> {
-    let Asked { address, directory, tokens, serving, kinds, event_ttl, reached_at } = asked;
+    let Asked { address, directory, tokens, signing_key, issuer, serving, kinds, event_ttl, reached_at } =
+        asked;
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
@@ -276,6 +288,8 @@ async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Res
         names: Names::kubernetes(),
         event_ttl,
         tokens,
+        signing_key: Some(signing_key),
+        issuer,
         serving,
         cache: Default::default(),
         kinds,
@@ -290,7 +304,7 @@ fn explained(error: StartError) -> anyhow::Error {
             "stop what is using it, or choose another port with --secure-port"
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
-        StartError::Serve(ServeError::Tls { .. }) => {
+        StartError::Serve(ServeError::Tls { .. }) | StartError::Key(_) => {
             "restore the certificates in the data directory, or remove them"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
@@ -336,6 +350,8 @@ mod tests {
             address,
             directory: None,
             tokens: Tokens::default(),
+            signing_key: pki.service_account_key.clone(),
+            issuer: None,
             serving: Serving::default(),
             kinds: kinds::Options::default(),
             event_ttl: Duration::from_secs(3600),

@@ -4,17 +4,17 @@
 //! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
 //! revision or a time of creation.
 
-use crate::api::Api;
+use crate::api::{Api, Operation};
 use crate::error::ApiError;
-use crate::hooks::Requester;
-use crate::input::Input;
+use crate::hooks::{Part, Requester};
+use crate::input::{Expected, Input};
 use crate::list::Page;
 use crate::object::Object;
 use crate::options::ListOptions;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::write::{Writing, Written};
-use schema::Value;
+use schema::{Value, defaults, encode};
 use std::sync::Arc;
 
 /// What there is to say about a kind. What the kind's verbs do not reach need not be there.
@@ -37,8 +37,11 @@ pub trait Answer: Send + Sync {
 
 /// Who asks, and where.
 pub struct Asking<'a> {
+    pub api: &'a Api,
     pub resource: &'a Resource,
     pub namespace: &'a str,
+    /// The object whose subresource is meant; empty otherwise.
+    pub name: &'a str,
     pub user: &'a Requester,
 }
 
@@ -54,9 +57,39 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
         self.track(writing, None, &mut object);
-        let asking = Asking { resource: writing.resource, namespace: writing.namespace, user: writing.user };
-        let answered = answer.create(object, &asking)?;
+        let answered = answer.create(object, &self.asking(writing))?;
         Ok(Written { created: true, json: writing.encode(&answered) })
+    }
+
+    /// Answers a post to a subresource.
+    pub fn answer_part(
+        &self,
+        writing: &mut Writing<'_>,
+        part: &Part,
+        input: &Input,
+    ) -> Result<Written, ApiError> {
+        let root = &part.kind.root;
+        let group = part.kind.group.full(&self.names.api_domain);
+        let api_version = crate::resource::api_version(&group, &part.kind.version);
+        let expected = Expected {
+            ty: root,
+            kind: &part.kind.name,
+            api_version: &api_version,
+            known: &|version, kind| self.resources().has_kind(version, kind),
+        };
+        let mut object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.place(&mut object)?;
+        defaults::apply(root, &mut object);
+        self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);
+        let write = writing.admitted(self, Operation::Create, writing.name);
+        self.admit(&write, Some(&mut object), None)?;
+        let answered = part.answer.create(object, &self.asking(writing))?;
+        Ok(Written { created: true, json: encode::json(&answered, root).into() })
+    }
+
+    fn asking<'a>(&'a self, writing: &Writing<'a>) -> Asking<'a> {
+        let Writing { resource, namespace, name, user, .. } = writing;
+        Asking { api: self, resource, namespace, name, user }
     }
 
     /// All that there is now and that the selectors let through, in one page without a revision.

@@ -8,7 +8,7 @@ use names::Names;
 use schema::Value;
 use schema::encode::EmptyLists;
 use schema::problem::Problem;
-use schema::table::Type;
+use schema::table::{Kind, Ref, Type};
 use schema::time;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +115,19 @@ pub struct Hooks {
     pub lifetime_seconds: Option<i64>,
     /// What there is to say about a kind whose objects are never kept.
     pub answer: Option<Arc<dyn Answer>>,
+    /// Subresources that are posted to and answered.
+    pub parts: Vec<Part>,
     /// Creating such an object is an action on the object of the same name elsewhere.
     pub acts_on: Option<ActsOn>,
+}
+
+/// A subresource whose objects are made to be answered and never kept.
+#[derive(Clone)]
+pub struct Part {
+    pub name: &'static str,
+    /// What is sent and answered.
+    pub kind: Ref<Kind>,
+    pub answer: Arc<dyn Answer>,
 }
 
 /// Where a creation is carried out: a resource and one of its actions.

@@ -74,7 +74,11 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub fn new(kind: Ref<Kind>, group: String, hooks: Hooks, collection: Arc<Collection>) -> Self {
+    pub fn new(kind: Ref<Kind>, group: String, mut hooks: Hooks, collection: Arc<Collection>) -> Self {
+        if kind.stored_as.is_some() {
+            // versions that differ in nothing but their name say nothing about it
+            hooks.convert.get_or_insert(Conversion { to_stored: |it| it, from_stored: |it| it });
+        }
         let api_version = api_version(&group, &kind.version);
         let header = header(&kind.name, &api_version, kind.kind_first);
         let list_header = header_of_list(&kind, &api_version);
@@ -154,7 +158,7 @@ impl Resource {
     }
 }
 
-fn api_version(group: &str, version: &str) -> String {
+pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 

@@ -203,7 +203,8 @@ impl Api {
         writing.place(&mut wanted)?;
         defaults::apply(&served.kind.root, &mut wanted);
         if !writing.owned {
-            self.track_as(writing, served, Some(&shown), &mut wanted);
+            let form = (&*served.kind.root, &*served.api_version);
+            self.track_as(writing, served, form, Some(&shown), &mut wanted);
         }
         let mut problems = metadata::check(&wanted, writing.resource.kind.namespaced, &served.hooks);
         problems.extend((view.validate)(&wanted));

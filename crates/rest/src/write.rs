@@ -13,6 +13,7 @@ use bytes::Bytes;
 use merge::managed;
 use names::Names;
 use schema::problem::Problem;
+use schema::table::Type;
 use schema::{Value, decode, defaults, encode, rules};
 use std::sync::Arc;
 use store::{Expect, StoreError};
@@ -184,23 +185,26 @@ impl Api {
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
     /// its old state before, so it is nobody's change.
     pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
-        self.track_as(writing, writing.resource, old, object);
+        let resource = writing.resource;
+        self.track_as(writing, resource, (&resource.kind.root, &resource.api_version), old, object);
     }
 
-    /// The same for an object of another kind than the one that is stored.
+    /// The same for an object of another type and version than are stored; `resource` knows what it becomes in
+    /// other versions.
     pub(crate) fn track_as(
         &self,
         writing: &Writing<'_>,
         resource: &Resource,
+        (ty, api_version): (&Type, &str),
         old: Option<&Value>,
         object: &mut Value,
     ) {
         let now = schema::time::format_time(ambient::unix_seconds(&self.world));
         let reset = writing.unowned_fields();
         let write = managed::Write {
-            ty: &resource.kind.root,
+            ty,
             manager: writing.manager,
-            api_version: &resource.api_version,
+            api_version,
             subresource: writing.subresource,
             now: &now,
             reset: &reset,

@@ -237,6 +237,8 @@ impl Flags {
     pub const PUBLISHED: Flags = Flags(64);
     /// The list is declared to be replaced as one, which is published; lists are so without a word, too.
     pub const ATOMIC: Flags = Flags(128);
+    /// How items are told apart is declared for itself, which is published; otherwise it follows from the rest.
+    pub const LISTED: Flags = Flags(512);
     /// The structure is merged field by field although its type is atomic elsewhere.
     pub const GRANULAR: Flags = Flags(256);
 

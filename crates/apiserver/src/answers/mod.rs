@@ -8,7 +8,8 @@ mod components;
 mod rules;
 mod who;
 
-use auth::{Authorizer, Tokens, User};
+use auth::tokens::Authenticator;
+use auth::{Authorizer, User};
 use rest::{Answer, Requester};
 use schema::table::Kind;
 use schema::{Map, Value};
@@ -19,9 +20,7 @@ use store::Store;
 #[derive(Clone)]
 pub struct Sources {
     pub authorizer: Arc<dyn Authorizer>,
-    pub tokens: Arc<Tokens>,
-    /// For whom tokens are meant that this server takes.
-    pub audiences: Vec<String>,
+    pub authenticator: Arc<dyn Authenticator>,
     pub store: Arc<dyn Store>,
 }
 
@@ -74,12 +73,12 @@ fn user_value(user: &User) -> Value {
     out
 }
 
-fn texts(many: &[String]) -> Value {
+pub(crate) fn texts(many: &[String]) -> Value {
     Value::List(many.iter().map(|one| Value::from(one.as_str())).collect())
 }
 
 /// The texts of a list.
-fn list_of(value: &Value, path: &[&str]) -> Vec<String> {
+pub(crate) fn list_of(value: &Value, path: &[&str]) -> Vec<String> {
     let Some(Value::List(items)) = value.at(path) else { return Vec::new() };
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -1,6 +1,7 @@
 use super::*;
+use crate::service_accounts::Known;
 use auth::authorize::Rules;
-use auth::{Attributes, Decision, WithoutRoles};
+use auth::{Attributes, Decision, Tokens, WithoutRoles};
 use names::Names;
 use rest::hooks::Hooks;
 use rest::{Api, ApiError, Asking, Resource, Storage};
@@ -10,12 +11,13 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let world: ambient::World = ambient::Simulated::new(0, 1);
     let store: Arc<dyn Store> = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
     let storage = Storage::new(store.clone(), Vec::new(), Default::default(), world.clone()).unwrap();
-    let tokens = Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap());
-    let audiences = vec!["here".to_owned()];
-    (
-        Api::new(Names::kubernetes(), storage, world, Vec::new()),
-        Sources { authorizer, tokens, audiences, store },
-    )
+    let authenticator = Arc::new(Known {
+        tokens: Tokens::parse("t,bob,7,\"g\"").unwrap(),
+        issuer: None,
+        audiences: vec!["here".to_owned()],
+        api: Default::default(),
+    });
+    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, authenticator, store })
 }
 
 /// The answer to a creation by bob, in the namespace `ns`.
@@ -27,7 +29,7 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
     let object = schema::decode::json(json.as_bytes(), &kind.root).unwrap().value;
     let bob = User::named("bob").authenticated();
     let user = Requester { name: bob.name, groups: bob.groups, ..Requester::default() };
-    let asking = Asking { resource: &resource, namespace: "ns", user: &user };
+    let asking = Asking { api: &api, resource: &resource, namespace: "ns", name: "", user: &user };
     of(kind, &sources).unwrap().create(object, &asking)
 }
 

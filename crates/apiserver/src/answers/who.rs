@@ -16,20 +16,14 @@ impl Answer for TokenReview {
             return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
         }
         let wanted = list_of(&review, &["spec", "audiences"]);
-        let known = &self.sources.audiences;
-        let audiences: Vec<String> = if wanted.is_empty() {
-            known.clone()
-        } else {
-            wanted.into_iter().filter(|one| known.contains(one)).collect()
-        };
         // a token that is meant for others is as good as none
-        let user = self.sources.tokens.identify(token).filter(|_| !audiences.is_empty()).cloned();
+        let known = self.sources.authenticator.identify(token, &wanted);
         let mut status = review.at(&["status"]).cloned().unwrap_or_else(Value::map);
-        match user {
-            Some(user) => {
+        match known {
+            Some(known) => {
                 status.set(&["authenticated"], true);
-                status.set(&["user"], user_value(&user));
-                status.set(&["audiences"], texts(&audiences));
+                status.set(&["user"], user_value(&known.user));
+                status.set(&["audiences"], texts(&known.audiences));
             }
             None => {
                 status.unset(&["authenticated"]);

@@ -122,7 +122,8 @@ fn v3_documents(api: &Api) -> BTreeMap<String, Document> {
             let path = openapi::v3_path(source.dialect, group, version);
             (path, Document::new(openapi::v3(source, group, version)))
         });
-        made.collect()
+        made.chain(openapi::v3_groups(source).into_iter().map(|(path, json)| (path, Document::new(json))))
+            .collect()
     })
 }
 
@@ -143,6 +144,10 @@ fn with_source<T>(api: &Api, make: impl FnOnce(&Source<'_>) -> T) -> T {
         kinds: &kinds,
         extra_types: &[],
         find_type: &|package, name| kinds::tables::type_named(package, name).map(Ref::Static),
+        deletes_object: &|kind| {
+            let mut all = resources.all.iter();
+            all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete_returns_object)
+        },
         dialect: &dialect,
         version: &format!("v{MAJOR}.{MINOR}.4"),
     };

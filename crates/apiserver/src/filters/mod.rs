@@ -8,8 +8,8 @@
 
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::tokens::bearer;
-use auth::{Attributes, Authorizer, Tokens, User, forbidden_message, impersonate};
+use auth::tokens::{Authenticator, bearer};
+use auth::{Attributes, Authorizer, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use rest::{ApiError, Subject};
 use std::sync::Arc;
@@ -19,16 +19,20 @@ pub fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    tokens: &Tokens,
+    authenticator: &dyn Authenticator,
     authorizer: &dyn Authorizer,
 ) -> Result<Arc<User>, ApiError> {
-    let caller = authenticate(headers, peer, tokens)?;
+    let caller = authenticate(headers, peer, authenticator)?;
     let user = act_as(caller, headers)?;
     permit(asked, &user, authorizer)?;
     Ok(user)
 }
 
-fn authenticate(headers: &HeaderMap, peer: &Peer, tokens: &Tokens) -> Result<Arc<User>, ApiError> {
+fn authenticate(
+    headers: &HeaderMap,
+    peer: &Peer,
+    authenticator: &dyn Authenticator,
+) -> Result<Arc<User>, ApiError> {
     match &peer.certificate {
         Some(Ok(user)) => return Ok(user.clone()),
         Some(Err(why)) => {
@@ -40,7 +44,10 @@ fn authenticate(headers: &HeaderMap, peer: &Peer, tokens: &Tokens) -> Result<Arc
     // a token that nobody knows is refused, not ignored; other schemes are nobody's
     let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     match given.and_then(bearer) {
-        Some(token) => tokens.identify(token).cloned().ok_or_else(ApiError::unauthorized),
+        Some(token) => {
+            let known = authenticator.identify(token, &[]);
+            known.map(|known| known.user).ok_or_else(ApiError::unauthorized)
+        }
         None => Ok(Arc::new(User::anonymous())),
     }
 }

@@ -37,6 +37,17 @@ impl Manner {
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
+    /// For a document that there is in one form only.
+    pub fn of_plain(call: &Call<'_>) -> Result<Self, ApiError> {
+        let accept = call.header(header::ACCEPT).unwrap_or("*/*");
+        let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
+        let plain = |clause| matches!(&*media(clause), "application/json" | "*/*" | "");
+        if accept.split(',').any(plain) {
+            return Ok(Self::with(call, Output::JSON));
+        }
+        Err(ApiError::nothing_acceptable(&["application/json"]))
+    }
+
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
         let tables = resource.kind.verbs.iter().any(|verb| verb == "get");
@@ -52,7 +63,7 @@ impl Manner {
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: true, protobuf: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
@@ -71,11 +82,7 @@ impl Manner {
 
 /// An error, in a form that the client reads.
 pub(crate) fn failure(error: &ApiError, call: &Call<'_>, names: &Names) -> Response<Body> {
-    let mut manner = Manner::forgiving(call, names);
-    if error.code == 406 {
-        // nothing that was asked for can be given, so this comes as everybody reads it
-        manner.output.form = Form::Json;
-    }
+    let manner = Manner::forgiving(call, names);
     let mut response = document(error.code, status::failure(error), meta_type("Status"), &manner, names);
     let seconds = error.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
@@ -108,6 +115,24 @@ pub(crate) fn document(
     response(code, form, Body::full(body), names)
 }
 
+/// An object that is of no resource, given as its JSON.
+pub(crate) fn typed(
+    code: u16,
+    json: Bytes,
+    ty: &Type,
+    manner: &Manner,
+    names: &Names,
+) -> Result<Response<Body>, ApiError> {
+    match manner.output.transform {
+        Transform::Whole => Ok(document(code, json, Some(ty), manner, names)),
+        Transform::Partial { beta } => {
+            let partial = table::partial(&json, names, beta);
+            Ok(document(code, partial, meta_type("PartialObjectMetadata"), manner, names))
+        }
+        _ => Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({})", ty.name))),
+    }
+}
+
 /// One object, given as its JSON.
 pub(crate) fn object(
     code: u16,
@@ -120,9 +145,11 @@ pub(crate) fn object(
     let names = &service.api.names;
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
-        Transform::Partial => (table::partial(&json, names, false), meta_type("PartialObjectMetadata")),
-        Transform::PartialList => {
-            let kind = format!("*core.{}", resource.kind.name);
+        Transform::Partial { beta } => {
+            (table::partial(&json, names, beta), meta_type("PartialObjectMetadata"))
+        }
+        Transform::PartialList { .. } => {
+            let kind = format!("*{}.{}", home(resource), resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }
         Transform::Table { beta } => {
@@ -140,6 +167,12 @@ pub(crate) fn object(
         }
     };
     Ok(document(code, json, ty, manner, names))
+}
+
+/// The package that objects are at home in, as messages name it: `core`, `apps`.
+pub(crate) fn home(resource: &Resource) -> &str {
+    let package = &resource.collection.kind.root.package;
+    package.rsplit('.').nth(1).unwrap_or("unstructured")
 }
 
 /// A client that asked for one object's metadata and would get a list's, or the reverse.

@@ -27,22 +27,31 @@ pub(crate) fn answer(
     let names = &service.api.names;
     let form = manner.output.form;
     let pieces = match (manner.output.transform, form) {
-        (Transform::Partial, _) => {
-            let kind = format!("*core.{}List", resource.kind.name);
+        (Transform::Partial { .. }, _) => {
+            let kind = format!("*{}.{}List", answer::home(resource), resource.kind.name);
             return Err(answer::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
         }
         (Transform::Whole, Form::Protobuf) => messages(page, resource),
         (Transform::Whole, _) => items(page, resource),
-        (Transform::PartialList, Form::Protobuf) => partial_messages(page, resource, service),
-        (Transform::PartialList, _) => {
-            let version = format!("{}/v1", names.meta_group());
+        (Transform::PartialList { beta }, Form::Protobuf) => partial_messages(page, resource, beta, service),
+        (Transform::PartialList { beta }, _) => {
+            let version = format!("{}/{}", names.meta_group(), table::version(beta));
             let head = format!(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{},\"items\":[",
                 list_metadata(&page)
             );
             let (resource, names) = (resource.clone(), names.clone());
-            let row = move |object: &Object| table::partial(&resource.json(object), &names, false);
-            rows(page, head.into_bytes(), Box::new(row))
+            let row = move |object: &Object| table::partial(&resource.json(object), &names, beta);
+            let mut pieces = rows(page, head.into_bytes(), Box::new(row));
+            if pieces.items.len() == 0 {
+                // clients know the absence of this list as null
+                pieces.head = pieces.head.map(|mut head| {
+                    head.pop();
+                    head
+                });
+                pieces.tail = b"null}";
+            }
+            pieces
         }
         (Transform::Table { beta }, _) => {
             let layout = answer::layout(resource, beta, call, service)?;
@@ -104,12 +113,12 @@ fn messages(page: Page, resource: &Arc<Resource>) -> Pieces {
     protobuf(page, &resource.api_version, &kind, Box::new(message))
 }
 
-fn partial_messages(page: Page, resource: &Arc<Resource>, service: &Service) -> Pieces {
+fn partial_messages(page: Page, resource: &Arc<Resource>, beta: bool, service: &Service) -> Pieces {
     let names = service.api.names.clone();
-    let version = format!("{}/v1", names.meta_group());
+    let version = format!("{}/{}", names.meta_group(), table::version(beta));
     let resource = resource.clone();
     let message = move |object: &Object| {
-        let json = table::partial(&resource.json(object), &names, false);
+        let json = table::partial(&resource.json(object), &names, beta);
         let ty = answer::meta_type("PartialObjectMetadata");
         let decoded = ty.and_then(|ty| Some((schema::decode::json(&json, ty).ok()?.value, ty)));
         decoded.map(|(value, ty)| proto::encode(&value, ty)).unwrap_or_default().into()

@@ -14,8 +14,10 @@ use crate::describe::version;
 use crate::filters;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
+use crate::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use arc_swap::ArcSwap;
-use auth::{Authorizer, Tokens};
+use auth::Authorizer;
+use auth::tokens::Authenticator;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -39,8 +41,10 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
-    pub tokens: Arc<Tokens>,
+    pub authenticator: Arc<dyn Authenticator>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// Who issues tokens, if anybody does.
+    pub issuer: Option<Arc<Issuer>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -67,6 +71,7 @@ pub fn serves(resource: &Resource, name: &str) -> bool {
     resource.hooks.subresources.iter().any(|one| one.name == name)
         || resource.hooks.actions.iter().any(|one| one.name == name)
         || resource.hooks.views.iter().any(|one| one.name == name)
+        || resource.hooks.parts.iter().any(|one| one.name == name)
         || resource::on_node(name)
 }
 
@@ -81,8 +86,9 @@ impl Service {
         api: Arc<Api>,
         shutdown: Shutdown,
         advertised: SocketAddr,
-        tokens: Arc<Tokens>,
+        authenticator: Arc<dyn Authenticator>,
         authorizer: Arc<dyn Authorizer>,
+        issuer: Option<Arc<Issuer>>,
     ) -> Self {
         Service {
             api,
@@ -91,8 +97,9 @@ impl Service {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
-            tokens,
+            authenticator,
             authorizer,
+            issuer,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -147,7 +154,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer, &self.tokens, &*self.authorizer)?;
+        let user = filters::pass(asked, headers, peer, &*self.authenticator, &*self.authorizer)?;
         let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
@@ -202,6 +209,7 @@ impl Service {
         match trimmed {
             "/metrics" => return Ok(text(200, self.metrics.text(&self.api))),
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
+            CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
@@ -222,7 +230,11 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = answer::Manner::of_document(call, names)?;
+                let manner = if trimmed == "/version" {
+                    answer::Manner::of_plain(call)?
+                } else {
+                    answer::Manner::of_document(call, names)?
+                };
                 Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
@@ -236,6 +248,23 @@ impl Service {
             }
             None => Ok(not_a_page()),
         }
+    }
+
+    /// What verifiers of tokens elsewhere need to know.
+    fn about_issuer(&self, call: &Call<'_>, path: &str) -> Result<Response<Body>, ApiError> {
+        let Some(issuer) = &self.issuer else { return Ok(not_a_page()) };
+        if call.asked.method != Method::GET {
+            return Err(ApiError::method_not_allowed());
+        }
+        let (json, media) = match path {
+            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
+            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+        };
+        let mut response = Response::new(Body::full(json));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(media));
+        headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("public, max-age=3600"));
+        Ok(response)
     }
 
     /// Discovery, made anew when the resources have changed.
@@ -259,6 +288,9 @@ impl Service {
             ["/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
                 .map(str::to_owned),
         );
+        if self.issuer.is_some() {
+            paths.extend([CONFIGURATION_PATH, KEYS_PATH].map(str::to_owned));
+        }
         for endpoint in ["healthz", "livez", "readyz"] {
             paths.push(format!("/{endpoint}"));
             let here = |check: &Check| endpoint == "readyz" || !check.only_ready;

@@ -7,7 +7,7 @@ use crate::request::Target;
 use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
-use rest::hooks::ActsOn;
+use rest::hooks::{ActsOn, Part};
 use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
@@ -131,6 +131,9 @@ impl Service {
     /// A post to a part of an object that changes the object.
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of_action(call, &self.api.names)?;
+        if let Some(part) = place.resource.hooks.parts.iter().find(|one| one.name == place.subresource) {
+            return self.answer_part(call, place, part, &manner);
+        }
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let input = self.input(call)?;
@@ -151,6 +154,34 @@ impl Service {
         let status = crate::status::done(201);
         let mut response =
             answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
+        answer::warn(&mut response, &writing.warnings);
+        Ok(response)
+    }
+
+    /// A post to a part of an object that is answered and changes nothing.
+    fn answer_part(
+        &self,
+        call: &Call<'_>,
+        place: &Place<'_>,
+        part: &Part,
+        manner: &Manner,
+    ) -> Result<Response<Body>, ApiError> {
+        let input = self.input(call)?;
+        let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
+        let (user, manager) = (requester(call), manager(call, &options));
+        let mut writing = Writing {
+            resource: place.resource,
+            namespace: place.namespace,
+            name: place.name,
+            subresource: place.subresource,
+            options: &options,
+            user: &user,
+            manager: &manager,
+            owned: false,
+            warnings: Vec::new(),
+        };
+        let written = self.api.answer_part(&mut writing, part, &input)?;
+        let mut response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
         answer::warn(&mut response, &writing.warnings);
         Ok(response)
     }
@@ -213,10 +244,7 @@ impl Service {
         work: impl AsyncFnOnce(&mut Writing<'_>) -> Result<rest::Written, ApiError>,
     ) -> Result<Response<Body>, ApiError> {
         let user = requester(call);
-        let manager = match &*options.field_manager {
-            "" => default_manager(call.header(header::USER_AGENT).unwrap_or("")),
-            given => given.to_owned(),
-        };
+        let manager = manager(call, options);
         let mut writing = Writing {
             resource: place.resource,
             namespace: place.namespace,
@@ -391,6 +419,14 @@ impl<'a> Place<'a> {
         // a list that is asked for as a watch is a list that cannot be watched
         let listed = verb == "watch" && !target.watching && kind.verbs.iter().any(|one| one == "list");
         if fits && (has(&kind.verbs) || listed) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
+    }
+}
+
+/// Who owns what is written.
+fn manager(call: &Call<'_>, options: &WriteOptions) -> String {
+    match &*options.field_manager {
+        "" => default_manager(call.header(header::USER_AGENT).unwrap_or("")),
+        given => given.to_owned(),
     }
 }
 

@@ -30,7 +30,11 @@ pub(crate) async fn start(
 ) -> Result<Response<Body>, ApiError> {
     let Manner { output, .. } = Manner::of(call, &service.api.names, place.resource, true)?;
     // events come as JSON documents or protobuf frames
-    let form = if output.form == Form::Protobuf { Form::Protobuf } else { Form::Json };
+    let form = output.form;
+    if form == Form::Yaml {
+        let protobuf = format!("{};stream=watch", service.api.names.protobuf_media_type());
+        return Err(ApiError::not_acceptable(&["application/json;stream=watch", &protobuf]));
+    }
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
     let include = Include::parse(&call.asked.query)?;
     let watch = match service.api.watch(place.resource, place.namespace, &options, call.connection).await {
@@ -147,12 +151,13 @@ impl Events {
         text
     }
 
-    /// Where the encoded event is kept for other watchers; tables differ from client to client.
+    /// Where the encoded event is kept for other watchers; tables differ from client to client, and the older
+    /// form of metadata is hardly asked for.
     fn slot(&self, change: Change) -> Option<usize> {
         let form = match self.transform {
             Transform::Whole => 0,
-            Transform::Partial | Transform::PartialList => 1,
-            Transform::Table { .. } => return None,
+            Transform::Partial { beta: false } | Transform::PartialList { beta: false } => 1,
+            _ => return None,
         };
         let view = usize::from(self.resource.hooks.convert.is_some());
         let wire = usize::from(self.form == Form::Protobuf);
@@ -181,7 +186,9 @@ impl Events {
         let names = &self.service.api.names;
         match self.transform {
             Transform::Whole => json,
-            Transform::Partial | Transform::PartialList => table::partial(&json, names, false),
+            Transform::Partial { beta } | Transform::PartialList { beta } => {
+                table::partial(&json, names, beta)
+            }
             Transform::Table { beta } => {
                 let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);
                 let layout = Layout {

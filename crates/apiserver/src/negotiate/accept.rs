@@ -26,9 +26,13 @@ pub enum Transform {
     Table {
         beta: bool,
     },
-    /// Metadata alone.
-    Partial,
-    PartialList,
+    /// Metadata alone; the flag as above.
+    Partial {
+        beta: bool,
+    },
+    PartialList {
+        beta: bool,
+    },
 }
 
 /// What can be had at a place.
@@ -102,7 +106,8 @@ impl<'a> Clause<'a> {
         match self.media {
             media if media == protobuf => Some(Form::Protobuf),
             "application/json" | "*/*" => Some(Form::Json),
-            "application/yaml" => Some(Form::Yaml),
+            // nothing streams in this form
+            "application/yaml" if self.get("stream").is_empty() => Some(Form::Yaml),
             _ => None,
         }
     }
@@ -120,12 +125,13 @@ impl<'a> Clause<'a> {
         if !offer.transforms || self.get("g") != names.meta_group() || !matches!(version, "v1" | "v1beta1") {
             return None;
         }
+        let beta = version == "v1beta1";
         match wanted {
             // rows have no protobuf form
             "Table" if form == Form::Protobuf || !offer.tables => None,
-            "Table" => Some(Transform::Table { beta: version == "v1beta1" }),
-            "PartialObjectMetadata" => Some(Transform::Partial),
-            "PartialObjectMetadataList" => Some(Transform::PartialList),
+            "Table" => Some(Transform::Table { beta }),
+            "PartialObjectMetadata" => Some(Transform::Partial { beta }),
+            "PartialObjectMetadataList" => Some(Transform::PartialList { beta }),
             _ => None,
         }
     }

@@ -42,7 +42,7 @@ pub struct Layout<'a> {
 
 impl Layout<'_> {
     fn api_version(&self) -> String {
-        format!("{}/{}", self.names.meta_group(), if self.beta { "v1beta1" } else { "v1" })
+        format!("{}/{}", self.names.meta_group(), version(self.beta))
     }
 
     /// `{"kind":"Table",...,"rows":[`, given the text of the list's metadata.
@@ -155,12 +155,19 @@ fn columns(resource: &Resource, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
+/// The version of tables and partial metadata.
+pub fn version(beta: bool) -> &'static str {
+    if beta { "v1beta1" } else { "v1" }
+}
+
 /// The metadata of an object as an object of its own.
 pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
-    let version = if beta { "v1beta1" } else { "v1" };
-    let mut out =
-        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{version}\",", names.meta_group())
-            .into_bytes();
+    let mut out = format!(
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{}\",",
+        names.meta_group(),
+        version(beta)
+    )
+    .into_bytes();
     out.extend_from_slice(b"\"metadata\":");
     out.extend_from_slice(metadata_of(json));
     out.push(b'}');

@@ -372,9 +372,8 @@ impl FieldDecl {
             "format" => self.rules.push(Rule::Format(parse_format(value)?)),
             "list" => {
                 let kind = parse_list_kind(value)?;
-                if kind == ListKind::Atomic {
-                    self.flags = self.flags.and(Flags::ATOMIC);
-                }
+                let declared = if kind == ListKind::Atomic { Flags::ATOMIC } else { Flags::LISTED };
+                self.flags = self.flags.and(declared);
                 self.list = Some(kind);
             }
             "map" if value == "atomic" => self.map_atomic = true,

@@ -6,7 +6,7 @@ use crate::table::{
 };
 use crate::value::{Map, Value};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a name in a document stands for.
 pub(super) enum Definition<'a> {
@@ -27,35 +27,59 @@ pub(super) struct Definitions<'a> {
 }
 
 impl<'a> Definitions<'a> {
-    /// All that the given kinds refer to, directly or not, and the extra types.
-    pub(super) fn of(source: &Source<'a>, kinds: &[&'a Kind]) -> Self {
+    /// The wanted ones and all that they refer to, directly or not, and the extra types.
+    pub(super) fn of(source: &Source<'a>, wanted: &BTreeSet<String>) -> Self {
         let mut all = Definitions::default();
         let mut waiting: Vec<Ref<Type>> = Vec::new();
-        for kind in kinds {
-            let own = source.gvk(&kind.group, &kind.version, &kind.name);
-            all.add(source.kind_name(kind, ""), Definition::Kind(kind)).push(own);
-            all.needs(source, &kind.root, &mut waiting);
-            if kind.verbs.iter().any(|verb| verb == "list") {
+        for kind in source.kinds {
+            let (name, list) = (source.kind_name(kind, ""), source.kind_name(kind, "List"));
+            let listed = !kind.plural.is_empty() && wanted.contains(&list);
+            if listed {
                 let own = source.gvk(&kind.group, &kind.version, &format!("{}List", kind.name));
-                all.add(source.kind_name(kind, "List"), Definition::List(kind)).push(own);
+                all.add(list, Definition::List(kind)).push(own);
+                if let Some(ty) = (source.find_type)(META, "ListMeta") {
+                    all.meet(source, &ty, &mut waiting);
+                }
+            }
+            if listed || wanted.contains(&name) {
+                all.add(name, Definition::Kind(kind));
+                all.needs(source, &kind.root, &mut waiting);
             }
         }
         for ty in source.extra_types {
             all.meet(source, ty, &mut waiting);
         }
-        for name in ["ListMeta", "Status", "DeleteOptions", "WatchEvent", "APIResourceList"] {
-            if let Some(ty) = (source.find_type)(META, name) {
-                let known = all.meet(source, &ty, &mut waiting);
-                let more: Vec<_> =
-                    shared_kinds(source, kinds, name).into_iter().filter(|it| !known.contains(it)).collect();
-                known.extend(more);
+        for name in SHARED {
+            if let Some(ty) = (source.find_type)(META, name)
+                && wanted.contains(&source.type_name(&ty))
+            {
+                all.meet(source, &ty, &mut waiting);
             }
         }
-        all.add(source.name(META, "Patch"), Definition::Patch);
+        let patch = source.name(META, "Patch");
+        if wanted.contains(&patch) {
+            all.add(patch, Definition::Patch);
+        }
         while let Some(ty) = waiting.pop() {
             all.needs(source, &ty, &mut waiting);
         }
+        all.know(source);
         all
+    }
+
+    /// Says which kinds the definitions are known as.
+    fn know(&mut self, source: &Source<'a>) {
+        for kind in source.kinds {
+            if let Some((_, known)) = self.entries.get_mut(&source.kind_name(kind, "")) {
+                known.push(source.gvk(&kind.group, &kind.version, &kind.name));
+            }
+        }
+        for name in SHARED {
+            if let Some((_, known)) = self.entries.get_mut(&source.name(META, name)) {
+                known.extend(shared_kinds(source, name));
+                known.dedup();
+            }
+        }
     }
 
     fn add(&mut self, name: String, definition: Definition<'a>) -> &mut Vec<Value> {
@@ -107,14 +131,20 @@ impl<'a> Definitions<'a> {
     }
 }
 
+/// Types of all APIs that paths speak of.
+const SHARED: [&str; 7] =
+    ["Status", "DeleteOptions", "WatchEvent", "APIResourceList", "APIGroup", "APIGroupList", "APIVersions"];
+
 /// The kinds that a type of all APIs is known as: options and events once per group and version.
-fn shared_kinds(source: &Source<'_>, kinds: &[&Kind], name: &str) -> Vec<Value> {
+fn shared_kinds(source: &Source<'_>, name: &str) -> Vec<Value> {
     let core = Group { stem: "".into(), in_domain: false };
     match name {
-        "Status" | "APIResourceList" => vec![source.gvk(&core, "v1", name)],
+        "Status" | "APIResourceList" | "APIGroup" | "APIGroupList" | "APIVersions" => {
+            vec![source.gvk(&core, "v1", name)]
+        }
         "DeleteOptions" | "WatchEvent" => {
             let mut versions: Vec<_> =
-                kinds.iter().map(|kind| (kind.group.full(source.dialect.api_domain), kind)).collect();
+                source.kinds.iter().map(|kind| (kind.group.full(source.dialect.api_domain), kind)).collect();
             versions.sort_by(|a, b| (&a.0, &a.1.version).cmp(&(&b.0, &b.1.version)));
             versions.dedup_by(|a, b| a.0 == b.0 && a.1.version == b.1.version);
             versions.iter().map(|(_, kind)| source.gvk(&kind.group, &kind.version, name)).collect()
@@ -390,7 +420,9 @@ impl Renderer<'_> {
         }
         if let Shape::List(list) = &field.shape {
             match &list.kind {
-                ListKind::Atomic if !inline && !field.is(Flags::ATOMIC) && field.patch == Patch::Replace => {}
+                // what follows from the way of patching is not told twice
+                ListKind::Atomic if !inline && !field.is(Flags::ATOMIC) => {}
+                ListKind::Set | ListKind::Map { .. } if !inline && !field.is(Flags::LISTED) => {}
                 ListKind::Atomic => drop(map.insert(extension("list-type"), "atomic")),
                 ListKind::Set => drop(map.insert(extension("list-type"), "set")),
                 ListKind::Map { keys } => {

@@ -25,7 +25,7 @@ use crate::value::Value;
 
 pub use proto::MEDIA_TYPE as PROTO_MEDIA_TYPE;
 pub use v2::{v2, v2_proto};
-pub use v3::{v3, v3_hash, v3_index, v3_path};
+pub use v3::{v3, v3_groups, v3_hash, v3_index, v3_path};
 
 /// What differs between dialects of the API.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +54,8 @@ pub struct Source<'a> {
     pub extra_types: &'a [Ref<Type>],
     /// For metadata of lists, options and answers.
     pub find_type: &'a FindType<'a>,
+    /// Whether deleting one of a kind answers with the object rather than with a status.
+    pub deletes_object: &'a dyn Fn(&Kind) -> bool,
     pub dialect: &'a Dialect<'a>,
     /// Of the server, `v1.26.4`.
     pub version: &'a str,

@@ -15,13 +15,17 @@ pub(super) struct Operation<'a> {
     pub kind: &'a Kind,
     /// Group, version and kind of what travels.
     pub gvk: Value,
-    pub query: &'static [&'static str],
+    pub query: Vec<&'static str>,
     pub body: Option<Body>,
     /// Definition of the answer; text without one.
     pub answer: Option<String>,
     pub codes: &'static [u16],
     /// The answer may be a stream of events.
     pub streams: bool,
+    /// Under which heading it is listed.
+    pub tag: String,
+    /// The answer is text, whatever form is asked for.
+    pub text: bool,
 }
 
 /// What is sent.
@@ -104,7 +108,7 @@ pub(super) fn path_parameter(flavour: Flavour, name: &str, doc: &str) -> Value {
     tree
 }
 
-fn parameter(flavour: Flavour, name: &str, place: &str, kind: &str, doc: &str) -> Value {
+pub(super) fn parameter(flavour: Flavour, name: &str, place: &str, kind: &str, doc: &str) -> Value {
     let mut tree = object([("name", name.into()), ("in", place.into()), ("description", doc.into())]);
     let form = object([("type", kind.into()), ("uniqueItems", true.into())]);
     match (flavour, form) {
@@ -121,7 +125,7 @@ impl Operation<'_> {
         let mut tree = object([
             ("description", (&*self.description).into()),
             ("operationId", (&*self.id).into()),
-            ("tags", texts([tag(self.kind)])),
+            ("tags", texts([&self.tag])),
             ("responses", self.responses(source, flavour)),
         ]);
         let map = tree.make_map();
@@ -131,14 +135,14 @@ impl Operation<'_> {
             let schema = flavour.reference(&body.definition);
             match flavour {
                 Flavour::V2 => parameters.insert(0, body_parameter(schema, body.required)),
-                Flavour::V3 => drop(map.insert("requestBody", self.request_body(body, schema))),
+                Flavour::V3 => drop(map.insert("requestBody", self.request_body(source, schema))),
             }
         }
         if !parameters.is_empty() {
             map.insert("parameters", parameters);
         }
         if flavour == Flavour::V2 {
-            map.insert("consumes", texts(self.consumes()));
+            map.insert("consumes", texts(self.consumes(source)));
             map.insert("produces", texts(self.produces(source)));
             map.insert("schemes", texts(["https"]));
         }
@@ -149,21 +153,29 @@ impl Operation<'_> {
         tree
     }
 
-    fn consumes(&self) -> Vec<&'static str> {
+    fn consumes(&self, source: &Source<'_>) -> Vec<String> {
+        let owned = |it: &str| it.to_owned();
         match &self.body {
-            Some(body) if body.patch && self.kind.kind_first => PATCHES.to_vec(),
+            // what tells of the API itself
+            None if self.action.is_empty() => self.produces(source),
+            Some(body) if body.patch && self.kind.kind_first => PATCHES.into_iter().map(owned).collect(),
             // custom resources have no strategic merge
-            Some(body) if body.patch => PATCHES.into_iter().filter(|it| !it.contains("strategic")).collect(),
-            _ => vec!["*/*"],
+            Some(body) if body.patch => {
+                PATCHES.into_iter().filter(|it| !it.contains("strategic")).map(owned).collect()
+            }
+            _ => vec![owned("*/*")],
         }
     }
 
     fn produces(&self, source: &Source<'_>) -> Vec<String> {
-        if self.answer.is_none() {
+        if self.answer.is_none() && !self.text {
             return vec!["*/*".to_owned()];
         }
         let protobuf = format!("application/vnd.{}.protobuf", source.dialect.vendor);
         let mut all = vec![JSON.to_owned(), "application/yaml".to_owned()];
+        if self.text {
+            all.insert(0, "text/plain".to_owned());
+        }
         if self.kind.kind_first {
             all.push(protobuf.clone());
         }
@@ -176,17 +188,13 @@ impl Operation<'_> {
         all
     }
 
-    fn request_body(&self, body: &Body, schema: Value) -> Value {
+    fn request_body(&self, source: &Source<'_>, schema: Value) -> Value {
         let content: Map = self
-            .consumes()
+            .consumes(source)
             .into_iter()
             .map(|kind| (kind.into(), object([("schema", schema.clone())])))
             .collect();
-        let mut tree = object([("content", content.into())]);
-        if body.required {
-            tree.make_map().insert("required", true);
-        }
-        tree
+        object([("content", content.into())])
     }
 
     fn responses(&self, source: &Source<'_>, flavour: Flavour) -> Value {
@@ -233,11 +241,16 @@ fn body_parameter(schema: Value, required: bool) -> Value {
 }
 
 /// `rbacAuthorization_v1`, `core_v1`.
-fn tag(kind: &Kind) -> String {
+pub(super) fn version_tag(kind: &Kind) -> String {
+    format!("{}_{}", group_tag(kind), kind.version)
+}
+
+/// `rbacAuthorization`, `core`.
+pub(super) fn group_tag(kind: &Kind) -> String {
     let group = group_words(kind);
     let mut letters = group.chars();
     let first = letters.next().map(|c| c.to_ascii_lowercase());
-    format!("{}{}_{}", first.map(String::from).unwrap_or_default(), letters.as_str(), kind.version)
+    format!("{}{}", first.map(String::from).unwrap_or_default(), letters.as_str())
 }
 
 /// `RbacAuthorization`, `Core`.

@@ -2,11 +2,12 @@
 
 use super::operations::{
     Body, DELETE_COLLECTION_QUERY, DELETE_QUERY, LIST_QUERY, Operation, PATCH_QUERY, WRITE_QUERY,
-    capitalized, group_words, path_parameter, query_parameter, shared,
+    capitalized, group_tag, group_words, parameter, path_parameter, query_parameter, shared, version_tag,
 };
 use super::{Flavour, META, Source, root_path};
-use crate::table::{Kind, Subresource};
+use crate::table::{Kind, Ref, Scalar, Shape, Subresource, Type};
 use crate::value::{Map, Value};
+use std::collections::BTreeSet;
 
 /// One path and what is there.
 pub(super) struct Place<'a> {
@@ -17,6 +18,12 @@ pub(super) struct Place<'a> {
 
 #[derive(Clone, Copy)]
 enum What<'a> {
+    /// The versions of the nameless group.
+    Versions,
+    /// The other groups.
+    Groups,
+    /// One of them.
+    Group,
     /// The list of a group's resources.
     Resources,
     Collection,
@@ -28,6 +35,13 @@ enum What<'a> {
     WatchCollection,
     WatchAllNamespaces,
     WatchItem,
+}
+
+impl Place<'_> {
+    /// Whether groups and versions can be learnt here, rather than resources.
+    pub fn tells_of_groups(&self) -> bool {
+        matches!(self.what, What::Versions | What::Groups | What::Group)
+    }
 }
 
 /// All places of the given kinds, in the order of their paths.
@@ -52,6 +66,12 @@ fn places_of<'a>(source: &Source<'a>, kind: &'a Kind, all: &mut Vec<Place<'a>>) 
     let plural = &kind.plural;
     let (collection, item) = (format!("{below}/{plural}"), format!("{below}/{plural}/{{name}}"));
 
+    if kind.group.stem.is_empty() {
+        add("/api/".to_owned(), What::Versions);
+    } else {
+        add("/apis/".to_owned(), What::Groups);
+        add(format!("/apis/{}/", kind.group.full(source.dialect.api_domain)), What::Group);
+    }
     add(format!("{root}/"), What::Resources);
     if has("list") || has("create") || has("deletecollection") {
         add(format!("{root}{collection}"), What::Collection);
@@ -85,10 +105,12 @@ fn connects(sub: &Subresource) -> bool {
 /// A path as a tree.
 pub(super) fn render(source: &Source<'_>, flavour: Flavour, place: &Place<'_>) -> Value {
     let mut tree = Map::new();
-    for operation in operations(source, place) {
+    let mut operations = operations(source, place);
+    let common = take_common(&mut operations);
+    for operation in operations {
         tree.insert(operation.method, operation.render(source, flavour));
     }
-    let mut parameters = Vec::new();
+    let mut parameters: Vec<Value> = common.iter().map(|name| query_parameter(flavour, name)).collect();
     if place.path.contains("/{name}") {
         parameters.push(path_parameter(flavour, "name", &format!("name of the {}", place.kind.name)));
     }
@@ -99,31 +121,80 @@ pub(super) fn render(source: &Source<'_>, flavour: Flavour, place: &Place<'_>) -
         parameters.push(path_parameter(flavour, "path", "path to pass on"));
     }
     match place.what {
-        What::Resources => {}
-        What::WatchCollection | What::WatchAllNamespaces | What::WatchItem => {
-            parameters.extend(LIST_QUERY.iter().map(|name| query_parameter(flavour, name)));
-            parameters.push(query_parameter(flavour, "pretty"));
-        }
+        What::Resources | What::Versions | What::Groups | What::Group => {}
         What::Subresource(sub) | What::Beyond(sub) if connects(sub) => {
-            parameters.extend(
-                options_of(source, place.kind, sub).iter().map(|name| query_parameter(flavour, name)),
-            );
+            parameters.extend(options_of(source, flavour, place.kind, sub));
+        }
+        What::Subresource(sub) => {
+            parameters.push(query_parameter(flavour, "pretty"));
+            if let Some(ty) = text_options(source, place.kind, sub) {
+                let told = options(flavour, &ty);
+                parameters.extend(told.into_iter().filter(|it| it.text(&["name"]) != "pretty"));
+            }
         }
         _ => parameters.push(query_parameter(flavour, "pretty")),
     }
     if !parameters.is_empty() {
+        parameters.sort_by(|a, b| a.text(&["name"]).cmp(b.text(&["name"])));
         tree.insert("parameters", parameters);
     }
     tree.into()
 }
 
+/// Takes away what all requests to a path have in their query, to be said once.
+fn take_common(operations: &mut [Operation<'_>]) -> Vec<&'static str> {
+    let Some((first, others)) = operations.split_first() else { return Vec::new() };
+    let everywhere = |name: &&&str| others.iter().all(|it| it.query.contains(name));
+    let common: Vec<&'static str> = first.query.iter().filter(everywhere).copied().collect();
+    for operation in operations {
+        operation.query.retain(|name| !common.contains(name));
+    }
+    common
+}
+
+/// The definitions that requests to these places speak of.
+pub(super) fn wanted(source: &Source<'_>, places: &[Place<'_>]) -> BTreeSet<String> {
+    let operations = places.iter().flat_map(|place| operations(source, place));
+    operations.flat_map(|it| it.answer.into_iter().chain(it.body.map(|body| body.definition))).collect()
+}
+
 /// The options of a connection, which are sent in the query.
-fn options_of(source: &Source<'_>, kind: &Kind, sub: &Subresource) -> Vec<String> {
+fn options_of(source: &Source<'_>, flavour: Flavour, kind: &Kind, sub: &Subresource) -> Vec<Value> {
     let found = body_kind(source, kind, sub)
         .map(|it| it.root.clone())
         .or_else(|| (source.find_type)(&kind.root.package, &sub.kind));
-    let fields = found.iter().flat_map(|ty| ty.fields.iter());
-    fields.map(|it| it.name.to_string()).filter(|name| name != "kind" && name != "apiVersion").collect()
+    found.map(|ty| options(flavour, &ty)).unwrap_or_default()
+}
+
+fn options(flavour: Flavour, ty: &Type) -> Vec<Value> {
+    let fields = ty.fields.iter().filter(|it| !matches!(&*it.name, "kind" | "apiVersion"));
+    let scalars = fields.filter_map(|field| {
+        let scalar = match &field.shape {
+            Shape::Scalar(scalar) => *scalar,
+            // a list is sent as the same parameter several times
+            Shape::List(list) => match &list.item {
+                Shape::Scalar(scalar) => *scalar,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let kind = match scalar {
+            Scalar::Bool => "boolean",
+            Scalar::Int32 | Scalar::Int64 => "integer",
+            // times are not sent this way
+            Scalar::Time | Scalar::MicroTime => return None,
+            _ => "string",
+        };
+        Some(parameter(flavour, &field.name, "query", kind, &field.doc))
+    });
+    scalars.collect()
+}
+
+/// The options of a subresource that is plain text, such as what an object wrote.
+fn text_options(source: &Source<'_>, kind: &Kind, sub: &Subresource) -> Option<Ref<Type>> {
+    let plain = sub.kind == kind.name && sub.verbs.len() == 1 && sub.verbs[0] == "get";
+    let name = format!("{}{}Options", kind.name, capitalized(&sub.name));
+    if plain { (source.find_type)(&kind.root.package, &name) } else { None }
 }
 
 /// The kind that a subresource is represented by.
@@ -142,6 +213,21 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
     let has = |verb: &str| kind.verbs.iter().any(|it| it == verb);
     let mut all = Vec::new();
     match place.what {
+        What::Versions => {
+            all.push(maker.about(
+                "getCoreAPIVersions",
+                "core".to_owned(),
+                "APIVersions",
+                "list the versions",
+            ));
+        }
+        What::Groups => {
+            all.push(maker.about("getAPIVersions", "apis".to_owned(), "APIGroupList", "list the groups"));
+        }
+        What::Group => {
+            let id = format!("get{}APIGroup", group_words(kind));
+            all.push(maker.about(&id, group_tag(kind), "APIGroup", "list the versions of the group"));
+        }
         What::Resources => all.push(maker.resources()),
         What::Collection => {
             if has("list") {
@@ -160,9 +246,15 @@ fn operations<'a>(source: &Source<'_>, place: &Place<'a>) -> Vec<Operation<'a>> 
         What::Beyond(sub) => all.extend(maker.connect(sub, "WithPath")),
         What::Subresource(sub) => {
             let travels = maker.travels(sub);
+            let text = text_options(source, kind, sub).is_some();
             maker.item(&sub.verbs, &travels, &capitalized(&sub.name), &mut all);
             if sub.verbs.iter().any(|verb| verb == "create") {
                 all.push(maker.write("post", travels, &capitalized(&sub.name)));
+            }
+            if text {
+                for it in &mut all {
+                    (it.answer, it.text) = (None, true);
+                }
             }
         }
         What::WatchCollection => all.push(maker.watch("watchlist", maker.scope(), "List")),
@@ -186,6 +278,15 @@ struct Maker<'m, 'a> {
 }
 
 impl<'a> Maker<'_, 'a> {
+    /// What tells of groups and versions.
+    fn about(&self, id: &str, tag: String, answer: &str, description: &str) -> Operation<'a> {
+        let mut it = self.operation("get", "", id.to_owned(), self.own());
+        it.description = description.to_owned();
+        it.answer = (self.source.find_type)(META, answer).map(|ty| self.source.type_name(&ty));
+        it.tag = tag;
+        it
+    }
+
     fn own(&self) -> Travels {
         let kind = self.kind;
         let gvk = self.source.gvk(&kind.group, &kind.version, &kind.name);
@@ -234,11 +335,13 @@ impl<'a> Maker<'_, 'a> {
             description: format!("{action} {}", travels.name),
             kind: self.kind,
             gvk: travels.gvk,
-            query: &[],
+            query: Vec::new(),
             body: None,
             answer: Some(travels.definition),
             codes: &[200],
             streams: false,
+            tag: version_tag(self.kind),
+            text: false,
         }
     }
 
@@ -255,7 +358,7 @@ impl<'a> Maker<'_, 'a> {
         let mut it = self.operation("get", "list", self.id("list", scope, suffix), self.own());
         it.description = format!("list or watch {}", self.kind.plural);
         it.answer = Some(self.source.kind_name(self.kind, "List"));
-        it.query = LIST_QUERY;
+        it.query = LIST_QUERY.to_vec();
         it.streams = true;
         it
     }
@@ -264,6 +367,7 @@ impl<'a> Maker<'_, 'a> {
         let mut it = self.operation("get", action, self.id("watch", scope, suffix), self.own());
         it.description = format!("watch {}; a list with the watch parameter does the same", self.kind.plural);
         it.answer = Some(shared(self.source, "WatchEvent"));
+        it.query = LIST_QUERY.to_vec();
         it.streams = true;
         it
     }
@@ -274,7 +378,7 @@ impl<'a> Maker<'_, 'a> {
         let id = format!("delete{group}{version}Collection{scope}{name}");
         let mut it = self.operation("delete", "deletecollection", id, self.own());
         it.description = format!("delete all selected {}", self.kind.plural);
-        it.query = DELETE_COLLECTION_QUERY;
+        it.query = DELETE_COLLECTION_QUERY.to_vec();
         it.body = self.delete_options();
         it.answer = Some(shared(self.source, "Status"));
         it
@@ -292,7 +396,7 @@ impl<'a> Maker<'_, 'a> {
         let body = Body { definition: travels.definition.clone(), required: true, patch: false };
         let mut it = self.operation(method, method, self.id(verb, self.scope(), suffix), travels);
         it.description = format!("{verb} {}", self.kind.name);
-        (it.query, it.codes, it.body) = (WRITE_QUERY, codes, Some(body));
+        (it.query, it.codes, it.body) = (WRITE_QUERY.to_vec(), codes, Some(body));
         it
     }
 
@@ -322,7 +426,7 @@ impl<'a> Maker<'_, 'a> {
                     );
                     let body = Body { definition: shared(self.source, "Patch"), required: true, patch: true };
                     it.description = format!("change {} in part", self.kind.name);
-                    (it.query, it.codes, it.body) = (PATCH_QUERY, &[200, 201], Some(body));
+                    (it.query, it.codes, it.body) = (PATCH_QUERY.to_vec(), &[200, 201], Some(body));
                     it
                 }
                 "delete" => {
@@ -332,8 +436,11 @@ impl<'a> Maker<'_, 'a> {
                         self.id("delete", self.scope(), suffix),
                         travels.clone(),
                     );
-                    it.answer = Some(shared(self.source, "Status"));
-                    (it.query, it.codes, it.body) = (DELETE_QUERY, &[200, 202], self.delete_options());
+                    if !(self.source.deletes_object)(self.kind) {
+                        it.answer = Some(shared(self.source, "Status"));
+                    }
+                    (it.query, it.codes, it.body) =
+                        (DELETE_QUERY.to_vec(), &[200, 202], self.delete_options());
                     it
                 }
                 _ => continue,
@@ -353,7 +460,10 @@ impl<'a> Maker<'_, 'a> {
             "delete" => Some(("delete", "Delete")),
             _ => None,
         });
+        // what is passed on whole is passed on in these forms too
+        let whole: &[_] = if sub.verbs.len() > 2 { &[("head", "Head"), ("options", "Options")] } else { &[] };
         methods
+            .chain(whole.iter().copied())
             .map(|(method, word)| {
                 let id = format!("connect{group}{version}{word}{scope}{name}{part}{suffix}");
                 let mut it = self.operation(method, "connect", id, travels.clone());

@@ -142,6 +142,7 @@ fn with_source<T>(run: impl FnOnce(&Source<'_>) -> T) -> T {
         kinds: &kinds,
         extra_types: &extra,
         find_type: &find,
+        deletes_object: &|_| false,
         dialect: &DIALECT,
         version: "v1.2.3",
     })

@@ -10,12 +10,13 @@ fn info(source: &Source<'_>) -> Value {
 
 /// The document as JSON.
 pub fn v2(source: &Source<'_>) -> Vec<u8> {
+    let places = paths::places(source, source.kinds);
     let mut all_definitions = Members::new();
-    for (name, (definition, known_as)) in Definitions::of(source, source.kinds).iter() {
+    for (name, (definition, known_as)) in Definitions::of(source, &paths::wanted(source, &places)).iter() {
         all_definitions.put(name, &definitions::render(source, Flavour::V2, definition, known_as));
     }
     let mut all_paths = Members::new();
-    for place in paths::places(source, source.kinds) {
+    for place in places {
         all_paths.put(&place.path, &paths::render(source, Flavour::V2, &place));
     }
     let mut document = Members::new();
@@ -31,10 +32,11 @@ pub fn v2(source: &Source<'_>) -> Vec<u8> {
 /// The same document in the protobuf form of the gnostic compiler.
 pub fn v2_proto(source: &Source<'_>) -> Vec<u8> {
     let mut document = proto::Document::new(&info(source));
-    for place in paths::places(source, source.kinds) {
-        document.path(&place.path, &paths::render(source, Flavour::V2, &place));
+    let places = paths::places(source, source.kinds);
+    for place in &places {
+        document.path(&place.path, &paths::render(source, Flavour::V2, place));
     }
-    for (name, (definition, known_as)) in Definitions::of(source, source.kinds).iter() {
+    for (name, (definition, known_as)) in Definitions::of(source, &paths::wanted(source, &places)).iter() {
         document.definition(name, &definitions::render(source, Flavour::V2, definition, known_as));
     }
     document.end(&security(), &security_definitions())

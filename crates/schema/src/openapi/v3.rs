@@ -1,7 +1,7 @@
 //! One document for each group and version, and the index of them all.
 
 use super::definitions::{self, Definitions};
-use super::{Dialect, Flavour, Members, Source, object, paths, root_path, security, security_definitions};
+use super::{Dialect, Flavour, Members, Source, object, paths, root_path, security_definitions};
 use crate::table::{Group, Kind};
 use crate::value::{Map, Value};
 use sha2::{Digest, Sha512};
@@ -10,9 +10,20 @@ use sha2::{Digest, Sha512};
 pub fn v3(source: &Source<'_>, group: &Group, version: &str) -> Vec<u8> {
     let own: Vec<&Kind> =
         source.kinds.iter().copied().filter(|kind| kind.group == *group && kind.version == version).collect();
+    let root = format!("{}/", root_path(source.dialect, group, version));
     let places = paths::places(source, &own);
+    document(source, places.into_iter().filter(|place| place.path.starts_with(&root)).collect())
+}
+
+/// The documents that tell of groups and their versions, by their keys in the index: `api`, `apis/apps`.
+pub fn v3_groups(source: &Source<'_>) -> Vec<(String, Vec<u8>)> {
+    let places = paths::places(source, source.kinds).into_iter().filter(|place| place.tells_of_groups());
+    places.map(|place| (place.path.trim_matches('/').to_owned(), document(source, vec![place]))).collect()
+}
+
+fn document(source: &Source<'_>, places: Vec<paths::Place<'_>>) -> Vec<u8> {
     let mut schemas = Members::new();
-    for (name, (definition, known_as)) in Definitions::of(source, &with_bodies(source, &own)).iter() {
+    for (name, (definition, known_as)) in Definitions::of(source, &paths::wanted(source, &places)).iter() {
         schemas.put(name, &definitions::render(source, Flavour::V3, definition, known_as));
     }
     let mut all_paths = Members::new();
@@ -28,25 +39,7 @@ pub fn v3(source: &Source<'_>, group: &Group, version: &str) -> Vec<u8> {
         .put("info", &object([("title", source.dialect.title.into()), ("version", source.version.into())]));
     document.raw("paths", &all_paths.end());
     document.raw("components", &components.end());
-    document.put("security", &security());
     document.end()
-}
-
-/// The kinds of a group, and those of other groups that its subresources carry.
-fn with_bodies<'a>(source: &Source<'a>, own: &[&'a Kind]) -> Vec<&'a Kind> {
-    let mut all = own.to_vec();
-    for sub in own.iter().flat_map(|kind| kind.subresources.iter()) {
-        if let Some((group, version)) = &sub.group_version {
-            let found = source
-                .kinds
-                .iter()
-                .filter(|it| it.name == sub.kind && it.group == *group && it.version == *version);
-            all.extend(found.copied());
-        }
-    }
-    all.sort_by_key(|kind| source.kind_name(kind, ""));
-    all.dedup_by(|a, b| std::ptr::eq(*a, *b));
-    all
 }
 
 /// The key of a group and version in the index: `api/v1`, `apis/apps/v1`.
