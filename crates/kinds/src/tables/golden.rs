@@ -190,6 +190,11 @@ fn wire(tree: &Json) -> Vec<u8> {
                 varint(number << 3, &mut out);
                 varint(it.as_i64().expect("a varint") as u64, &mut out);
             }
+            // a number that the server chose
+            Json::String(it) if it.starts_with("${port:") => {
+                varint(number << 3, &mut out);
+                varint(30_000, &mut out);
+            }
             // a point in time that was replaced by its name
             Json::String(it) if it == "${unixtime}" => {
                 varint(number << 3, &mut out);
