@@ -7,7 +7,7 @@
 
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
-use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
+use crate::table::{Field, Flags, Rule, Scalar, Shape, Text, Type, Unknown};
 use crate::value::{Map, Value};
 use crate::{quantity, time};
 use base64::Engine;
@@ -379,22 +379,37 @@ fn found(token: &Token<'_>) -> String {
 
 fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError {
     let found = match (shape, token) {
-        (Shape::Scalar(Scalar::Int32), Token::Int(number)) => format!("number {number}"),
+        (Shape::Scalar(Scalar::Int32 | Scalar::IntOrString), Token::Int(number)) => {
+            format!("number {number}")
+        }
         _ => found(token),
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
     DecodeError::Type(format!(
         "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {}",
-        go_type(shape)
+        go_type(shape, named(place))
     ))
 }
 
+/// What the text at a place is called, where it has a name of its own.
+fn named<'p>(place: &Place<'p>) -> Option<&'p str> {
+    let (_, field) = place.owner.field(place.path.last_field()?)?;
+    field.rules.iter().find_map(|rule| match rule {
+        Rule::Named(name) => Some(&**name),
+        _ => None,
+    })
+}
+
 /// The name that clients know a shape by in error messages.
-fn go_type(shape: &Shape) -> String {
+fn go_type(shape: &Shape, named: Option<&str>) -> String {
     match shape {
         Shape::Struct(ty) => go_struct(ty),
-        Shape::List(list) => format!("[]{}", go_type(&list.item)),
-        Shape::Map(map) => format!("map[string]{}", go_type(&map.value)),
+        Shape::List(list) => format!("[]{}", go_type(&list.item, named)),
+        Shape::Map(map) if matches!(map.value, Shape::Scalar(Scalar::Quantity)) => {
+            "v1.ResourceList".to_owned()
+        }
+        Shape::Map(map) => format!("map[string]{}", go_type(&map.value, named)),
+        Shape::Scalar(Scalar::String) => named.unwrap_or("string").to_owned(),
         Shape::Scalar(scalar) => match scalar {
             Scalar::String => "string",
             Scalar::Bool => "bool",
@@ -405,7 +420,8 @@ fn go_type(shape: &Shape) -> String {
             Scalar::Time | Scalar::MicroTime => "string",
             Scalar::Duration => "string",
             Scalar::Quantity => "resource.Quantity",
-            Scalar::IntOrString => "intstr.IntOrString",
+            // what is not text is read as a number
+            Scalar::IntOrString => "int32",
             Scalar::Any => "interface {}",
             Scalar::Object => "map[string]interface {}",
         }
