@@ -372,16 +372,17 @@ fn found(token: &Token<'_>) -> String {
         Token::Null => "null".into(),
         Token::Bool(_) => "bool".into(),
         Token::String(_) => "string".into(),
-        Token::Int(_) => "number".into(),
-        Token::Decimal(text) => format!("number {text}"),
+        Token::Int(_) | Token::Decimal(_) => "number".into(),
     }
 }
 
 fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError {
-    let found = match (shape, token) {
-        (Shape::Scalar(Scalar::Int32 | Scalar::IntOrString), Token::Int(number)) => {
-            format!("number {number}")
-        }
+    // only where a number was wanted is it told which one came
+    let numeric =
+        matches!(shape, Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString));
+    let found = match token {
+        Token::Int(number) if numeric => format!("number {number}"),
+        Token::Decimal(text) if numeric => format!("number {text}"),
         _ => found(token),
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
