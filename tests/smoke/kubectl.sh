@@ -33,6 +33,8 @@ fi
 
 # shellcheck source=tests/smoke/server.sh
 . "$here/server.sh"
+# shellcheck source=tests/smoke/samples.sh
+. "$here/samples.sh"
 
 # kind, name, scope, columns of -o wide
 objects=(
@@ -276,6 +278,10 @@ smoke() {
   strict=--validate=strict
   start_server --data-dir "$data"
   describe_api
+  list_resources
+  # once is enough: what is explained is the server's, and this takes a while
+  if [ "$explained" = no ]; then explain_resources; fi
+  explained=yes
   create_all
   step "get in every form, selectors, describe"
   for_each_object show
@@ -287,8 +293,10 @@ smoke() {
   step "delete"
   for_each_object remove
   remove_namespace
+  create_samples
   stop_server || die "the server did not stop cleanly"
 }
 
+explained=no
 for kubectl in "${kubectls[@]}"; do smoke "$kubectl"; done
 say "smoke run: $steps checks passed with ${#kubectls[@]} kubectl version(s)"

@@ -53,7 +53,7 @@ impl Input {
             ))
         };
         let (decoded, mut oddities) = self.decode(expected, &wrong)?;
-        check_type(&decoded.value, expected)?;
+        check_type(&decoded.value, expected, SCHEME)?;
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         let mut value = decoded.value;
@@ -82,7 +82,7 @@ impl Input {
             let mut head = Value::map();
             head.set(&["kind"], envelope.kind.as_str());
             head.set(&["apiVersion"], envelope.api_version.as_str());
-            check_type(&head, expected)?;
+            check_type(&head, expected, "pkg/runtime/scheme.go:100")?;
             let value = envelope.object(ty).map_err(|why| wrong(&why.to_string()))?;
             return Ok((Decoded { value, oddities: Vec::new() }, Vec::new()));
         }
@@ -104,7 +104,7 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
-                    check_type(&other.value, expected)?;
+                    check_type(&other.value, expected, SCHEME)?;
                 }
                 Err(wrong(&why))
             }
@@ -147,8 +147,11 @@ pub fn judge(
     }
 }
 
+/// What clients are told of a kind that is not known: the place in upstream's source where kinds are listed.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+
 /// The body's own kind and version must be those of the URL where it names them.
-fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
+fn check_type(value: &Value, expected: &Expected<'_>, scheme: &str) -> Result<(), ApiError> {
     let text = |field| match value.at(&[field]) {
         Some(Value::String(text)) if !text.is_empty() => text.as_str(),
         _ => "",
@@ -169,10 +172,7 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
             .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
         format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
     } else {
-        // clients know this text, down to the place in the source that it names
-        format!(
-            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-        )
+        format!("no kind {kind:?} is registered for version {version:?} in scheme \"{scheme}\"")
     };
     Err(ApiError::bad_request(format!(
         "{kind} in version {short:?} cannot be handled as a {}: {why}",

@@ -111,6 +111,79 @@ async fn bytes_without_the_prefix_are_rejected() {
     cluster.answers().await;
 }
 
+/// A field with a length.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    [&out, bytes].concat()
+}
+
+fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let names = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
+    [MAGIC, &field(1, &names), &field(2, message)].concat()
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_message_is_said() {
+    let cluster = Cluster::start().await;
+    let metadata = field(1, &field(1, b"x"));
+    let config = |rest: &[u8]| envelope("v1", "ConfigMap", &[&metadata, rest].concat());
+    let whole = config(&field(2, &[field(1, b"k"), field(2, b"v")].concat()));
+    let truncated = whole.len() - 3;
+    for (body, part) in [
+        (vec![], "empty data"),
+        (MAGIC.to_vec(), "empty body"),
+        (whole[4..].to_vec(), "expected prefix [107 56 115 0]"),
+        (b"K8S\0".to_vec(), "expected prefix [107 56 115 0]"),
+        (whole[..truncated].to_vec(), "unexpected EOF"),
+        (config(&[0x12, 0xff, 0xff, 0xff, 0x7f]), "unexpected EOF"),
+        (config(&[&[0x12][..], &[0xff; 9], &[0x01]].concat()), "negative length"),
+        (config(&[0x80; 12]), "integer overflow"),
+        (config(&[0x10, 0x01]), "wrong wireType = 0 for field Data"),
+        (config(&[0x0c]), "wiretype end group for non-group"),
+        (config(&[0x00, 0x00]), "illegal tag 0"),
+        (config(&[0xa7, 0x06]), "illegal wireType 7"),
+        (config(&[0xa3, 0x06].repeat(100_000)), "unexpected EOF"),
+        (envelope("v1", "Widget", &metadata), "no kind \"Widget\" is registered"),
+        (envelope("v1", "Secret", &metadata), "cannot be handled as a ConfigMap"),
+    ] {
+        let status = cluster.post(CONFIGMAPS, body).content_type(PROTOBUF).await.refused(400, "BadRequest");
+        assert!(status["message"].as_str().unwrap().contains(part), "{part}: {status}");
+    }
+    // every other cut is noticed too, unless it leaves a whole message; nothing is made of a part
+    for end in 0..whole.len() {
+        let cut =
+            cluster.post(&format!("{CONFIGMAPS}?dryRun=All"), whole[..end].to_vec()).content_type(PROTOBUF);
+        let answer = cut.await;
+        assert!(matches!(answer.status, 400 | 422), "cut at {end}: {}", answer.text());
+    }
+    cluster.post(CONFIGMAPS, whole).content_type(PROTOBUF).await.code(201);
+}
+
+#[tokio::test]
+async fn messages_nest_only_so_deep() {
+    const DEPTH: usize = 20_000;
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let cluster = Cluster::start().await;
+    // a schema whose negation is a schema with a negation, and so on: definition, spec, versions, schema, and then it repeats
+    let mut schema: Vec<u8> = Vec::new();
+    for _ in 0..DEPTH {
+        schema = [&[0xe2, 0x01][..], &field(0, &schema)[1..]].concat();
+    }
+    let version = [field(1, b"v1"), field(4, &field(1, &schema))].concat();
+    let spec = [field(1, b"example.com"), field(7, &version)].concat();
+    let message = [field(1, &field(1, b"widgets.example.com")), field(2, &spec)].concat();
+    let body = envelope("apiextensions.k8s.io/v1", "CustomResourceDefinition", &message);
+    let status = cluster.post(DEFINITIONS, body).content_type(PROTOBUF).await.refused(400, "BadRequest");
+    assert!(status["message"].as_str().unwrap().contains("exceeded max depth"), "{status}");
+    cluster.answers().await;
+}
+
 #[tokio::test]
 async fn a_client_may_list_json_behind_it() {
     let (cluster, path) = with_one().await;

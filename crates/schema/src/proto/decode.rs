@@ -188,10 +188,16 @@ fn take_element<'a>(
 fn entry(bytes: &[u8], shape: &Shape, name: &str, depth: usize) -> Result<(Text, Value), ProtoError> {
     let mut reader = Reader::new(bytes);
     let (mut key, mut slot) = (String::new(), Slot::Absent);
-    while let Some((number, wire)) = reader.tag(name)? {
+    // others read key and value by their types, whatever the tag says of them
+    let expected = match shape {
+        Shape::Scalar(Scalar::Float) => FIXED64,
+        Shape::Scalar(scalar) if is_packable(*scalar) => VARINT,
+        _ => DELIMITED,
+    };
+    while let Some((number, wire)) = reader.entry_tag()? {
         match number {
-            1 => key = text(delimited(&mut reader, wire, name)?),
-            2 => take_element(&mut reader, shape, wire, &mut slot, name)?,
+            1 => key = text(reader.delimited()?),
+            2 => take_element(&mut reader, shape, expected, &mut slot, name)?,
             _ => reader.skip(wire)?,
         }
     }
@@ -360,12 +366,19 @@ const INITIALISMS: &[&str] = &[
     "os", "pd", "qos", "rbd", "se", "tcp", "tty", "uid", "url", "wwn",
 ];
 
+/// Names that messages show in other words.
+const OTHERWISE: &[(&str, &str)] =
+    &[("metadata", "ObjectMeta"), ("serviceAccount", "DeprecatedServiceAccount")];
+
 fn wrong(wire: u8, name: &str) -> ProtoError {
     ProtoError::WrongWireType { wire, field: shown(name) }
 }
 
 /// A field's name as messages show it: `ownerReferences` is `OwnerReferences`, `apiVersion` is `APIVersion`.
 fn shown(name: &str) -> String {
+    if let Some((_, known)) = OTHERWISE.iter().find(|(field, _)| *field == name) {
+        return (*known).to_owned();
+    }
     let end = name.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(name.len());
     let (first, rest) = name.split_at(end);
     if INITIALISMS.contains(&first) {

@@ -28,6 +28,15 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// The number and wire type of the next field of a map's entry, whose numbers nobody checks.
+    pub fn entry_tag(&mut self) -> Result<Option<(i32, u8)>, ProtoError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        Ok(Some(((tag >> 3) as i32, (tag & 7) as u8)))
+    }
+
     /// The number and wire type of the next field of a message called `message`; nothing at its end.
     pub fn tag(&mut self, message: &str) -> Result<Option<(i32, u8)>, ProtoError> {
         if self.rest.is_empty() {
