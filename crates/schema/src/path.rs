@@ -54,14 +54,6 @@ impl<'a> Path<'a> {
         out
     }
 
-    /// The declared field that this is, or is inside of.
-    pub fn last_field(&self) -> Option<&'a str> {
-        match self.step {
-            Step::Field(name) => Some(name),
-            _ => self.parent.and_then(Path::last_field),
-        }
-    }
-
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }

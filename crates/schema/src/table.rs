@@ -359,14 +359,12 @@ pub enum Rule {
     Format(Format),
     /// Must not be empty.
     NotEmpty,
-    /// What clients know this text by in messages about wrong types; nothing is checked.
-    Named(Text),
 }
 
 impl Rule {
     /// Whether breaking it is an error, rather than only being told to clients.
     pub fn is_checked(&self) -> bool {
-        !matches!(self, Rule::Values(_) | Rule::Named(_))
+        !matches!(self, Rule::Values(_))
     }
 }
 

@@ -374,7 +374,6 @@ fn rule(it: &Rule) -> String {
     match it {
         Rule::Enum(values) => format!("Rule::Enum({})", texts(values)),
         Rule::Values(values) => format!("Rule::Values({})", texts(values)),
-        Rule::Named(name) => format!("Rule::Named(B({name:?}))"),
         Rule::Format(format) => format!("Rule::Format(Format::{format:?})"),
         other => format!("Rule::{other:?}"),
     }

@@ -159,10 +159,6 @@ pub(super) fn rule_fits(rule: &Rule, shape: &ShapeModel) -> bool {
         Rule::MinLength(_) | Rule::MaxLength(_) => matches!(shape, One(Scalar::String | Scalar::Bytes)),
         Rule::MinItems(_) | Rule::MaxItems(_) => matches!(shape, List(..) | Map(..)),
         Rule::Enum(_) | Rule::Values(_) | Rule::Format(_) => matches!(shape, One(Scalar::String)),
-        Rule::Named(_) => {
-            matches!(shape, One(Scalar::String))
-                || matches!(shape, List(item, ..) if matches!(**item, One(Scalar::String)))
-        }
         Rule::NotEmpty => matches!(shape, One(Scalar::String | Scalar::Bytes) | List(..) | Map(..)),
     }
 }

@@ -73,9 +73,6 @@
 //! A list without `list=` gets its list type from strategic merge: `merge=key` is a map with that key, `merge`
 //! a set, anything else is atomic. The compiled table holds the outcome.
 //!
-//! `named v1.Protocol ContainerPort.protocol ...`, outside of any type, gives the text of these fields (or of
-//! their items) the name that clients know it by in messages about wrong types.
-//!
 //! # Kinds
 //!
 //! `kind Name plural namespaced|cluster [attributes] ["doc"]` declares a structure that is served as a
@@ -151,42 +148,13 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// Gives fields the names of their text that files of the same package declare for them.
-fn name(files: &mut [syntax::File], problems: &mut Vec<Problem>) {
-    let mut declared = Vec::new();
-    for file in files.iter_mut() {
-        let all = std::mem::take(&mut file.named);
-        declared.extend(all.into_iter().map(|one| (file.name.clone(), file.package.clone(), one)));
-    }
-    for (file, package, syntax::NamedDecl { line, name, fields }) in declared {
-        for (ty, field) in fields {
-            let of_package = files.iter_mut().filter(|it| it.package == package);
-            let mut types = of_package.flat_map(|it| it.types.iter_mut()).filter(|it| it.name == ty);
-            let found = types.find_map(|ty| {
-                ty.members.iter_mut().find_map(|member| match member {
-                    syntax::Member::Field(it) if it.name == field => Some(it),
-                    _ => None,
-                })
-            });
-            match found {
-                Some(found) => found.rules.push(crate::table::Rule::Named(syntax::text(&name))),
-                None => {
-                    let message = format!("`{ty}` declares no field `{field}`");
-                    problems.push(Problem { file: file.clone(), line, message });
-                }
-            }
-        }
-    }
-}
-
 /// Compiles all files of an API together into Rust source.
 ///
 /// The source expects the crate `schema` and holds a `pub static` for every type and kind, and the lists
 /// `TYPES` (sorted by package and name), `KINDS` (served as resources) and `TRAVELLING` (kinds that are not).
 pub fn compile(sources: &[Source<'_>]) -> Result<String, Problems> {
     let mut problems = Vec::new();
-    let mut files: Vec<_> = sources.iter().map(|source| parse::parse(source, &mut problems)).collect();
-    name(&mut files, &mut problems);
+    let files: Vec<_> = sources.iter().map(|source| parse::parse(source, &mut problems)).collect();
     let model = check::check(&files, &mut problems);
     if problems.is_empty() {
         return Ok(emit::emit(&model));

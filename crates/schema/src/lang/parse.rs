@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::syntax::{
-    FieldDecl, File, Import, KindDecl, Member, NamedDecl, SubresourceDecl, TypeDecl, TypeExpr, TypeName, text,
+    FieldDecl, File, Import, KindDecl, Member, SubresourceDecl, TypeDecl, TypeExpr, TypeName, text,
 };
 use super::{Problem, Source};
 use crate::table::{
@@ -32,7 +32,6 @@ pub(super) fn parse(source: &Source<'_>, problems: &mut Vec<Problem>) -> File {
             package: String::new(),
             imports: Vec::new(),
             types: Vec::new(),
-            named: Vec::new(),
         },
         group: None,
         version: String::new(),
@@ -125,13 +124,6 @@ impl Parser {
             ("select", rest) => return self.select(rest),
             ("inline", rest) => return self.inline(rest),
             ("union", rest) => return self.union(rest),
-            ("named", [name, fields @ ..]) => {
-                let pair =
-                    |it: &&str| it.split_once('.').map(|(ty, field)| (ty.to_string(), field.to_string()));
-                let fields = fields.iter().map(pair).collect::<Option<Vec<_>>>();
-                let fields = fields.ok_or("`named` takes a name and `Type.field` of each field")?;
-                self.file.named.push(NamedDecl { line: self.line, name: name.to_string(), fields });
-            }
             ("package" | "group" | "version", _) => return Err(format!("`{}` takes one word", first.text)),
             ("import", _) => return Err("`import` takes an alias and a package".into()),
             (word, _) => return Err(format!("`{word}` is no statement")),

@@ -11,15 +11,6 @@ pub(super) struct File {
     pub package: String,
     pub imports: Vec<Import>,
     pub types: Vec<TypeDecl>,
-    pub named: Vec<NamedDecl>,
-}
-
-/// Fields whose text has a name of its own in messages.
-pub(super) struct NamedDecl {
-    pub line: u32,
-    pub name: String,
-    /// Type and field.
-    pub fields: Vec<(String, String)>,
 }
 
 pub(super) struct Import {

@@ -403,7 +403,7 @@ impl Renderer<'_> {
                 (Rule::MaxLength(most), _) => ("maxLength", i64::from(*most).into()),
                 (Rule::MinItems(least), _) => ("minItems", i64::from(*least).into()),
                 (Rule::MaxItems(most), _) => ("maxItems", i64::from(*most).into()),
-                (Rule::Format(_) | Rule::NotEmpty | Rule::Named(_), _) => continue,
+                (Rule::Format(_) | Rule::NotEmpty, _) => continue,
             };
             map.insert(place.0, place.1);
         }
