@@ -77,23 +77,35 @@ impl View {
         encode::json(&self.of(object, served), &served.kind.root).into()
     }
 
-    /// The owners of the common field, as the view shows them.
-    fn owners_shown(&self, object: &Value, served: &Resource) -> Managed {
-        let (inside, outside) = (steps(&self.inside), set(&self.outside));
+    fn owners(&self) -> Owners<'_> {
+        Owners { inside: &self.inside, outside: &self.outside }
+    }
+}
+
+/// Who owns the common field, seen from inside and from outside.
+struct Owners<'a> {
+    inside: &'a [Text],
+    outside: &'a [Text],
+}
+
+impl Owners<'_> {
+    /// The owners of the common field, as a view of this version shows them.
+    fn shown(&self, object: &Value, api_version: &str) -> Managed {
+        let (inside, outside) = (steps(self.inside), set(self.outside));
         let mut managed = entries(object);
         managed.entries.retain(|entry| entry.fields.contains(&inside));
         for entry in &mut managed.entries {
             entry.fields = outside.clone();
-            entry.api_version = served.api_version.clone();
+            entry.api_version = api_version.to_owned();
         }
         managed
     }
 
     /// The owners of the whole object after a write, given those that the view has then. Whoever came to own the
     /// field here has no time of its own, as clients know it.
-    fn owners_kept(&self, old: &Value, view: &Value, api_version: &str) -> Managed {
-        let (inside, outside) = (steps(&self.inside), steps(&self.outside));
-        let shared = set(&self.inside);
+    fn kept(&self, old: &Value, view: &Value, api_version: &str) -> Managed {
+        let (inside, outside) = (steps(self.inside), steps(self.outside));
+        let shared = set(self.inside);
         let mut shown = entries(view).entries;
         shown.retain(|entry| entry.fields.contains(&outside));
         let mut kept = Vec::new();
@@ -198,7 +210,7 @@ impl Api {
         next: &Next<'_>,
     ) -> Result<Value, ApiError> {
         let mut shown = view.of(old, served);
-        put_owners(&mut shown, view.owners_shown(old, served));
+        put_owners(&mut shown, view.owners().shown(old, &served.api_version));
         let mut wanted = next(&shown, &mut writing.warnings)?;
         writing.place(&mut wanted)?;
         defaults::apply(&served.kind.root, &mut wanted);
@@ -215,7 +227,7 @@ impl Api {
         let mut object = old.clone();
         put(&mut object, &view.inside, at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
         object.set(&["metadata", "resourceVersion"], wanted.text(&["metadata", "resourceVersion"]));
-        put_owners(&mut object, view.owners_kept(old, &wanted, &writing.resource.api_version));
+        put_owners(&mut object, view.owners().kept(old, &wanted, &writing.resource.api_version));
         Ok(object)
     }
 }
@@ -225,5 +237,66 @@ impl Resource {
     pub fn view(&self, subresource: &str) -> Option<(&View, &Arc<Resource>)> {
         let at = self.hooks.views.iter().position(|view| view.name == subresource)?;
         Some((&self.hooks.views[at], self.views.get(at)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::decode;
+
+    const PATH: [Text; 2] = [Text::Borrowed("spec"), Text::Borrowed("replicas")];
+    const OWNERS: Owners<'static> = Owners { inside: &PATH, outside: &PATH };
+
+    fn object(entries: &[(&str, &str, &str)]) -> Value {
+        let mut object = Value::map();
+        let entries = entries.iter().map(|(manager, operation, fields)| {
+            let text = format!(
+                r#"{{"manager":{manager:?},"operation":{operation:?},"apiVersion":"apps/v1","fieldsType":"FieldsV1",
+                    "time":"2020-01-01T00:00:00Z","fieldsV1":{fields}}}"#
+            );
+            decode::json_untyped(text.as_bytes()).expect("JSON of a test").value
+        });
+        object.set(&["metadata", "managedFields"], entries.collect::<Vec<_>>());
+        object
+    }
+
+    fn told(managed: &Managed) -> Vec<(String, String, usize, bool)> {
+        let told =
+            |it: &Entry| (it.manager.clone(), it.api_version.clone(), it.fields.len(), it.time.is_some());
+        managed.entries.iter().map(told).collect()
+    }
+
+    fn with_owners(managed: Managed) -> Value {
+        let mut view = Value::map();
+        put_owners(&mut view, managed);
+        view
+    }
+
+    const BOTH: &str = r#"{"f:spec":{"f:replicas":{},"f:paused":{}}}"#;
+    const OTHER: &str = r#"{"f:spec":{"f:paused":{}}}"#;
+
+    #[test]
+    fn owners_of_the_common_field_are_shown() {
+        let managed =
+            OWNERS.shown(&object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]), "autoscaling/v1");
+        assert_eq!(told(&managed), [("a".to_owned(), "autoscaling/v1".to_owned(), 1, true)]);
+    }
+
+    #[test]
+    fn whoever_is_not_shown_any_more_has_lost_the_field() {
+        let old = object(&[("a", "Apply", BOTH), ("b", "Update", OTHER)]);
+        let mut shown = OWNERS.shown(&old, "autoscaling/v1");
+        // as it was: everybody keeps everything
+        let kept = OWNERS.kept(&old, &with_owners(shown.clone()), "apps/v1");
+        let entry = |manager: &str, fields, timed| (manager.to_owned(), "apps/v1".to_owned(), fields, timed);
+        assert_eq!(told(&kept), [entry("a", 2, true), entry("b", 1, true)]);
+        // somebody else has it
+        shown.entries[0].manager = "c".to_owned();
+        let kept = OWNERS.kept(&old, &with_owners(shown), "apps/v1");
+        assert_eq!(told(&kept), [entry("a", 1, true), entry("b", 1, true), entry("c", 1, false)]);
+        // nobody has it
+        let kept = OWNERS.kept(&old, &Value::map(), "apps/v1");
+        assert_eq!(told(&kept), [entry("a", 1, true), entry("b", 1, true)]);
     }
 }
