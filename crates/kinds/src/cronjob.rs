@@ -4,6 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Selector};
 use crate::{Options, cron, failurepolicy, job, metadata, read};
+use names::Names;
 use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -109,11 +110,12 @@ fn time_zone(zone: Option<&Value>, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
-    const ZONE: &str = "CRON_TZ or TZ used in spec.spec.schedule is not officially supported, see \
-                        https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
     let mut out = workload::template_warnings(new, old, TEMPLATE);
     if new.text(&["spec", "schedule"]).contains("TZ") {
-        out.push(ZONE.to_owned());
+        let more = Names::kubernetes().well_known("docs/concepts/workloads/controllers/cron-jobs/");
+        out.push(format!(
+            "CRON_TZ or TZ used in spec.spec.schedule is not officially supported, see https://{more} for more details"
+        ));
     }
     out
 }
