@@ -101,7 +101,9 @@ fn exit_codes(codes: &Value, containers: &HashSet<&str>, path: &Path<'_>, out: &
     let values: Vec<i64> = codes.items(&["values"]).iter().map(|it| it.as_int().unwrap_or(0)).collect();
     let path = path.field("values");
     if values.is_empty() {
-        out.push(check::invalid_shown(&path, &shown(&values), "at least one value is required"));
+        let none = if codes.at(&["values"]).is_some_and(|it| !it.is_null()) { "{}" } else { "(nil)" };
+        let shown = format!("[]int32{none}");
+        out.push(check::invalid_shown(&path, &shown, "at least one value is required"));
     } else if values.len() > MOST_CODES {
         out.push(Problem::too_many(&path, values.len(), MOST_CODES));
     }

@@ -38,6 +38,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
         orphans_dependents: true,
+        unknown_label: Some(|label| format!("field label {label:?} not supported for Job")),
         delete_warning: DELETE_WARNING,
         subresources: &STATUS,
         cells: Some(cells),

@@ -111,6 +111,8 @@ pub struct Hooks {
     pub row_conditions: Option<fn(&Value) -> Vec<Value>>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
+    /// How a field selector with an unknown label is refused, where not as usual.
+    pub unknown_label: Option<fn(&str) -> String>,
     /// Objects live this long; for kinds that expire.
     pub lifetime_seconds: Option<i64>,
     /// What there is to say about a kind whose objects are never kept.

@@ -34,7 +34,7 @@ impl Api {
         options: &ListOptions,
     ) -> Result<Page, ApiError> {
         let collection = &resource.collection;
-        let selector = Selector::parse(&options.label_selector, &options.field_selector, collection)?;
+        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
         let meta_version = self.meta_version();
         if !options.continue_token.is_empty() {
             let token = Token::parse(&options.continue_token, &meta_version)?;

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::resource::Collection;
+use crate::resource::Resource;
 use schema::format;
 
 /// Both selectors of a request.
@@ -48,8 +48,8 @@ pub enum Selected {
 }
 
 impl Selector {
-    pub fn parse(labels: &str, fields: &str, collection: &Collection) -> Result<Self, ApiError> {
-        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, collection)? })
+    pub fn parse(labels: &str, fields: &str, resource: &Resource) -> Result<Self, ApiError> {
+        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, resource)? })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -106,7 +106,7 @@ impl Requirement {
     }
 }
 
-fn parse_fields(text: &str, collection: &Collection) -> Result<Vec<FieldTerm>, ApiError> {
+fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldTerm>, ApiError> {
     let mut terms = Vec::new();
     for part in split_terms(text) {
         if part.is_empty() {
@@ -117,7 +117,11 @@ fn parse_fields(text: &str, collection: &Collection) -> Result<Vec<FieldTerm>, A
         let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
         let value =
             unescape(value).map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
-        terms.push(FieldTerm { what: collection.selected(label)?, equal, value });
+        let what = resource.collection.selected(label).map_err(|why| match resource.hooks.unknown_label {
+            Some(told) => ApiError::bad_request(told(label)),
+            None => why,
+        })?;
+        terms.push(FieldTerm { what, equal, value });
     }
     Ok(terms)
 }

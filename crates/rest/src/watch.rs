@@ -57,7 +57,7 @@ impl Api {
         group: u64,
     ) -> Result<Watch, ApiError> {
         let collection = &resource.collection;
-        let selector = Selector::parse(&options.label_selector, &options.field_selector, collection)?;
+        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
         let interest = interest(&selector, namespace, resource);
         if matches!(&*options.resource_version, "" | "0") {
             let (watcher, snapshot) = collection.cache.watch_now_in(group, interest);

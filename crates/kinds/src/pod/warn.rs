@@ -67,6 +67,7 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
             out.push(format!("spec.imagePullSecrets[{at}].name: invalid empty name \"\""));
         }
     }
+    repeated(spec.items(&["volumes"]), "name", "spec.volumes", &mut out);
     fractions(read::map(spec, &["overhead"]), "spec.overhead", &mut out);
     seccomp(new, ending, &names, &mut out);
     for list in CONTAINERS {
