@@ -90,10 +90,12 @@ mod tests {
         let check = |conditions: &str, expected: &[&str]| {
             let mut out = Vec::new();
             validate(json(conditions).as_list().unwrap_or_default(), &Path::ROOT.field("c"), &mut out);
-            let fields: Vec<_> = problems(&out).iter().map(|it| it.split(": ").next().unwrap_or("").to_owned()).collect();
+            let fields: Vec<_> =
+                problems(&out).iter().map(|it| it.split(": ").next().unwrap_or("").to_owned()).collect();
             assert_eq!(fields, expected, "{conditions}");
         };
-        let fine = r#"{"type":"A","status":"True","reason":"R,b_","lastTransitionTime":"2020-01-01T00:00:00Z"}"#;
+        let fine =
+            r#"{"type":"A","status":"True","reason":"R,b_","lastTransitionTime":"2020-01-01T00:00:00Z"}"#;
         check(&format!("[{fine}]"), &[]);
         check(&format!("[{fine},{fine}]"), &["c[1].type"]);
         check(&format!("[{}]", fine.replace("R,b_", "R,")), &["c[0].reason"]);

@@ -25,6 +25,7 @@ pub mod runtimeclass;
 mod scheduling;
 pub mod secret;
 pub mod serviceaccount;
+pub mod storageversion;
 pub mod tables;
 
 #[cfg(test)]
@@ -71,6 +72,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("flowcontrol.apiserver", "v1beta2", "PriorityLevelConfiguration") => flow::level_hooks(),
         ("flowcontrol.apiserver", "v1beta3", "FlowSchema") => flow::newer_schema_hooks(),
         ("flowcontrol.apiserver", "v1beta3", "PriorityLevelConfiguration") => flow::newer_level_hooks(),
+        ("internal.apiserver", "v1alpha1", "StorageVersion") => storageversion::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         ("policy", "v1", "PodDisruptionBudget") => budget::hooks(),
         ("rbac.authorization", "v1", "ClusterRole") => rbac::cluster_role_hooks(),

@@ -19,12 +19,8 @@ impl Api {
     ) -> Result<(), ApiError> {
         let resource = writing.resource.clone();
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
-        let expected = Expected {
-            ty,
-            kind: action.kind,
-            api_version: version_of(action, input),
-            known: &|_, _| false,
-        };
+        let expected =
+            Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
         let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
         check_place(&body, action, writing)?;
         match &action.act {

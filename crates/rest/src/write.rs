@@ -206,11 +206,7 @@ impl Api {
             return managed::Elsewhere::Unknown;
         }
         let there = |object: &Value| other.from(resource, object.clone());
-        managed::Elsewhere::Converted {
-            ty: other.kind.root.clone(),
-            live: live.map(there),
-            new: there(new),
-        }
+        managed::Elsewhere::Converted { ty: other.kind.root.clone(), live: live.map(there), new: there(new) }
     }
 
     /// Stores a state and gives it back as it was published.

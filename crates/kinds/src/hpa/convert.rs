@@ -50,11 +50,7 @@ pub(super) fn older(mut object: Value) -> Value {
     if let Some(percent) = current.iter().find_map(|one| metrics::utilization(one, Side::Current)) {
         object.set(&OLDER_CURRENT, percent);
     }
-    carry(
-        Carried::CurrentMetrics,
-        current.iter().map(|one| metrics::older(one, Side::Current)),
-        &mut object,
-    );
+    carry(Carried::CurrentMetrics, current.iter().map(|one| metrics::older(one, Side::Current)), &mut object);
     let conditions = object.unset(&["status", "conditions"]).unwrap_or_default();
     carry(Carried::Conditions, conditions.as_list().unwrap_or_default().iter().cloned(), &mut object);
     if let Some(behavior) = object.unset(&["spec", "behavior"]).filter(|it| !it.is_null()) {
@@ -125,8 +121,7 @@ fn carried_metrics(what: Carried, side: Side, object: &Value) -> Vec<Value> {
 const SIDES: [(&str, &str); 2] = [("scaleUp", "ScaleUp"), ("scaleDown", "ScaleDown")];
 const RULES: [(&str, &str); 2] =
     [("stabilizationWindowSeconds", "StabilizationWindowSeconds"), ("selectPolicy", "SelectPolicy")];
-const POLICY: [(&str, &str); 3] =
-    [("type", "Type"), ("value", "Value"), ("periodSeconds", "PeriodSeconds")];
+const POLICY: [(&str, &str); 3] = [("type", "Type"), ("value", "Value"), ("periodSeconds", "PeriodSeconds")];
 
 /// The behaviour as the annotation has it: nothing is left out.
 fn capitalized(behavior: &Value) -> Value {

@@ -59,10 +59,13 @@ fn annotations_that_make_no_sense_go_away() {
 
 #[test]
 fn rules_are_those_of_the_newer_version() {
-    let mut object = json(&NEWER.replace('<', "c"));
+    let mut object = json(NEWER);
     assert_eq!(problems(&rules::validate(&object)), [""; 0]);
     object.set(&["spec", "minReplicas"], 5);
-    object.set(&["spec", "metrics"], json(r#"[{"type":"Bogus","pods":{"metric":{"name":"p"},"target":{"type":"x"}}}]"#));
+    object.set(
+        &["spec", "metrics"],
+        json(r#"[{"type":"Bogus","pods":{"metric":{"name":"p"},"target":{"type":"x"}}}]"#),
+    );
     let fields: Vec<_> = rules::validate(&object).into_iter().map(|it| it.field).collect();
     assert_eq!(
         fields,
@@ -80,6 +83,7 @@ fn rules_are_those_of_the_newer_version() {
 fn rows_tell_targets() {
     let row = columns::cells(&json(NEWER), std::time::Duration::ZERO);
     assert_eq!(row[1..3], ["Deployment/x".into(), Value::from("<unknown>/5, <unknown>/7 + 1 more...")]);
-    let row = columns::cells(&as_newer(&json(r#"{"apiVersion":"autoscaling/v1"}"#)), std::time::Duration::ZERO);
+    let row =
+        columns::cells(&as_newer(&json(r#"{"apiVersion":"autoscaling/v1"}"#)), std::time::Duration::ZERO);
     assert_eq!(row[2], "<unknown>/80%".into());
 }

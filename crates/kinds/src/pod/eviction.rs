@@ -181,9 +181,8 @@ mod tests {
         assert!(!selector(r#"{"matchLabels":{"a":"b","c":"x"}}"#, r#"{"a":"b","c":"d"}"#));
         assert!(!selector("{}", r#"{"a":"b"}"#));
         let check = |operator: &str, expected: [bool; 3]| {
-            let text = format!(
-                r#"{{"matchExpressions":[{{"key":"a","operator":"{operator}","values":["b"]}}]}}"#
-            );
+            let text =
+                format!(r#"{{"matchExpressions":[{{"key":"a","operator":"{operator}","values":["b"]}}]}}"#);
             let labels = [r#"{"a":"b"}"#, r#"{"a":"c"}"#, "{}"];
             assert_eq!(labels.map(|labels| selector(&text, labels)), expected, "{operator}");
         };
@@ -196,8 +195,10 @@ mod tests {
     #[test]
     fn budgets_pay_as_long_as_they_can() {
         let pod = json(r#"{"metadata":{"name":"p"}}"#);
-        let mut budget = json(r#"{"metadata":{"name":"b","generation":1},
-            "status":{"observedGeneration":1,"disruptionsAllowed":2}}"#);
+        let mut budget = json(
+            r#"{"metadata":{"name":"b","generation":1},
+            "status":{"observedGeneration":1,"disruptionsAllowed":2}}"#,
+        );
         assert!(pay(&mut budget, &pod, &context()).is_ok());
         assert!(budget.items(&["status", "conditions"]).is_empty());
         assert!(pay(&mut budget, &pod, &context()).is_ok());

@@ -96,8 +96,10 @@ impl Write<'_> {
 /// those of the live object, and a single empty entry drops them all.
 pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
     let mut managed = given(write, live, new);
-    // an object that cannot be read item by item keeps the entries it had
-    let _ = update(write, live, new, &mut managed);
+    // of an object that cannot be read item by item nobody is known to own anything
+    if update(write, live, new, &mut managed).is_err() {
+        return;
+    }
     if let Some(entries) = managed.encode()
         && let Some(metadata) = new.as_map_mut().map(|map| map.entry("metadata").make_map())
     {
