@@ -8,6 +8,7 @@ use bytes::Bytes;
 use cache::Cache;
 use schema::Value;
 use schema::table::{Kind, Ref, Subresource};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Objects of one stored kind; several versions of a kind share one.
@@ -96,6 +97,16 @@ impl Resource {
                 Err(_) => object.json.clone(),
             }),
         }
+    }
+
+    /// An object's bytes as its metadata is taken from them to be shown alone.
+    pub fn outline<'j>(&self, json: &'j [u8]) -> Cow<'j, [u8]> {
+        let decoded = self.hooks.outline.and_then(|take_away| {
+            let mut value = schema::decode::json(json, &self.kind.root).ok()?.value;
+            take_away(&mut value);
+            Some(schema::encode::json(&value, &self.kind.root))
+        });
+        decoded.map_or(Cow::Borrowed(json), Cow::Owned)
     }
 
     /// A stored tree in this version.

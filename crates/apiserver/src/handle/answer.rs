@@ -113,7 +113,9 @@ pub(crate) fn object(
     let names = &service.api.names;
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
-        Transform::Partial => (table::partial(&json, names, false), meta_type("PartialObjectMetadata")),
+        Transform::Partial => {
+            (table::partial(&resource.outline(&json), names, false), meta_type("PartialObjectMetadata"))
+        }
         Transform::PartialList => {
             let kind = format!("*core.{}", resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));

@@ -41,7 +41,9 @@ pub(crate) fn answer(
                 list_metadata(&page)
             );
             let (resource, names) = (resource.clone(), names.clone());
-            let row = move |object: &Object| table::partial(&resource.json(object), &names, false);
+            let row = move |object: &Object| {
+                table::partial(&resource.outline(&resource.json(object)), &names, false)
+            };
             rows(page, head.into_bytes(), Box::new(row))
         }
         (Transform::Table { beta }, _) => {
@@ -109,7 +111,7 @@ fn partial_messages(page: Page, resource: &Arc<Resource>, service: &Service) -> 
     let version = format!("{}/v1", names.meta_group());
     let resource = resource.clone();
     let message = move |object: &Object| {
-        let json = table::partial(&resource.json(object), &names, false);
+        let json = table::partial(&resource.outline(&resource.json(object)), &names, false);
         let ty = answer::meta_type("PartialObjectMetadata");
         let decoded = ty.and_then(|ty| Some((schema::decode::json(&json, ty).ok()?.value, ty)));
         decoded.map(|(value, ty)| proto::encode(&value, ty)).unwrap_or_default().into()

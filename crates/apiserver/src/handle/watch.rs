@@ -181,7 +181,9 @@ impl Events {
         let names = &self.service.api.names;
         match self.transform {
             Transform::Whole => json,
-            Transform::Partial | Transform::PartialList => table::partial(&json, names, false),
+            Transform::Partial | Transform::PartialList => {
+                table::partial(&self.resource.outline(&json), names, false)
+            }
             Transform::Table { beta } => {
                 let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);
                 let layout = Layout {
