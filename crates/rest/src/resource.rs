@@ -7,6 +7,7 @@ use crate::selector::Selected;
 use bytes::Bytes;
 use cache::Cache;
 use schema::Value;
+use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref, Subresource};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -128,8 +129,12 @@ impl Resource {
 
     /// Whether two trees of this version are stored as the same object.
     pub(crate) fn stores_same(&self, a: &Value, b: &Value) -> bool {
+        let same = |a: &Value, b: &Value| match self.hooks.empty_lists() {
+            EmptyLists::Kept => a == b,
+            EmptyLists::Null => same_but_for_emptiness(a, b),
+        };
         let converts = self.hooks.convert.is_some();
-        a == b || converts && self.as_stored(a.clone()) == self.as_stored(b.clone())
+        same(a, b) || converts && same(&self.as_stored(a.clone()), &self.as_stored(b.clone()))
     }
 
     /// A tree of another version of the same kind in this one.
@@ -155,6 +160,23 @@ impl Resource {
         } else {
             json.slice(1..)
         }
+    }
+}
+
+/// Equal, where an empty list and null are the same.
+fn same_but_for_emptiness(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Map(a), Value::Map(b)) => {
+            let same = |(one, other): ((&str, &Value), (&str, &Value))| {
+                one.0 == other.0 && same_but_for_emptiness(one.1, other.1)
+            };
+            a.len() == b.len() && a.iter().zip(b.iter()).all(same)
+        }
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_emptiness(a, b))
+        }
+        (Value::List(items), Value::Null) | (Value::Null, Value::List(items)) => items.is_empty(),
+        (a, b) => a == b,
     }
 }
 

@@ -169,6 +169,7 @@ fn compare_field(at: &str, field: &Field, facts: &Json<String, Value>) {
     let strategies: Vec<&str> = text("patchStrategy").split(',').filter(|it| !it.is_empty()).collect();
     let (merge, retain) = (strategies.contains(&"merge"), strategies.contains(&"retainKeys"));
     let patch = match (merge, retain) {
+        (false, false) if strategies.contains(&"replace") => Patch::Whole,
         (false, false) => Patch::Replace,
         (false, true) => Patch::RetainKeys,
         (true, retain_keys) => Patch::Merge { key: text("patchKey").to_string().into(), retain_keys },
