@@ -55,6 +55,7 @@ pub mod serviceaccount;
 mod serving;
 pub mod statefulset;
 pub mod storageclass;
+pub mod storageversion;
 pub mod tables;
 mod url;
 pub mod volumeattachment;
@@ -164,6 +165,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("networking", "v1", "Ingress") => ingress::hooks(),
         ("networking", "v1", "IngressClass") => ingress::class_hooks(),
         ("networking", "v1", "NetworkPolicy") => networkpolicy::hooks(),
+        ("internal.apiserver", "v1alpha1", "StorageVersion") => storageversion::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         ("policy", "v1", "PodDisruptionBudget") => budget::hooks(),
         ("rbac.authorization", "v1", "ClusterRole") => rbac::cluster_role_hooks(),

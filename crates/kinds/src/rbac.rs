@@ -54,7 +54,7 @@ pub fn cluster_role_binding_hooks() -> Hooks {
 
 fn binding_hooks() -> Hooks {
     Hooks {
-        default: Some(default_subjects),
+        default: Some(default),
         metadata_again: MetadataAgain::StateTwice,
         name_rule: Some(metadata::path_name),
         cells: Some(binding_cells),
@@ -67,8 +67,12 @@ fn twice(problems: Problems) -> Problems {
     [&problems[..], &problems[..]].concat()
 }
 
-/// Users and groups belong to the group of the roles themselves, service accounts to the nameless one.
-fn default_subjects(object: &mut Value, names: &Names) {
+/// Roles are of this group unless something else is said. So are users and groups; service accounts belong to
+/// the nameless one.
+fn default(object: &mut Value, names: &Names) {
+    if object.text(&["roleRef", "apiGroup"]).is_empty() {
+        object.set(&["roleRef", "apiGroup"], names.group(GROUP));
+    }
     read::each_mut(object, &["subjects"], |subject| {
         let named = matches!(subject.text(&["kind"]), "User" | "Group");
         if named && subject.text(&["apiGroup"]).is_empty() {

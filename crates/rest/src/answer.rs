@@ -99,8 +99,7 @@ impl Api {
         answer: &dyn Answer,
         options: &ListOptions,
     ) -> Result<Page, ApiError> {
-        let selector =
-            Selector::parse(&options.label_selector, &options.field_selector, &resource.collection)?;
+        let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
         let made = answer.all().into_iter().map(|value| self.passing(resource, value));
         let items = made.filter(|object| selector.matches(object)).collect();
         Ok(Page { revision: 0, items, continue_token: String::new(), remaining: None })

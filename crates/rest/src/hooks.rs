@@ -109,6 +109,8 @@ pub struct Hooks {
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
     /// What clients should know about a row, beside its cells.
     pub row_conditions: Option<fn(&Value) -> Vec<Value>>,
+    /// Takes away what metadata does not have where it is shown without the rest of its object.
+    pub outline: Option<fn(&mut Value)>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
     /// How a field selector with an unknown label is refused, where not as usual.

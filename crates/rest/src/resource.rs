@@ -7,7 +7,9 @@ use crate::selector::Selected;
 use bytes::Bytes;
 use cache::Cache;
 use schema::Value;
+use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref, Subresource};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Objects of one stored kind; several versions of a kind share one.
@@ -105,6 +107,16 @@ impl Resource {
         }
     }
 
+    /// An object's bytes as its metadata is taken from them to be shown alone.
+    pub fn outline<'j>(&self, json: &'j [u8]) -> Cow<'j, [u8]> {
+        let decoded = self.hooks.outline.and_then(|take_away| {
+            let mut value = schema::decode::json(json, &self.kind.root).ok()?.value;
+            take_away(&mut value);
+            Some(schema::encode::json(&value, &self.kind.root))
+        });
+        decoded.map_or(Cow::Borrowed(json), Cow::Owned)
+    }
+
     /// A stored tree in this version.
     pub(crate) fn as_served(&self, convert: Conversion, stored: Value) -> Value {
         let mut value = (convert.from_stored)(stored);
@@ -124,8 +136,12 @@ impl Resource {
 
     /// Whether two trees of this version are stored as the same object.
     pub(crate) fn stores_same(&self, a: &Value, b: &Value) -> bool {
+        let same = |a: &Value, b: &Value| match self.hooks.empty_lists() {
+            EmptyLists::Kept => a == b,
+            EmptyLists::Null => same_but_for_emptiness(a, b),
+        };
         let converts = self.hooks.convert.is_some();
-        a == b || converts && self.as_stored(a.clone()) == self.as_stored(b.clone())
+        same(a, b) || converts && same(&self.as_stored(a.clone()), &self.as_stored(b.clone()))
     }
 
     /// A tree of another version of the same kind in this one.
@@ -155,6 +171,23 @@ impl Resource {
         } else {
             json.slice(1..)
         }
+    }
+}
+
+/// Equal, where an empty list and null are the same.
+fn same_but_for_emptiness(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Map(a), Value::Map(b)) => {
+            let same = |(one, other): ((&str, &Value), (&str, &Value))| {
+                one.0 == other.0 && same_but_for_emptiness(one.1, other.1)
+            };
+            a.len() == b.len() && a.iter().zip(b.iter()).all(same)
+        }
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_emptiness(a, b))
+        }
+        (Value::List(items), Value::Null) | (Value::Null, Value::List(items)) => items.is_empty(),
+        (a, b) => a == b,
     }
 }
 

@@ -410,7 +410,14 @@ fn found(token: &Token<'_>) -> String {
 
 fn mismatch(shape: &Shape, token: &Token<'_>, place: &Place<'_>) -> DecodeError {
     let found = match (shape, token) {
-        (Shape::Scalar(Scalar::Int32), Token::Int(number)) => format!("number {number}"),
+        (Shape::Scalar(Scalar::Int32 | Scalar::IntOrString), Token::Int(number)) => {
+            format!("number {number}")
+        }
+        // only a number that does not fit where a number belongs is told
+        (Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString), _) => {
+            found(token)
+        }
+        (_, Token::Decimal(_)) => "number".to_owned(),
         _ => found(token),
     };
     let (owner, path) = (&place.owner.name, place.path.fields_only());
@@ -465,7 +472,7 @@ fn go_type(shape: &Shape) -> String {
             Scalar::Time | Scalar::MicroTime => "string",
             Scalar::Duration => "string",
             Scalar::Quantity => "resource.Quantity",
-            Scalar::IntOrString => "intstr.IntOrString",
+            Scalar::IntOrString => "int32",
             Scalar::Any => "interface {}",
             Scalar::Object => "map[string]interface {}",
         }

@@ -146,7 +146,7 @@ pub(crate) fn object(
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
         Transform::Partial { beta } => {
-            (table::partial(&json, names, beta), meta_type("PartialObjectMetadata"))
+            (table::partial(&resource.outline(&json), names, beta), meta_type("PartialObjectMetadata"))
         }
         Transform::PartialList { .. } => {
             let kind = format!("*{}.{}", home(resource), resource.kind.name);

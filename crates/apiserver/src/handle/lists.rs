@@ -41,7 +41,9 @@ pub(crate) fn answer(
                 list_metadata(&page)
             );
             let (resource, names) = (resource.clone(), names.clone());
-            let row = move |object: &Object| table::partial(&resource.json(object), &names, beta);
+            let row = move |object: &Object| {
+                table::partial(&resource.outline(&resource.json(object)), &names, beta)
+            };
             let mut pieces = rows(page, head.into_bytes(), Box::new(row));
             if pieces.items.len() == 0 {
                 // clients know the absence of this list as null
@@ -118,7 +120,7 @@ fn partial_messages(page: Page, resource: &Arc<Resource>, beta: bool, service: &
     let version = format!("{}/{}", names.meta_group(), table::version(beta));
     let resource = resource.clone();
     let message = move |object: &Object| {
-        let json = table::partial(&resource.json(object), &names, beta);
+        let json = table::partial(&resource.outline(&resource.json(object)), &names, beta);
         let ty = answer::meta_type("PartialObjectMetadata");
         let decoded = ty.and_then(|ty| Some((schema::decode::json(&json, ty).ok()?.value, ty)));
         decoded.map(|(value, ty)| proto::encode(&value, ty)).unwrap_or_default().into()

@@ -187,7 +187,7 @@ impl Events {
         match self.transform {
             Transform::Whole => json,
             Transform::Partial { beta } | Transform::PartialList { beta } => {
-                table::partial(&json, names, beta)
+                table::partial(&self.resource.outline(&json), names, beta)
             }
             Transform::Table { beta } => {
                 let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);

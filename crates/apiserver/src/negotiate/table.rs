@@ -78,7 +78,9 @@ impl Layout<'_> {
         match self.include {
             Include::Nothing => out.extend_from_slice(b"null"),
             Include::Whole => out.extend_from_slice(json),
-            Include::Metadata => out.extend_from_slice(&partial(json, self.names, self.beta)),
+            Include::Metadata => {
+                out.extend_from_slice(&partial(&self.resource.outline(json), self.names, self.beta));
+            }
         }
         out.push(b'}');
         out

@@ -30,6 +30,7 @@ pub fn older_hooks() -> Hooks {
             drop_disabled(next, Some(old));
         }),
         subresources: OLDER_SUBRESOURCES,
+        outline: Some(|object| annotations::drop(object, &annotations::ALL)),
         ..shared()
     }
 }

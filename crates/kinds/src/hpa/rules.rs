@@ -2,7 +2,7 @@
 
 use super::as_newer;
 use crate::check::{self, Problems};
-use crate::{metadata, quantities, read, scheduling};
+use crate::{metadata, quantities, read};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -125,10 +125,9 @@ fn has(source: &Value, field: &str) -> bool {
     read::has(source, &["target", field])
 }
 
-fn value_or_average(source: &Value, path: &Path<'_>, out: &mut Problems) {
+fn value_or_average(source: &Value, why: &str, path: &Path<'_>, out: &mut Problems) {
     if !has(source, "value") && !has(source, "averageValue") {
-        const WHY: &str = "must set either a target value for metric or a per-pod target";
-        out.push(Problem::required(&path.field("target").field("averageValue"), WHY));
+        out.push(Problem::required(&path.field("target").field("averageValue"), why));
     }
 }
 
@@ -136,13 +135,13 @@ fn object_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
     reference(source.at(&["describedObject"]), &path.field("describedObject"), out);
     identifier(source, path, out);
     target(source, path, out);
-    value_or_average(source, path, out);
+    value_or_average(source, "must set either a target value or averageValue", path, out);
 }
 
 fn external_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
     identifier(source, path, out);
     target(source, path, out);
-    value_or_average(source, path, out);
+    value_or_average(source, "must set either a target value for metric or a per-pod target", path, out);
     if has(source, "value") && has(source, "averageValue") {
         const WHY: &str = "may not set both a target value for metric and a per-pod target";
         out.push(Problem::forbidden(&path.field("target").field("value"), WHY));
@@ -195,7 +194,6 @@ fn value_or_utilization(source: &Value, path: &Path<'_>, out: &mut Problems) {
 fn identifier(source: &Value, path: &Path<'_>, out: &mut Problems) {
     let path = path.field("metric");
     segment(source.text(&["metric", "name"]), "must specify a metric name", &path.field("name"), out);
-    scheduling::label_selector(source.at(&["metric", "selector"]), &path.field("selector"), out);
 }
 
 fn target(source: &Value, path: &Path<'_>, out: &mut Problems) {

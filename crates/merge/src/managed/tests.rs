@@ -305,13 +305,12 @@ fn items_are_followed_by_their_keys() {
 }
 
 #[test]
-fn lists_that_cannot_be_told_apart_end_the_tracking() {
+fn objects_whose_items_cannot_be_told_apart_have_no_entries() {
     let object = r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
     let mut story = Story::new(workload(), "a", object);
     let twice = r#"{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"c"},{"name":"c"}]}}}}"#;
     story.patch("b", twice);
     assert!(story.live.at(&["metadata", "managedFields"]).is_none());
-    // and one that is created so is not tracked
     assert!(Story::new(workload(), "a", twice).live.at(&["metadata", "managedFields"]).is_none());
 }
 

@@ -96,7 +96,7 @@ impl Write<'_> {
 /// those of the live object, and a single empty entry drops them all.
 pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
     let mut managed = given(write, live, new);
-    // nothing can be said about an object that cannot be read item by item
+    // of an object that cannot be read item by item nobody is known to own anything
     if update(write, live, new, &mut managed).is_err() {
         return;
     }

@@ -1,0 +1,168 @@
+//! Storage versions: what each server of a cluster writes, and whether they agree.
+//!
+//! Servers report through the status. The version that all of them write must be named if, and only if, there
+//! is one.
+
+use crate::check::{self, Problems};
+use crate::{metadata, read};
+use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use schema::problem::{Problem, quoted};
+use schema::table::Format;
+use schema::{Path, Value};
+use std::collections::HashSet;
+use std::time::Duration;
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        validate_create: Some(|object, _| validate(object)),
+        validate_update: Some(|object, _, _| validate(object)),
+        name_rule: Some(name),
+        subresources: SUBRESOURCES,
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+static SUBRESOURCES: &[SubresourceHooks] =
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+
+/// `<group>.<resource>`; the group of core is spelled out.
+fn name(name: &str, _: bool) -> Vec<String> {
+    let Some((group, resource)) = name.rsplit_once('.') else {
+        return vec!["name must be in the form of <group>.<resource>".to_owned()];
+    };
+    let group = check::why(Format::Dns1123Subdomain, group);
+    let resource = check::why(Format::Dns1035Label, resource);
+    let group = group.iter().map(|why| format!("the group segment {why}"));
+    group.chain(resource.iter().map(|why| format!("the resource segment {why}"))).collect()
+}
+
+fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
+    validate(new)
+}
+
+fn validate(object: &Value) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("status");
+    let servers = object.items(&["status", "storageVersions"]);
+    for (at, one) in servers.iter().enumerate() {
+        server(one, &path.field("storageVersions").index(at), &mut out);
+    }
+    agreement(object, servers, &path.field("commonEncodingVersion"), &mut out);
+    let mut seen = HashSet::new();
+    let path = path.field("conditions");
+    for (at, one) in object.items(&["status", "conditions"]).iter().enumerate() {
+        let path = path.index(at);
+        let kind = one.text(&["type"]);
+        if !seen.insert(kind) {
+            out.push(check::duplicate_text(&path.field("type"), kind));
+        }
+        for field in ["type", "status", "reason"] {
+            check::required_field(one, field, &path, &mut out);
+        }
+    }
+    out
+}
+
+fn server(one: &Value, path: &Path<'_>, out: &mut Problems) {
+    check::subdomain(one.text(&["apiServerID"]), &path.field("apiServerID"), out);
+    let written = one.text(&["encodingVersion"]);
+    api_version(written, &path.field("encodingVersion"), out);
+    let readable = one.items(&["decodableVersions"]);
+    let path = path.field("decodableVersions");
+    for (at, version) in readable.iter().enumerate() {
+        api_version(read::text(version), &path.index(at), out);
+    }
+    if !readable.iter().any(|version| read::text(version) == written) {
+        let why = format!("decodableVersions must include encodingVersion {written}");
+        out.push(check::invalid_shown(&path, &check::shown_texts(readable), &why));
+    }
+}
+
+/// A version, with its group unless that is the core.
+fn api_version(text: &str, path: &Path<'_>, out: &mut Problems) {
+    let (group, version) = text.rsplit_once('/').unwrap_or(("", text));
+    let mut why = Vec::new();
+    if text.contains('/') {
+        why.extend(check::why(Format::Dns1123Subdomain, group));
+    }
+    why.extend(check::why(Format::Dns1035Label, version));
+    out.extend(why.iter().map(|why| Problem::invalid_text(path, text, why)));
+}
+
+/// The version that all servers write, if there is one.
+fn agreed(servers: &[Value]) -> Option<&str> {
+    let (first, rest) = servers.split_first()?;
+    let version = first.text(&["encodingVersion"]);
+    rest.iter().all(|one| one.text(&["encodingVersion"]) == version).then_some(version)
+}
+
+fn agreement(object: &Value, servers: &[Value], path: &Path<'_>, out: &mut Problems) {
+    match (agreed(servers), read::opt_text(object, &["status", "commonEncodingVersion"])) {
+        (None, Some(told)) => {
+            const WHY: &str = "should be nil if servers do not agree on the same encoding version, or if there \
+                               is no server reporting the supported versions yet";
+            out.push(Problem::invalid_text(path, told, WHY));
+        }
+        (Some(version), told) if told != Some(version) => {
+            let why = format!("the common encoding version is {version}");
+            out.push(check::invalid_shown(path, &told.map_or("null".to_owned(), quoted), &why));
+        }
+        _ => {}
+    }
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    const TOLD: usize = 4;
+    let servers = object.items(&["status", "storageVersions"]);
+    let told: Vec<_> = servers
+        .iter()
+        .take(TOLD)
+        .map(|one| format!("{}={}", one.text(&["apiServerID"]), one.text(&["encodingVersion"])))
+        .collect();
+    let told = match servers.len().saturating_sub(TOLD) {
+        0 if told.is_empty() => "<none>".to_owned(),
+        0 => told.join(","),
+        more => format!("{} + {more} more...", told.join(",")),
+    };
+    vec![
+        metadata::name(object),
+        object.text(&["status", "commonEncodingVersion"]).into(),
+        told.into(),
+        metadata::age(object, now),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::json;
+
+    #[test]
+    fn servers_agree_or_do_not() {
+        let check = |servers: &[&str], common: Option<&str>, fine: bool| {
+            let servers: Vec<_> = servers
+                .iter()
+                .map(|v| {
+                    format!(r#"{{"apiServerID":"a","encodingVersion":"{v}","decodableVersions":["{v}"]}}"#)
+                })
+                .collect();
+            let common = common.map_or(String::new(), |v| format!(r#","commonEncodingVersion":"{v}""#));
+            let object =
+                json(&format!(r#"{{"status":{{"storageVersions":[{}]{common}}}}}"#, servers.join(",")));
+            assert_eq!(validate(&object).is_empty(), fine, "{object:?}");
+        };
+        check(&[], None, true);
+        check(&["apps/v1"], Some("apps/v1"), true);
+        check(&["apps/v1"], None, false);
+        check(&["v1", "v2"], None, true);
+        check(&["v1", "v2"], Some("v1"), false);
+    }
+
+    #[test]
+    fn names_have_a_group() {
+        assert!(name("apps.deployments", false).is_empty());
+        assert_eq!(name("deployments", false).len(), 1);
+        assert_eq!(name("a.B", false).len(), 1);
+    }
+}
