@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
@@ -22,8 +23,7 @@ use crate::{files, kubeconfig};
 pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &Names::kubernetes())
-        .context("--runtime-config cannot be used")?;
+    let wanted = Wanted::read(&asked)?;
     let home = Home::prepare(&asked)?;
     let hosts =
         Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
@@ -35,9 +35,7 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
-    let address = SocketAddr::new(asked.bind_address, asked.secure_port);
-    let tokens = tokens(asked.token_auth_file.as_deref())?;
-    let server = start_server(&asked, address, home.directory(), &pki, &world, tokens, serving).await?;
+    let server = start_server(wanted, home.directory(), &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -203,21 +201,43 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
     Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
 }
 
-/// The key that signs tokens: the one of a file, or our own.
-fn signing_key(file: Option<&Path>, pki: &Pki) -> anyhow::Result<String> {
-    let Some(path) = file else { return Ok(pki.service_account_key.clone()) };
-    std::fs::read_to_string(path).with_context(|| format!("cannot read the signing key {}", path.display()))
+/// What the command line says about the server, read and found to be usable.
+struct Wanted {
+    address: SocketAddr,
+    tokens: Tokens,
+    serving: Serving,
+    options: kinds::Options,
+    event_ttl: Duration,
+    signing_key: Option<String>,
+    issuer: Option<String>,
 }
 
-/// Starts the API server on `address`, with its state in `directory` or in memory.
+impl Wanted {
+    fn read(asked: &Up) -> anyhow::Result<Self> {
+        let serving = asked.runtime_config.iter().map(String::as_str);
+        let key = asked.service_account_signing_key_file.as_deref().map(|path| {
+            std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the signing key {}", path.display()))
+        });
+        Ok(Wanted {
+            address: SocketAddr::new(asked.bind_address, asked.secure_port),
+            tokens: tokens(asked.token_auth_file.as_deref())?,
+            serving: Serving::parse(serving, &Names::kubernetes())
+                .context("--runtime-config cannot be used")?,
+            options: kinds::Options { allow_privileged: asked.allow_privileged },
+            event_ttl: asked.event_ttl,
+            signing_key: key.transpose()?,
+            issuer: asked.service_account_issuer.clone(),
+        })
+    }
+}
+
+/// Starts the API server, with its state in `directory` or in memory.
 async fn start_server(
-    asked: &Up,
-    address: SocketAddr,
+    wanted: Wanted,
     directory: Option<&Path>,
     pki: &Pki,
     world: &World,
-    tokens: Tokens,
-    serving: Serving,
 ) -> anyhow::Result<Server> {
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
@@ -226,15 +246,15 @@ async fn start_server(
     };
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
+        listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
-        event_ttl: asked.event_ttl,
-        tokens,
-        signing_key: Some(signing_key(asked.service_account_signing_key_file.as_deref(), pki)?),
-        issuer: asked.service_account_issuer.clone(),
-        serving,
-        options: kinds::Options { allow_privileged: asked.allow_privileged },
+        event_ttl: wanted.event_ttl,
+        tokens: wanted.tokens,
+        signing_key: Some(wanted.signing_key.unwrap_or_else(|| pki.service_account_key.clone())),
+        issuer: wanted.issuer,
+        serving: wanted.serving,
+        options: wanted.options,
         cache: Default::default(),
     };
     Server::start(config).await.map_err(explained)
@@ -288,14 +308,16 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let server =
-            start_server(([127, 0, 0, 1], 0).into(), None, &pki, &world, Tokens::default()).await.unwrap();
+        let wanted = |port: u16| {
+            let line = format!("pintle up --secure-port {port}");
+            let read = cli::Cli::read(line.split(' ').map(Into::into)).unwrap();
+            let cli::Command::Up(up) = read.command else { panic!("not up") };
+            Wanted::read(&up).unwrap()
+        };
+        let server = start_server(wanted(0), None, &pki, &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(server.local_addr(), None, &pki, &world, Tokens::default())
-            .await
-            .err()
-            .unwrap()
-            .to_string();
+        let taken = start_server(wanted(server.local_addr().port()), None, &pki, &world);
+        let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);

@@ -267,7 +267,7 @@ impl Emitter<'_> {
              version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
              verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, store_key: B({:?}), \
              put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, unstored: {}, \
-             selects_namespace: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
+             selects_namespace: {}, selects_by_name: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
             it.name,
             it.plural,
             it.singular,
@@ -289,6 +289,7 @@ impl Emitter<'_> {
             it.expires,
             it.unstored,
             it.selects_namespace,
+            it.selects_by_name,
             it.on,
             it.gate,
             lifecycle(&it.lifecycle),
