@@ -16,6 +16,7 @@ mod spec {
     mod errors;
     mod field_validation;
     mod health;
+    mod identity;
     mod kube_client;
     mod limits;
     mod lists;
@@ -29,6 +30,7 @@ mod spec {
     mod runtime_classes;
     mod runtime_kind;
     mod service_accounts;
+    mod serving;
     mod signing_requests;
     mod states;
     mod tables;
