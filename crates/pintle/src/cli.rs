@@ -35,7 +35,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
-    Up(Up),
+    Up(Box<Up>),
     /// Print the version
     Version,
 }
@@ -225,7 +225,7 @@ mod tests {
 
     fn up(line: &str) -> Up {
         match read(line).unwrap().command {
-            Command::Up(up) => up,
+            Command::Up(up) => *up,
             other => panic!("{other:?}"),
         }
     }
