@@ -312,9 +312,10 @@ fn resources_agree_with_the_reference() {
             assert_eq!(wanted["kind"], *sub.kind, "{key}/{}", sub.name);
             assert_eq!(strings(wanted.get("verbs")), sub.verbs.to_vec(), "{key}/{}", sub.name);
         }
-        let columns = wanted["columns"].as_array().expect("columns");
+        // what cannot be read has none
+        let columns = wanted["columns"].as_array().cloned().unwrap_or_default();
         assert_eq!(columns.len(), kind.columns.len(), "{key}");
-        for (column, wanted) in kind.columns.iter().zip(columns) {
+        for (column, wanted) in kind.columns.iter().zip(&columns) {
             assert_eq!(wanted["name"], *column.name, "{key}");
             assert_eq!(wanted["type"], *column.kind, "{key}");
             assert_eq!(wanted["format"], *column.format, "{key}");
