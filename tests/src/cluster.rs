@@ -27,6 +27,9 @@ pub struct Options {
     pub event_ttl: Duration,
     pub names: Names,
     pub tokens: auth::Tokens,
+    /// The key that signs tokens of service accounts.
+    pub signing_key: Option<String>,
+    pub serving: kinds::Serving,
     pub cache: cache::Options,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
@@ -40,6 +43,8 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             tokens: auth::Tokens::default(),
+            signing_key: None,
+            serving: kinds::Serving::default(),
             cache: cache::Options::default(),
             now: NOW,
         }
@@ -89,9 +94,9 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             tokens: options.tokens,
-            signing_key: None,
+            signing_key: options.signing_key,
             issuer: None,
-            serving: Default::default(),
+            serving: options.serving,
             cache: options.cache,
             kinds: kinds::Options::default(),
             reached_at: None,

@@ -17,6 +17,7 @@ mod spec {
     mod errors;
     mod field_validation;
     mod health;
+    mod identity;
     mod kube_client;
     mod limits;
     mod lists;
@@ -31,6 +32,7 @@ mod spec {
     mod runtime_kind;
     mod samples;
     mod service_accounts;
+    mod serving;
     mod signing_requests;
     mod states;
     mod tables;

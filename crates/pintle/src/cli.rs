@@ -37,7 +37,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
-    Up(Up),
+    Up(Box<Up>),
     /// Turn objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -293,7 +293,7 @@ mod tests {
 
     fn up(line: &str) -> Up {
         match read(line).unwrap().command {
-            Command::Up(up) => up,
+            Command::Up(up) => *up,
             other => panic!("{other:?}"),
         }
     }

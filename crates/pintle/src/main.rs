@@ -51,7 +51,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Up(asked) => {
             log_to_stderr(asked.verbose);
             let world = world::real()?;
-            runtime()?.block_on(up::up(asked, world))
+            runtime()?.block_on(up::up(*asked, world))
         }
     }
 }

@@ -23,8 +23,7 @@ use crate::{files, kubeconfig};
 pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &Names::kubernetes())
-        .context("--runtime-config cannot be used")?;
+    let wanted = Wanted::read(&asked)?;
     let home = Home::prepare(&asked)?;
     let hosts =
         Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
@@ -36,16 +35,7 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
-    let address = SocketAddr::new(asked.bind_address, asked.secure_port);
-    let tokens = tokens(asked.token_auth_file.as_deref())?;
-    let reached_at = asked.advertise_address.or_else(|| own_address(asked.bind_address));
-    let kinds = kinds::Options { allow_privileged: asked.allow_privileged, services: services(&asked)? };
-    let directory = home.directory();
-    let signing_key = signing_key(asked.service_account_signing_key_file.as_deref(), &pki)?;
-    let (issuer, event_ttl) = (asked.service_account_issuer.clone(), asked.event_ttl);
-    let asked_of_server =
-        Asked { address, directory, tokens, signing_key, issuer, serving, kinds, event_ttl, reached_at };
-    let server = start_server(asked_of_server, &pki, &world).await?;
+    let server = start_server(wanted, home.directory(), &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -251,31 +241,47 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
     (!own.is_unspecified() && !own.is_loopback()).then_some(own)
 }
 
-/// The key that signs tokens: the one of a file, or our own.
-fn signing_key(file: Option<&Path>, pki: &Pki) -> anyhow::Result<String> {
-    let Some(path) = file else { return Ok(pki.service_account_key.clone()) };
-    std::fs::read_to_string(path).with_context(|| format!("cannot read the signing key {}", path.display()))
-}
-
-/// What the server is asked to be.
-struct Asked<'a> {
+/// What the command line says about the server, read and found to be usable.
+struct Wanted {
     address: SocketAddr,
-    /// Where its state is kept; nowhere but in memory without one.
-    directory: Option<&'a Path>,
     tokens: Tokens,
-    /// The private key that signs tokens, in PEM.
-    signing_key: String,
-    issuer: Option<String>,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
+    signing_key: Option<String>,
+    issuer: Option<String>,
+    /// The address by which pods reach the server.
     reached_at: Option<IpAddr>,
 }
 
-/// Starts the API server.
-async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Result<Server> {
-    let Asked { address, directory, tokens, signing_key, issuer, serving, kinds, event_ttl, reached_at } =
-        asked;
+impl Wanted {
+    fn read(asked: &Up) -> anyhow::Result<Self> {
+        let serving = asked.runtime_config.iter().map(String::as_str);
+        let key = asked.service_account_signing_key_file.as_deref().map(|path| {
+            std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the signing key {}", path.display()))
+        });
+        Ok(Wanted {
+            address: SocketAddr::new(asked.bind_address, asked.secure_port),
+            tokens: tokens(asked.token_auth_file.as_deref())?,
+            serving: Serving::parse(serving, &Names::kubernetes())
+                .context("--runtime-config cannot be used")?,
+            kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
+            event_ttl: asked.event_ttl,
+            signing_key: key.transpose()?,
+            issuer: asked.service_account_issuer.clone(),
+            reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
+        })
+    }
+}
+
+/// Starts the API server, with its state in `directory` or in memory.
+async fn start_server(
+    wanted: Wanted,
+    directory: Option<&Path>,
+    pki: &Pki,
+    world: &World,
+) -> anyhow::Result<Server> {
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
@@ -283,17 +289,17 @@ async fn start_server(asked: Asked<'_>, pki: &Pki, world: &World) -> anyhow::Res
     };
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
+        listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
-        event_ttl,
-        tokens,
-        signing_key: Some(signing_key),
-        issuer,
-        serving,
+        event_ttl: wanted.event_ttl,
+        tokens: wanted.tokens,
+        signing_key: Some(wanted.signing_key.unwrap_or_else(|| pki.service_account_key.clone())),
+        issuer: wanted.issuer,
+        serving: wanted.serving,
         cache: Default::default(),
-        kinds,
-        reached_at,
+        kinds: wanted.kinds,
+        reached_at: wanted.reached_at,
     };
     Server::start(config).await.map_err(explained)
 }
@@ -346,20 +352,16 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let asked = |address| Asked {
-            address,
-            directory: None,
-            tokens: Tokens::default(),
-            signing_key: pki.service_account_key.clone(),
-            issuer: None,
-            serving: Serving::default(),
-            kinds: kinds::Options::default(),
-            event_ttl: Duration::from_secs(3600),
-            reached_at: None,
+        let wanted = |port: u16| {
+            let line = format!("pintle up --secure-port {port}");
+            let read = cli::Cli::read(line.split(' ').map(Into::into)).unwrap();
+            let cli::Command::Up(up) = read.command else { panic!("not up") };
+            Wanted::read(&up).unwrap()
         };
-        let server = start_server(asked(([127, 0, 0, 1], 0).into()), &pki, &world).await.unwrap();
+        let server = start_server(wanted(0), None, &pki, &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(asked(server.local_addr()), &pki, &world).await.err().unwrap().to_string();
+        let taken = start_server(wanted(server.local_addr().port()), None, &pki, &world);
+        let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);

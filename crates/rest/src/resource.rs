@@ -50,7 +50,9 @@ impl Collection {
             return Ok(Selected::Field(at));
         }
         let plain = self.kind.selectable.is_empty() && self.kind.selects_namespace;
-        Err(ApiError::bad_request(if plain {
+        Err(ApiError::bad_request(if self.kind.selects_by_name {
+            format!("field label {label:?} not supported for {}", self.kind.name)
+        } else if plain {
             format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {label}")

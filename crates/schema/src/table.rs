@@ -421,6 +421,8 @@ pub struct Kind {
     pub unstored: bool,
     /// Selectors may name `metadata.namespace` beside `metadata.name`.
     pub selects_namespace: bool,
+    /// Labels that cannot be selected by are refused in the name of the kind.
+    pub selects_by_name: bool,
     /// Served unless an operator turns it off.
     pub on: bool,
     /// The feature gate it takes besides being served; empty for none.

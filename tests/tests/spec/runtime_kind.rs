@@ -91,6 +91,7 @@ fn kind() -> Kind {
         expires: false,
         unstored: false,
         selects_namespace: true,
+        selects_by_name: false,
         on: true,
         gate: "".into(),
         lifecycle: Default::default(),

@@ -269,7 +269,7 @@ impl Emitter<'_> {
              version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
              verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, store_key: B({:?}), \
              put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, unstored: {}, \
-             selects_namespace: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
+             selects_namespace: {}, selects_by_name: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
             it.name,
             it.plural,
             it.singular,
@@ -291,6 +291,7 @@ impl Emitter<'_> {
             it.expires,
             it.unstored,
             it.selects_namespace,
+            it.selects_by_name,
             it.on,
             it.gate,
             lifecycle(&it.lifecycle),

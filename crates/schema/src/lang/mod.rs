@@ -83,7 +83,8 @@
 //! spec), `ttl` (objects expire), `store=` (segment of the key in the store, the plural otherwise),
 //! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's),
 //! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
-//! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace), `off` (served
+//! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace),
+//! `select=told` (selectors that name something else are told of which kind it is), `off` (served
 //! only when asked for), `gate=` (a feature gate it takes as well), and the releases of its life:
 //! `introduced= deprecated= removed=`, `instead=<group>/<version>`.
 //!

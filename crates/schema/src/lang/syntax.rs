@@ -88,6 +88,7 @@ pub(super) struct KindDecl {
     pub expires: bool,
     pub unstored: bool,
     pub selects_namespace: bool,
+    pub selects_by_name: bool,
     pub on: bool,
     pub gate: String,
     pub lifecycle: Lifecycle,

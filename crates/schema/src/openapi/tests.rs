@@ -71,6 +71,7 @@ fn kind(
         expires: false,
         unstored: false,
         selects_namespace: true,
+        selects_by_name: false,
         on: true,
         gate: "".into(),
         lifecycle: Default::default(),
@@ -92,7 +93,7 @@ fn kinds() -> Vec<Kind> {
     let mut parts =
         list("parts", Shape::Struct(part.into()), ListKind::Map { keys: vec!["name".into()].into() });
     parts.patch = Patch::Merge { key: "name".into(), retain_keys: false };
-    parts.flags = Flags::REQUIRED.and(Flags::ALWAYS);
+    parts.flags = Flags::REQUIRED.and(Flags::ALWAYS).and(Flags::LISTED);
     let mut mode = string("mode");
     (mode.doc, mode.rules) =
         ("how it runs".into(), vec![Rule::Enum(vec!["Fast".into(), "Slow".into()].into())].into());
@@ -233,7 +234,10 @@ fn every_verb_has_its_place() {
     assert_eq!(methods("/api/v1/gadgets"), "get");
     assert_eq!(methods("/api/v1/namespaces/{namespace}/gadgets/{name}/status"), "get patch put");
     assert_eq!(methods("/api/v1/namespaces/{namespace}/gadgets/{name}/bind"), "post");
-    assert_eq!(methods("/api/v1/namespaces/{namespace}/gadgets/{name}/proxy/{path}"), "delete get post");
+    assert_eq!(
+        methods("/api/v1/namespaces/{namespace}/gadgets/{name}/proxy/{path}"),
+        "delete get head options post"
+    );
     assert_eq!(methods("/api/v1/watch/namespaces/{namespace}/gadgets/{name}"), "get");
     assert_eq!(methods("/apis/stable.example.com/v1beta1/widgets"), "delete get post");
     assert_eq!(methods("/api/v1/"), "get");

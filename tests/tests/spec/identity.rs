@@ -1,0 +1,123 @@
+//! "TokenRequest", "TokenReview" and the reviews of access: who somebody is and what they may do.
+
+use super::*;
+use std::time::Duration;
+use tests::{Cluster, Options, Who, authority};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+/// A server that gives tokens out.
+async fn issuing() -> Cluster {
+    let signing_key = Some(authority().client("signer", "signers").key);
+    let cluster = Cluster::with(Options { signing_key, ..Options::default() }).await;
+    cluster.named(ACCOUNTS, "robot").await;
+    cluster
+}
+
+async fn token(cluster: &Cluster, spec: Value) -> String {
+    let asked =
+        cluster.post(&format!("{ACCOUNTS}/robot/token"), json!({ "spec": spec })).await.code(201).json();
+    asked["status"]["token"].as_str().unwrap().to_owned()
+}
+
+async fn code(cluster: &Cluster, token: &str) -> u16 {
+    let ask = cluster.get("/api").who(&Who::Nobody).header("authorization", &format!("Bearer {token}"));
+    ask.await.status
+}
+
+async fn review(cluster: &Cluster, spec: Value) -> Value {
+    cluster.post(REVIEWS, json!({ "spec": spec })).await.code(201).json()["status"].clone()
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_and_stands_for_its_account() {
+    let cluster = issuing().await;
+    let asked = json!({"spec": {"audiences": ["a", "b"], "expirationSeconds": 900}});
+    let made = cluster.post(&format!("{ACCOUNTS}/robot/token"), asked).await.code(201).json();
+    assert_eq!(made["kind"], "TokenRequest");
+    assert_eq!(made["spec"]["audiences"], json!(["a", "b"]));
+    assert_eq!(made["status"]["expirationTimestamp"], "2023-11-14T22:28:20Z");
+    let token = token(&cluster, json!({})).await;
+    let told = review(&cluster, json!({ "token": token })).await;
+    assert_eq!(told["authenticated"], true);
+    assert_eq!(told["user"]["username"], "system:serviceaccount:default:robot");
+    let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
+    assert_eq!(told["user"]["groups"], groups);
+    assert_eq!(code(&cluster, &token).await, 200);
+}
+
+#[tokio::test]
+async fn a_token_is_good_for_its_audiences_and_its_time() {
+    let cluster = issuing().await;
+    let elsewhere = token(&cluster, json!({"audiences": ["elsewhere"]})).await;
+    assert_eq!(code(&cluster, &elsewhere).await, 401);
+    let told = review(&cluster, json!({"token": elsewhere, "audiences": ["elsewhere", "x"]})).await;
+    assert_eq!(told["audiences"], json!(["elsewhere"]));
+    let told = review(&cluster, json!({"token": elsewhere, "audiences": ["x"]})).await;
+    assert_eq!(told["error"], "invalid bearer token");
+    let short = token(&cluster, json!({"expirationSeconds": 600})).await;
+    assert_eq!(code(&cluster, &short).await, 200);
+    cluster.advance(Duration::from_secs(601));
+    assert_eq!(code(&cluster, &short).await, 401);
+    let path = format!("{ACCOUNTS}/robot/token");
+    cluster.post(&path, json!({"spec": {"expirationSeconds": 599}})).await.refused(422, "Invalid");
+}
+
+#[tokio::test]
+async fn a_token_dies_with_what_it_is_bound_to() {
+    let cluster = issuing().await;
+    let mut object = pod("bound");
+    object["spec"]["serviceAccountName"] = json!("robot");
+    cluster.create(PODS, object.clone()).await;
+    let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "bound"}});
+    let (to_pod, free) = (token(&cluster, bound).await, token(&cluster, json!({})).await);
+    assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (200, 200));
+    cluster.delete(&format!("{PODS}/bound?gracePeriodSeconds=0")).await.code(200);
+    assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (401, 200));
+    // one of the same name is another
+    cluster.create(PODS, object).await;
+    assert_eq!(code(&cluster, &to_pod).await, 401);
+    cluster.delete(&format!("{ACCOUNTS}/robot")).await.code(200);
+    cluster.named(ACCOUNTS, "robot").await;
+    assert_eq!(code(&cluster, &free).await, 401);
+}
+
+#[tokio::test]
+async fn the_issuer_publishes_its_keys() {
+    let cluster = issuing().await;
+    let about = cluster.get("/.well-known/openid-configuration").await.code(200).json();
+    assert_eq!(about["issuer"], "https://kubernetes.default.svc");
+    assert_eq!(about["jwks_uri"], format!("https://{}/openid/v1/jwks", cluster.address));
+    let answer = cluster.get("/openid/v1/jwks").await.code(200);
+    assert_eq!(answer.header("content-type"), "application/jwk-set+json");
+    assert_eq!(answer.json()["keys"][0]["alg"], about["id_token_signing_alg_values_supported"][0]);
+    let none = Cluster::start().await;
+    none.get("/openid/v1/jwks").await.code(404);
+    none.named(ACCOUNTS, "robot").await;
+    none.post(&format!("{ACCOUNTS}/robot/token"), json!({})).await.refused(404, "NotFound");
+}
+
+#[tokio::test]
+async fn reviews_tell_what_the_authorizer_would_say() {
+    let cluster = Cluster::start().await;
+    let root = "/apis/authorization.k8s.io/v1";
+    let jane = Who::Holder(authority().client("jane", "developers"));
+    let secrets = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "secrets"}}});
+    let own = format!("{root}/selfsubjectaccessreviews");
+    let told = cluster.post(&own, secrets.clone()).who(&jane).await.code(201).json();
+    assert_eq!(told["status"]["allowed"], false);
+    assert_eq!(cluster.post(&own, secrets).await.code(201).json()["status"]["allowed"], true);
+    let discovery = json!({"spec": {"user": "x", "groups": ["system:authenticated"],
+        "nonResourceAttributes": {"verb": "get", "path": "/apis"}}});
+    let others = format!("{root}/subjectaccessreviews");
+    let told = cluster.post(&others, discovery.clone()).await.code(201).json();
+    assert_eq!(told["status"]["allowed"], true);
+    cluster.post(&others, discovery).who(&jane).await.refused(403, "Forbidden");
+    let rules = json!({"spec": {"namespace": "default"}});
+    let rules =
+        cluster.post(&format!("{root}/selfsubjectrulesreviews"), rules).who(&jane).await.code(201).json();
+    assert_eq!(rules["status"]["resourceRules"][0]["verbs"], json!(["create"]));
+    cluster.get(&others).await.refused(405, "MethodNotAllowed");
+    cluster.get(&format!("{others}/x")).await.refused(404, "NotFound");
+}
