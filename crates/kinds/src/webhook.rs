@@ -12,6 +12,7 @@ pub fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
+        metadata_told_once: true,
         cells: Some(cells),
         ..Hooks::default()
     }

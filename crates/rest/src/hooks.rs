@@ -65,6 +65,8 @@ pub struct Hooks {
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
+    /// What is wrong with metadata is told once on updates; most kinds tell it again among their own rules.
+    pub metadata_told_once: bool,
     /// Top-level fields that writes of the object itself never own.
     pub unowned: &'static [&'static str],
     /// Deletes answer with the object rather than a `Status`.

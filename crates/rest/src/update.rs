@@ -176,7 +176,10 @@ impl Api {
             let declared = writing.declared_problems(&mut object);
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
-            let mut problems = [&declared[..], &changed[..], &changed[..], &declared[..]].concat();
+            let mut problems = [&declared[..], &changed[..]].concat();
+            if !resource.hooks.metadata_told_once {
+                problems.extend([&changed[..], &declared[..]].concat());
+            }
             let check = match part {
                 Some(part) => part.validate,
                 None => resource.hooks.validate_update,

@@ -171,7 +171,7 @@ fn versions(address: &str) -> Bytes {
 fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> Bytes {
     let mut entries = Vec::new();
     for resource in resources.of_version(group_version) {
-        entries.push((resource.kind.plural.to_string(), resource_entry(resource)));
+        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names)));
         for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
         {
             let name = format!("{}/{}", resource.kind.plural, sub.name);
@@ -190,7 +190,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> B
     untyped_bytes(out)
 }
 
-fn resource_entry(resource: &Arc<Resource>) -> Value {
+fn resource_entry(resource: &Arc<Resource>, names: &Names) -> Value {
     let kind = &resource.kind;
     let mut out = object([
         ("name", (&*kind.plural).into()),
@@ -198,7 +198,7 @@ fn resource_entry(resource: &Arc<Resource>) -> Value {
         ("namespaced", kind.namespaced.into()),
         ("kind", (&*kind.name).into()),
         ("verbs", texts(&kind.verbs)),
-        ("storageVersionHash", storage_hash(resource).into()),
+        ("storageVersionHash", storage_hash(resource, names).into()),
     ]);
     if !kind.short_names.is_empty() {
         out.set(&["shortNames"], texts(&kind.short_names));
@@ -225,10 +225,14 @@ fn subresource_entry(resource: &Resource, sub: &Subresource, name: &str, names: 
 }
 
 /// Changes when objects begin to be stored in another version.
-fn storage_hash(resource: &Resource) -> String {
+fn storage_hash(resource: &Resource, names: &Names) -> String {
     let stored = &resource.collection.kind;
-    let group = if resource.kind.stored_as.is_some() { String::new() } else { resource.group.clone() };
-    let text = format!("{group}/{}/{}", stored.version, stored.name);
+    let (group, version) = match &resource.kind.hashed_as {
+        Some((group, version)) => (group.full(&names.api_domain), version),
+        None if resource.kind.stored_as.is_some() => (String::new(), &stored.version),
+        None => (resource.group.clone(), &stored.version),
+    };
+    let text = format!("{group}/{version}/{}", stored.name);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
 }
 
