@@ -169,22 +169,13 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
             .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
         format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
     } else {
-        let scheme = scheme(expected.ty);
+        let scheme = names::scheme(&expected.ty.package);
         format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
     };
     Err(ApiError::bad_request(format!(
         "{kind} in version {short:?} cannot be handled as a {}: {why}",
         expected.kind
     )))
-}
-
-/// Where upstream registers the types of a package: clients know the text, down to the place that it names.
-fn scheme(ty: &Type) -> &'static str {
-    match ty.package.split('.').next() {
-        Some("apiextensions-apiserver") => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
-        Some("kube-aggregator") => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
-        _ => "pkg/api/legacyscheme/scheme.go:30",
-    }
 }
 
 /// The beginning of a body, for messages: text where it is an object, hexadecimal otherwise.
