@@ -4,6 +4,7 @@
 //! one field, what may change, what deleting means, and its row in a table of objects. Always true: a kind
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
+pub mod admission_policy;
 pub mod apiservice;
 mod binding;
 pub mod budget;
@@ -143,6 +144,10 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("", "v1", "Service") => service::hooks(options.services),
         ("", "v1", "ServiceAccount") => serviceaccount::hooks(),
         ("admissionregistration", "v1", _) => webhook::hooks(),
+        ("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicy") => admission_policy::hooks(),
+        ("admissionregistration", "v1alpha1", "ValidatingAdmissionPolicyBinding") => {
+            admission_policy::binding_hooks()
+        }
         ("apiextensions", "v1", "CustomResourceDefinition") => crd::hooks(),
         ("apiregistration", "v1", "APIService") => apiservice::hooks(),
         ("autoscaling", "v1", "HorizontalPodAutoscaler") => hpa::older_hooks(),

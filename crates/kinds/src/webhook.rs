@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read, scheduling, webhook_client};
-use rest::hooks::Hooks;
+use rest::hooks::{Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -12,6 +12,7 @@ pub fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
+        metadata_again: MetadataAgain::State,
         cells: Some(cells),
         ..Hooks::default()
     }

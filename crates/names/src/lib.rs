@@ -20,6 +20,15 @@ pub struct Names {
     pub agent: Cow<'static, str>,
 }
 
+/// Where upstream registers the types of an OpenAPI package: clients know the text, down to the line it names.
+pub fn scheme(package: &str) -> &'static str {
+    match package.split('.').next() {
+        Some("apiextensions-apiserver") => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
+        Some("kube-aggregator") => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    }
+}
+
 impl Default for Names {
     fn default() -> Self {
         Names::kubernetes()

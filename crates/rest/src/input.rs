@@ -53,7 +53,7 @@ impl Input {
             ))
         };
         let (decoded, mut oddities) = self.decode(expected, &wrong)?;
-        check_type(&decoded.value, expected, SCHEME)?;
+        check_type(&decoded.value, expected, names::scheme(&expected.ty.package))?;
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         let mut value = decoded.value;
@@ -104,7 +104,7 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
-                    check_type(&other.value, expected, SCHEME)?;
+                    check_type(&other.value, expected, names::scheme(&ty.package))?;
                 }
                 Err(wrong(&why))
             }
@@ -146,9 +146,6 @@ pub fn judge(
         _ => Ok(()),
     }
 }
-
-/// What clients are told of a kind that is not known: the place in upstream's source where kinds are listed.
-const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
 /// The body's own kind and version must be those of the URL where it names them.
 fn check_type(value: &Value, expected: &Expected<'_>, scheme: &str) -> Result<(), ApiError> {

@@ -143,19 +143,19 @@ fn says_only_names(metadata: &Value) -> bool {
 
 /// The old way to say "integer or text" is the only use of types while narrowing.
 fn is_int_or_string(schema: &Value) -> bool {
-    let any_of = schema.items(&["anyOf"]);
+    flag(schema, INT_OR_STRING) && says_int_or_string(schema.items(&["anyOf"]))
+}
+
+fn says_int_or_string(any_of: &[Value]) -> bool {
     let only_type = |value: &Value, kind: &str| {
         value.text(&["type"]) == kind && value.as_map().is_some_and(|it| it.len() == 1)
     };
-    flag(schema, INT_OR_STRING)
-        && matches!(any_of, [a, b] if only_type(a, "integer") && only_type(b, "string"))
+    matches!(any_of, [a, b] if only_type(a, "integer") && only_type(b, "string"))
 }
 
 fn is_int_or_string_in_all_of(schema: &Value) -> bool {
-    let Some(first) = schema.items(&["allOf"]).first() else { return false };
-    let mut as_own = first.clone();
-    as_own.set(&[INT_OR_STRING], true);
-    flag(schema, INT_OR_STRING) && is_int_or_string(&as_own)
+    let first = schema.items(&["allOf"]).first();
+    flag(schema, INT_OR_STRING) && first.is_some_and(|it| says_int_or_string(it.items(&["anyOf"])))
 }
 
 /// The parts of a schema that narrow its values.

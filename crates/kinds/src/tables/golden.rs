@@ -180,6 +180,10 @@ fn wire(tree: &Json) -> Vec<u8> {
     let mut out = Vec::new();
     for field in tree.as_array().expect("a message is a list of fields") {
         let number = field[0].as_u64().expect("a number");
+        // bytes that are there but empty: the JSON form, which is the one that is kept, does not tell
+        if field[1].get("hex").is_some_and(|it| it == "") {
+            continue;
+        }
         let delimited = |bytes: &[u8], out: &mut Vec<u8>| {
             varint(number << 3 | 2, out);
             varint(bytes.len() as u64, out);
@@ -200,6 +204,8 @@ fn wire(tree: &Json) -> Vec<u8> {
                 varint(number << 3, &mut out);
                 varint(1_700_000_000, &mut out);
             }
+            // JSON inside is written again from the tree, without blanks
+            Json::String(it) if it.starts_with('{') => delimited(compact(it).as_bytes(), &mut out),
             Json::String(it) => delimited(it.as_bytes(), &mut out),
             it @ Json::Array(_) => delimited(&wire(it), &mut out),
             Json::Object(it) if it.contains_key("hex") => {

@@ -490,7 +490,7 @@ fn published_zero(shape: &Shape) -> Option<Value> {
             Scalar::String => Some("".into()),
             Scalar::Bool => Some(false.into()),
             Scalar::Int32 | Scalar::Int64 | Scalar::Float => Some(0.into()),
-            Scalar::Bytes | Scalar::Any => None,
+            Scalar::Bytes => None,
             _ => Some(Value::map()),
         },
     }
