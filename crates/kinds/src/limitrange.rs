@@ -120,11 +120,13 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
             told("min", min, format!("min value {} is greater than max value {}", text(min), text(max)));
         }
         if let Some((min, request)) = above(min, request) {
-            let why = format!("min value {} is greater than default request value {}", text(min), text(request));
+            let why =
+                format!("min value {} is greater than default request value {}", text(min), text(request));
             told("defaultRequest", request, why);
         }
         if let Some((request, max)) = above(request, max) {
-            let why = format!("default request value {} is greater than max value {}", text(request), text(max));
+            let why =
+                format!("default request value {} is greater than max value {}", text(request), text(max));
             told("defaultRequest", request, why);
         }
         if let Some((request, default)) = above(request, default) {
@@ -160,7 +162,11 @@ fn amounts(item: &Value, path: &Path<'_>, out: &mut Problems) {
             && quantities::parse(default) != quantities::parse(request)
         {
             let (a, b) = (text(default), text(request));
-            told("defaultRequest", request, format!("default value {a} must equal to defaultRequest value {b} in {key}"));
+            told(
+                "defaultRequest",
+                request,
+                format!("default value {a} must equal to defaultRequest value {b} in {key}"),
+            );
         }
     }
 }
@@ -178,7 +184,9 @@ mod tests {
 
     #[test]
     fn containers_get_the_most_by_default() {
-        let mut item = json(r#"{"type":"Container","max":{"cpu":"2","memory":"1Gi"},"min":{"cpu":"1","a.b/c":"1"},"default":{"cpu":"1"}}"#);
+        let mut item = json(
+            r#"{"type":"Container","max":{"cpu":"2","memory":"1Gi"},"min":{"cpu":"1","a.b/c":"1"},"default":{"cpu":"1"}}"#,
+        );
         default(&mut item);
         assert_eq!(item.at(&["default"]), Some(&json(r#"{"cpu":"1","memory":"1Gi"}"#)));
         assert_eq!(item.at(&["defaultRequest"]), Some(&json(r#"{"a.b/c":"1","cpu":"1","memory":"1Gi"}"#)));
@@ -197,7 +205,10 @@ mod tests {
                 .collect();
             assert_eq!(found, expected, "{item}");
         };
-        check(r#"{"type":"Container","max":{"cpu":"2"},"min":{"cpu":"100m"},"maxLimitRequestRatio":{"cpu":"20"}}"#, &[]);
+        check(
+            r#"{"type":"Container","max":{"cpu":"2"},"min":{"cpu":"100m"},"maxLimitRequestRatio":{"cpu":"20"}}"#,
+            &[],
+        );
         check(
             r#"{"type":"Container","max":{"cpu":"2"},"min":{"cpu":"3"},"maxLimitRequestRatio":{"cpu":"500m"}}"#,
             &[
@@ -207,7 +218,9 @@ mod tests {
         );
         check(
             r#"{"type":"PersistentVolumeClaim","max":{"cpu":"1"}}"#,
-            &["spec.limits[0].limits: either minimum or maximum storage value is required, but neither was provided"],
+            &[
+                "spec.limits[0].limits: either minimum or maximum storage value is required, but neither was provided",
+            ],
         );
         check(
             r#"{"type":"Pod","default":{"bogus":"1"}}"#,

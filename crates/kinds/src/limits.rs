@@ -246,7 +246,8 @@ mod tests {
 
     #[test]
     fn containers_get_what_they_do_not_ask_for() {
-        let mut pod = json(r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"1Gi"}}}]}}"#);
+        let mut pod =
+            json(r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"1Gi"}}}]}}"#);
         with_range(|context| admit_pod(&mut pod, context));
         let resources = json(r#"{"limits":{"cpu":"500m","memory":"1Gi"},"requests":{"cpu":"100m"}}"#);
         assert_eq!(pod.items(&["spec", "containers"])[0].at(&["resources"]), Some(&resources));
@@ -285,8 +286,7 @@ mod tests {
         ] {
             let claim = json(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#));
             let told = with_range(|context| review_claim(&claim, context)).err().map(|it| it.message);
-            let expected =
-                expected.map(|why| format!("persistentvolumeclaims \"\" is forbidden: {why}"));
+            let expected = expected.map(|why| format!("persistentvolumeclaims \"\" is forbidden: {why}"));
             assert_eq!(told, expected);
         }
     }

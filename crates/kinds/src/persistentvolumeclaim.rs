@@ -382,8 +382,12 @@ mod tests {
     #[test]
     fn new_claims_fall_to_the_default_class() {
         let classes = [
-            json(r#"{"metadata":{"name":"old","creationTimestamp":"2020-01-01T00:00:00Z","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}}}"#),
-            json(r#"{"metadata":{"name":"new","creationTimestamp":"2021-01-01T00:00:00Z","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}}}"#),
+            json(
+                r#"{"metadata":{"name":"old","creationTimestamp":"2020-01-01T00:00:00Z","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}}}"#,
+            ),
+            json(
+                r#"{"metadata":{"name":"new","creationTimestamp":"2021-01-01T00:00:00Z","annotations":{"storageclass.kubernetes.io/is-default-class":"true"}}}"#,
+            ),
         ];
         let containing = |_: &str, _: &str| classes.to_vec();
         let context = Context { containing: &containing, ..context() };

@@ -35,9 +35,8 @@ pub fn system_classes() -> impl Iterator<Item = (&'static str, String)> {
             "system-node-critical" => "for pods that must not leave the node they run on",
             _ => "for pods that the cluster cannot do without, on whatever node",
         };
-        let body = format!(
-            r#"{{"metadata":{{"name":"{name}"}},"value":{value},"description":"{for_what}"}}"#
-        );
+        let body =
+            format!(r#"{{"metadata":{{"name":"{name}"}},"value":{value},"description":"{for_what}"}}"#);
         (*name, body)
     })
 }

@@ -132,13 +132,7 @@ fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Proble
     (0..opposed(&given)).for_each(|_| told(OPPOSITES));
 }
 
-fn scope_selector(
-    selector: &Value,
-    hard: &[&str],
-    scopes: &[Value],
-    path: &Path<'_>,
-    out: &mut Problems,
-) {
+fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path<'_>, out: &mut Problems) {
     let path = path.field("matchExpressions");
     let mut given = BTreeSet::new();
     for one in selector.items(&["matchExpressions"]) {
@@ -164,7 +158,8 @@ fn scope_selector(
             }
             "In" | "NotIn" => {}
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                const WHY: &str = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                const WHY: &str =
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
                 out.push(check::invalid_shown(&path.field("values"), &check::shown_texts(values), WHY));
             }
             "Exists" | "DoesNotExist" => {}
@@ -195,7 +190,9 @@ fn shown_selector(selector: &Value) -> String {
             [] => "[]string(nil)".to_owned(),
             values => check::shown_texts(values),
         };
-        format!("core.ScopedResourceSelectorRequirement{{ScopeName:{scope}, Operator:{operator}, Values:{values}}}")
+        format!(
+            "core.ScopedResourceSelectorRequirement{{ScopeName:{scope}, Operator:{operator}, Values:{values}}}"
+        )
     };
     let shown: Vec<_> = selector.items(&["matchExpressions"]).iter().map(shown).collect();
     format!(

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, persistentvolume, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, MetadataAgain, replace};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -89,7 +89,8 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     out.extend(validate(new));
     if new.at(&["spec"]) != old.at(&["spec"]) {
         let text = |field: &str| quoted(new.text(&["spec", field]));
-        let there = |field: &str| if read::has(new, &["spec", "source", field]) { "0xc000000000" } else { "nil" };
+        let there =
+            |field: &str| if read::has(new, &["spec", "source", field]) { "0xc000000000" } else { "nil" };
         let shown = format!(
             "storage.VolumeAttachmentSpec{{Attacher:{}, Source:storage.VolumeAttachmentSource{{\
              PersistentVolumeName:(*string)({}), InlineVolumeSpec:(*core.PersistentVolumeSpec)({})}}, NodeName:{}}}",
@@ -129,11 +130,15 @@ mod tests {
         check(r#"{"attacher":"a.b","source":{"persistentVolumeName":"v"},"nodeName":"n"}"#, &[]);
         check(
             r#"{"attacher":"a.b","source":{},"nodeName":"n"}"#,
-            &["spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"],
+            &[
+                "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            ],
         );
         check(
             r#"{"attacher":"a.b","source":{"inlineVolumeSpec":{"accessModes":["ReadWriteOnce"],"nfs":{"server":"s","path":"/"}}},"nodeName":"n"}"#,
-            &["spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes"],
+            &[
+                "spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes",
+            ],
         );
     }
 }

@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::{metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
 use rest::error::ApiError;
-use rest::hooks::{Context, Hooks, SubresourceHooks, MetadataAgain, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -126,7 +126,8 @@ pub(crate) fn spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, out:
         }
     }
     sources::one_source(spec, name, path, out);
-    if spec.text(&["persistentVolumeReclaimPolicy"]) == "Recycle" && is_root(spec.text(&["hostPath", "path"])) {
+    if spec.text(&["persistentVolumeReclaimPolicy"]) == "Recycle" && is_root(spec.text(&["hostPath", "path"]))
+    {
         const WHY: &str = "may not be 'recycle' for a hostPath mount of '/'";
         out.push(Problem::forbidden(&path.field("persistentVolumeReclaimPolicy"), WHY));
     }

@@ -247,7 +247,9 @@ pub(crate) fn fibre_channel(it: &Value, path: &Path<'_>, out: &mut Problems) {
     let path_of_targets = path.field("targetWWNs");
     match (targets.is_empty(), wwids.is_empty()) {
         (true, true) => out.push(Problem::required(&path_of_targets, WHY)),
-        (false, false) => out.push(check::invalid_shown(&path_of_targets, &check::shown_texts(targets), BOTH)),
+        (false, false) => {
+            out.push(check::invalid_shown(&path_of_targets, &check::shown_texts(targets), BOTH))
+        }
         _ => {}
     }
     if !targets.is_empty() {
