@@ -22,6 +22,7 @@ pub mod pod;
 pub mod priorityclass;
 mod quantities;
 mod read;
+pub mod resourceclaim;
 pub mod resourcequota;
 pub mod runtimeclass;
 mod scheduling;
@@ -74,6 +75,10 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("coordination", "v1", "Lease") => lease::hooks(),
         ("events", "v1", "Event") => event::own_group_hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
+        ("resource", "v1alpha1", "PodScheduling") => resourceclaim::scheduling_hooks(),
+        ("resource", "v1alpha1", "ResourceClaim") => resourceclaim::claim_hooks(),
+        ("resource", "v1alpha1", "ResourceClaimTemplate") => resourceclaim::template_hooks(),
+        ("resource", "v1alpha1", "ResourceClass") => resourceclaim::class_hooks(),
         ("scheduling", "v1", "PriorityClass") => priorityclass::hooks(),
         ("storage", "v1", "CSIDriver") => csi::driver_hooks(),
         ("storage", "v1", "CSINode") => csi::node_hooks(),
