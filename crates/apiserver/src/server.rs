@@ -1,6 +1,6 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
-use crate::admission::NamespaceLifecycle;
+use crate::admission::{NamespaceLifecycle, Quota};
 use crate::handle::Service;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
@@ -69,7 +69,7 @@ impl Server {
         let address = bound.local_addr();
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
-        let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
+        let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle), Box::new(Quota)];
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
         for (kind, mut hooks) in kinds::builtin() {
             if kind.expires {

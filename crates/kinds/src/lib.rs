@@ -21,6 +21,7 @@ pub mod persistentvolumeclaim;
 pub mod pod;
 pub mod priorityclass;
 mod quantities;
+pub mod quota;
 mod read;
 pub mod resourceclaim;
 pub mod resourcequota;

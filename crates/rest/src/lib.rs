@@ -25,7 +25,7 @@ mod update;
 mod watch;
 mod write;
 
-pub use api::{Admission, Admitted, Api, Operation};
+pub use api::{Admission, Admitted, Api, Operation, Settling};
 pub use delete::Deleted;
 pub use error::{ApiError, Cause, Details, Subject};
 pub use hooks::{Hooks, Requester};

@@ -61,6 +61,8 @@ impl Api {
             let wanted = next(&old, &mut writing.warnings)?;
             self.check_version(writing, &wanted, &current)?;
             let object = self.settle(writing, wanted, &old)?;
+            let admitted = writing.admitted(self, Operation::Update, writing.name);
+            self.settle_admission(&admitted, &object, Some(&old)).await?;
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
             }
