@@ -137,11 +137,9 @@ fn usage(written: &Written<'_>, object: &Value, names: &Names) -> Amounts {
     let one = Quantity::new(1);
     let mut usage = Amounts::from([(counted(written), one.clone())]);
     match (written.group, written.plural) {
-        ("", "pods") => {
-            if !matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded") {
-                usage.extend(pod_usage(object));
-            }
-        }
+        // a pod that has ended takes nothing but its place in the list
+        ("", "pods") if matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded") => {}
+        ("", "pods") => usage.extend(pod_usage(object)),
         ("", "services") => {
             let ports = object.items(&["spec", "ports"]).len() as i64;
             usage.insert("services".to_owned(), one.clone());
