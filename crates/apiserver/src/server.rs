@@ -1,6 +1,6 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
-use crate::admission::NamespaceLifecycle;
+use crate::admission::{NamespaceLifecycle, Quota};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::own_service::OwnService;
@@ -84,7 +84,7 @@ impl Server {
         let address = bound.local_addr();
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
-        let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle)];
+        let admission: Vec<Box<dyn Admission>> = vec![Box::new(NamespaceLifecycle), Box::new(Quota)];
         let authorizer: Arc<dyn Authorizer> = Arc::new(WithoutRoles::new(&config.names));
         let issued_by = config.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.signing_key {

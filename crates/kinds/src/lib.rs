@@ -42,10 +42,13 @@ pub mod pod;
 pub mod podtemplate;
 pub mod priorityclass;
 mod quantities;
+pub mod quota;
 pub mod rbac;
+mod read;
 mod read;
 pub mod replicaset;
 pub mod replicationcontroller;
+pub mod resourceclaim;
 pub mod resourcequota;
 pub mod runtimeclass;
 mod scale;
@@ -177,6 +180,10 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("rbac.authorization", "v1", "ClusterRoleBinding") => rbac::cluster_role_binding_hooks(),
         ("rbac.authorization", "v1", "Role") => rbac::role_hooks(),
         ("rbac.authorization", "v1", "RoleBinding") => rbac::role_binding_hooks(),
+        ("resource", "v1alpha1", "PodScheduling") => resourceclaim::scheduling_hooks(),
+        ("resource", "v1alpha1", "ResourceClaim") => resourceclaim::claim_hooks(),
+        ("resource", "v1alpha1", "ResourceClaimTemplate") => resourceclaim::template_hooks(),
+        ("resource", "v1alpha1", "ResourceClass") => resourceclaim::class_hooks(),
         ("scheduling", "v1", "PriorityClass") => priorityclass::hooks(),
         ("storage", "v1", "CSIDriver") => csi::driver_hooks(),
         ("storage", "v1", "CSINode") => csi::node_hooks(),

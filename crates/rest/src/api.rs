@@ -11,6 +11,7 @@ use names::Names;
 use schema::Value;
 use schema::table::{Kind, Ref};
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Everything that the verbs work on.
@@ -61,7 +62,21 @@ pub trait Admission: Send + Sync {
         object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError>;
+
+    /// The last word before an object that is in order is stored. May write to other objects; nothing to do is
+    /// `None`.
+    fn settle<'a>(
+        &'a self,
+        _: &'a Admitted<'a>,
+        _object: &'a Value,
+        _old: Option<&'a Value>,
+    ) -> Option<Settling<'a>> {
+        None
+    }
 }
+
+/// Admission that takes its time.
+pub type Settling<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
 
 /// What admission may know about a write.
 pub struct Admitted<'a> {
@@ -213,6 +228,21 @@ impl Api {
         let now = ambient::unix_seconds(&self.world);
         let names = &self.names;
         work(&Context { names, now, user, lookup: &lookup, list: &list, containing: &containing })
+    }
+
+    /// The last words of admission, one after the other.
+    pub(crate) async fn settle_admission(
+        &self,
+        write: &Admitted<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        for plugin in &self.admission {
+            if let Some(settling) = plugin.settle(write, object, old) {
+                settling.await?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn admit(

@@ -90,6 +90,7 @@ impl Api {
         if resource.collection.cache.get(writing.namespace, &name).is_some() {
             return Err(taken());
         }
+        self.settle_admission(&writing.admitted(self, Operation::Create, &name), &object, None).await?;
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }

@@ -30,7 +30,7 @@ mod watch;
 mod write;
 
 pub use answer::{Answer, Asking};
-pub use api::{Admission, Admitted, Api, Operation};
+pub use api::{Admission, Admitted, Api, Operation, Settling};
 pub use delete::Deleted;
 pub use error::{ApiError, Cause, Details, Subject};
 pub use hooks::{Hooks, Requester};

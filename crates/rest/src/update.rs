@@ -66,6 +66,8 @@ impl Api {
             };
             self.check_version(writing, &wanted, &current)?;
             let (object, reservation) = self.settle(writing, wanted, &old)?;
+            let admitted = writing.admitted(self, Operation::Update, writing.name);
+            self.settle_admission(&admitted, &object, Some(&old)).await?;
             let answer = |stored: &Object| match view {
                 None => Ok(Written { created: false, json: resource.json(stored) }),
                 Some(view) => Ok(Written { created: false, json: self.view_json(&resource, stored, view)? }),

@@ -19,6 +19,8 @@ mod volume;
 pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
+pub(crate) use status::quality;
+
 use crate::Options;
 use crate::check::Problems;
 use crate::{limits, read};

@@ -1,0 +1,97 @@
+//! Quotas: what is made in a namespace is charged to its quotas before it is stored.
+//!
+//! Always true: of two writes that would exceed a quota together, one is refused, because the sums are written
+//! with the version that they were read at. A write that fails after it was charged stays charged until somebody
+//! counts again.
+
+use kinds::quota::{Written, charge};
+use rest::input::{Format, Input};
+use rest::options::WriteOptions;
+use rest::{Admission, Admitted, ApiError, Operation, Requester, Settling, Writing};
+use schema::{Map, Value};
+
+const PLURAL: &str = "resourcequotas";
+const ATTEMPTS: usize = 20;
+
+pub struct Quota;
+
+impl Admission for Quota {
+    fn admit(&self, _: &Admitted<'_>, _: Option<&mut Value>, _: Option<&Value>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
+        old: Option<&'a Value>,
+    ) -> Option<Settling<'a>> {
+        let counts = write.operation != Operation::Delete && write.subresource.is_empty();
+        if !counts || !write.resource.kind.namespaced {
+            return None;
+        }
+        let quotas = write.api.list_of(PLURAL, Some(write.namespace));
+        (!quotas.is_empty()).then(|| Box::pin(settle(write, object, old, quotas)) as Settling<'a>)
+    }
+}
+
+async fn settle(
+    write: &Admitted<'_>,
+    object: &Value,
+    old: Option<&Value>,
+    mut quotas: Vec<Value>,
+) -> Result<(), ApiError> {
+    let (group, plural) = (&*write.resource.group, &*write.resource.kind.plural);
+    let written = Written { group, plural, object, old };
+    for _ in 0..ATTEMPTS {
+        let refused = |why: String| {
+            let name = object.text(&["metadata", "name"]);
+            ApiError::object_forbidden(write.resource.subject(name), &why)
+        };
+        let changed = charge(&quotas, &written, &write.api.names).map_err(refused)?;
+        if write.dry_run {
+            return Ok(());
+        }
+        let mut late = false;
+        for (at, used) in changed {
+            match tell(write, &quotas[at], used).await {
+                Ok(()) => {}
+                // somebody else was charged, or the quota is gone: count again
+                Err(why) if matches!(why.code, 404 | 409) => {
+                    late = true;
+                    break;
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        if !late {
+            return Ok(());
+        }
+        quotas = write.api.list_of(PLURAL, Some(write.namespace));
+    }
+    Err(ApiError::unavailable("the quotas of the namespace change too quickly"))
+}
+
+/// Writes what is used now, unless the quota has changed since it was read.
+async fn tell(write: &Admitted<'_>, quota: &Value, used: Map) -> Result<(), ApiError> {
+    let resources = write.api.resources();
+    let Some(resource) = resources.get("v1", PLURAL) else { return Ok(()) };
+    let mut next = quota.clone();
+    next.set(&["status", "used"], Value::Map(used));
+    let options = WriteOptions::default();
+    let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
+    let manager = format!("{}-apiserver", write.api.names.prefix);
+    let mut writing = Writing {
+        resource,
+        namespace: write.namespace,
+        name: quota.text(&["metadata", "name"]),
+        subresource: "status",
+        options: &options,
+        user: &user,
+        manager: &manager,
+        owned: false,
+        warnings: Vec::new(),
+    };
+    let bytes = schema::encode::json(&next, &resource.kind.root).into();
+    write.api.update(&mut writing, &Input { bytes, format: Format::Json }).await.map(|_| ())
+}

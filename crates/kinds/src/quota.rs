@@ -1,0 +1,382 @@
+//! What an object costs a namespace, and whether its quotas allow it. Pure: who keeps the sums is elsewhere.
+//!
+//! A quota counts only what its status bounds, so one that nobody has looked at yet allows everything.
+
+use crate::{pod, quantities, read};
+use names::Names;
+use schema::quantity::Quantity;
+use schema::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// Resources for which each container has to say something where a quota bounds them.
+const EXPLICIT: &[&str] =
+    &["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+/// Kinds that are also counted by their plain name.
+const PLAIN: &[&str] = &["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
+
+/// What is written: group and plural of the resource, the next state, and the one before if there is one.
+pub struct Written<'w> {
+    pub group: &'w str,
+    pub plural: &'w str,
+    pub object: &'w Value,
+    pub old: Option<&'w Value>,
+}
+
+/// For each of the quotas that changes its place and what is used then, or why the write is refused.
+pub fn charge(quotas: &[Value], written: &Written<'_>, names: &Names) -> Result<Vec<(usize, Map)>, String> {
+    let core = written.group.is_empty();
+    let follows_changes = core && matches!(written.plural, "services" | "persistentvolumeclaims");
+    if written.old.is_some() && !follows_changes {
+        return Ok(Vec::new());
+    }
+    let is_pod = core && written.plural == "pods";
+    let usage = usage(written, written.object, names);
+    let mut concerned = Vec::new();
+    for (at, quota) in quotas.iter().enumerate() {
+        let hard = read::map(quota, &["status", "hard"]);
+        let bounded: BTreeSet<&str> = hard.keys().filter(|name| concerns(written, name, names)).collect();
+        if bounded.is_empty() || !in_scope(quota, written.object, is_pod) {
+            continue;
+        }
+        let name = quota.text(&["metadata", "name"]);
+        if is_pod {
+            explicit(written.object, &bounded).map_err(|why| format!("failed quota: {name}: {why}"))?;
+        }
+        let used = read::map(quota, &["status", "used"]);
+        if bounded.iter().any(|it| !used.contains(it)) {
+            let bounded: Vec<_> = bounded.into_iter().collect();
+            return Err(format!("status unknown for quota: {name}, resources: {}", bounded.join(",")));
+        }
+        concerned.push((at, hard, used));
+    }
+    let before = written.old.map(|old| self::usage(written, old, names)).unwrap_or_default();
+    let mut delta = usage;
+    for (name, amount) in before {
+        let left = delta.get(&name).map_or_else(|| Quantity::new(0), Quantity::clone).minus(&amount);
+        delta.insert(name, left);
+    }
+    delta.retain(|_, amount| !amount.is_zero());
+    let mut changed = Vec::new();
+    for (at, hard, used) in concerned {
+        let asked: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        let mut next = used.clone();
+        let mut exceeded = Vec::new();
+        for (name, amount) in asked {
+            let (used, hard) = (amount_of(used, name), amount_of(hard, name));
+            let sum = used.plus(amount);
+            if sum > hard {
+                exceeded.push((name, amount.to_string(), used.to_string(), hard.to_string()));
+            }
+            next.insert(name.clone(), sum.to_string());
+        }
+        if !exceeded.is_empty() {
+            let list = |pick: fn(&(&String, String, String, String)) -> (String, String)| {
+                let shown = exceeded.iter().map(pick).map(|(name, amount)| format!("{name}={amount}"));
+                shown.collect::<Vec<_>>().join(",")
+            };
+            return Err(format!(
+                "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+                quotas[at].text(&["metadata", "name"]),
+                list(|(name, amount, ..)| ((*name).clone(), amount.clone())),
+                list(|(name, _, amount, _)| ((*name).clone(), amount.clone())),
+                list(|(name, .., amount)| ((*name).clone(), amount.clone())),
+            ));
+        }
+        changed.push((at, next));
+    }
+    Ok(changed)
+}
+
+fn amount_of(list: &Map, name: &str) -> Quantity {
+    quantities::parse(list.get(name).unwrap_or(&Value::Null))
+}
+
+/// The name under which objects of any resource are counted.
+fn counted(written: &Written<'_>) -> String {
+    match written.group {
+        "" => format!("count/{}", written.plural),
+        group => format!("count/{}.{group}", written.plural),
+    }
+}
+
+/// Whether a bound says something about such an object.
+fn concerns(written: &Written<'_>, name: &str, names: &Names) -> bool {
+    if name == counted(written) {
+        return true;
+    }
+    match (written.group, written.plural) {
+        ("", "pods") => {
+            let compute = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
+            name == "pods"
+                || matches!(compute, "cpu" | "memory" | "ephemeral-storage")
+                || name.starts_with(quantities::HUGE_PAGES)
+                || name
+                    .strip_prefix("requests.")
+                    .is_some_and(|it| it.starts_with(quantities::HUGE_PAGES) || !quantities::is_native(it))
+        }
+        ("", "services") => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
+        ("", "persistentvolumeclaims") => {
+            let class = format!(".storageclass.{}/", names.group("storage"));
+            matches!(name, "persistentvolumeclaims" | "requests.storage")
+                || name
+                    .split_once(&class)
+                    .is_some_and(|(_, of)| matches!(of, "persistentvolumeclaims" | "requests.storage"))
+        }
+        ("", plural) => PLAIN.contains(&plural) && name == plural,
+        _ => false,
+    }
+}
+
+/// What an object takes.
+fn usage(written: &Written<'_>, object: &Value, names: &Names) -> Amounts {
+    let one = Quantity::new(1);
+    let mut usage = Amounts::from([(counted(written), one.clone())]);
+    match (written.group, written.plural) {
+        // a pod that has ended takes nothing but its place in the list
+        ("", "pods") if matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded") => {}
+        ("", "pods") => usage.extend(pod_usage(object)),
+        ("", "services") => {
+            let ports = object.items(&["spec", "ports"]).len() as i64;
+            usage.insert("services".to_owned(), one.clone());
+            let (nodeports, balancers) = match object.text(&["spec", "type"]) {
+                "NodePort" => (ports, 0),
+                "LoadBalancer" => {
+                    let given = object.items(&["spec", "ports"]).iter();
+                    let given = given.filter(|it| read::int(it, &["nodePort"]) != 0).count() as i64;
+                    let all = object.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
+                    (if all.unwrap_or(true) { ports } else { given }, 1)
+                }
+                _ => (0, 0),
+            };
+            usage.insert("services.nodeports".to_owned(), Quantity::new(nodeports));
+            usage.insert("services.loadbalancers".to_owned(), Quantity::new(balancers));
+        }
+        ("", "persistentvolumeclaims") => {
+            let size = amount_of(read::map(object, &["spec", "resources", "requests"]), "storage");
+            let class = crate::persistentvolumeclaim::class(object, names);
+            let of_class = |what: &str| format!("{class}.storageclass.{}/{what}", names.group("storage"));
+            for (what, amount) in [("persistentvolumeclaims", &one), ("requests.storage", &size)] {
+                usage.insert(what.to_owned(), amount.clone());
+                if !class.is_empty() {
+                    usage.insert(of_class(what), amount.clone());
+                }
+            }
+        }
+        ("", plural) if PLAIN.contains(&plural) => {
+            usage.insert(plural.to_owned(), one);
+        }
+        _ => {}
+    }
+    usage
+}
+
+fn pod_usage(pod: &Value) -> Amounts {
+    let mut totals = [Amounts::new(), Amounts::new()];
+    for (total, list) in totals.iter_mut().zip(["requests", "limits"]) {
+        for container in pod.items(&["spec", "containers"]) {
+            add(total, read::map(container, &["resources", list]));
+        }
+        for container in pod.items(&["spec", "initContainers"]) {
+            for (name, value) in read::map(container, &["resources", list]).iter() {
+                let value = quantities::parse(value);
+                let most = total.entry(name.to_owned()).or_insert_with(|| value.clone());
+                if value > *most {
+                    *most = value;
+                }
+            }
+        }
+        let overhead = read::map(pod, &["spec", "overhead"]);
+        if list == "requests" || !total.is_empty() {
+            add(total, overhead);
+        }
+    }
+    let [requests, limits] = totals;
+    compute(&requests, &limits)
+}
+
+fn add(total: &mut Amounts, list: &Map) {
+    for (name, value) in list.iter() {
+        let value = quantities::parse(value);
+        let sum = total.get(name).map_or_else(|| value.clone(), |before| before.plus(&value));
+        total.insert(name.to_owned(), sum);
+    }
+}
+
+/// Requests and limits under the names that quotas have for them.
+fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+    let mut usage = Amounts::from([("pods".to_owned(), Quantity::new(1))]);
+    for (name, amount) in requests {
+        let plain = matches!(&**name, "cpu" | "memory" | "ephemeral-storage")
+            || name.starts_with(quantities::HUGE_PAGES);
+        if plain {
+            usage.insert(name.clone(), amount.clone());
+        }
+        if plain || !quantities::is_native(name) {
+            usage.insert(format!("requests.{name}"), amount.clone());
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(&**name, "cpu" | "memory" | "ephemeral-storage") {
+            usage.insert(format!("limits.{name}"), amount.clone());
+        }
+    }
+    usage
+}
+
+/// Where computing is bounded, every container says what it takes.
+fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
+    let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for list in ["containers", "initContainers"] {
+        for container in pod.items(&["spec", list]) {
+            let amounts = |list: &str| {
+                let mut amounts = Amounts::new();
+                add(&mut amounts, read::map(container, &["resources", list]));
+                amounts
+            };
+            let told = compute(&amounts("requests"), &amounts("limits"));
+            for name in EXPLICIT.iter().filter(|name| bounded.contains(*name) && !told.contains_key(**name)) {
+                missing.entry(name).or_default().insert(container.text(&["name"]));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<_> = missing
+        .into_iter()
+        .map(|(name, containers)| {
+            format!("{name} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    Err(format!("must specify {}", shown.join("; ")))
+}
+
+/// Whether an object is in all scopes of a quota. Scopes are about pods; nothing else is in any.
+fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
+    let plain = quota.items(&["spec", "scopes"]).iter().map(|scope| (read::text(scope), "Exists", &[][..]));
+    let selected = quota.items(&["spec", "scopeSelector", "matchExpressions"]).iter();
+    let selected =
+        selected.map(|it| (it.text(&["scopeName"]), it.text(&["operator"]), it.items(&["values"])));
+    plain
+        .chain(selected)
+        .all(|(scope, operator, values)| is_pod && pod_in_scope(object, scope, operator, values))
+}
+
+fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
+    let ends = read::opt_int(pod, &["spec", "activeDeadlineSeconds"]).is_some_and(|it| it >= 0);
+    let best_effort = || pod::quality(pod) == "BestEffort";
+    match scope {
+        "Terminating" => ends,
+        "NotTerminating" => !ends,
+        "BestEffort" => best_effort(),
+        "NotBestEffort" => !best_effort(),
+        "PriorityClass" => {
+            let class = pod.text(&["spec", "priorityClassName"]);
+            let listed = values.iter().any(|it| read::text(it) == class);
+            match operator {
+                "Exists" => !class.is_empty(),
+                "DoesNotExist" => class.is_empty(),
+                "In" => !class.is_empty() && listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        }
+        "CrossNamespacePodAffinity" => looks_elsewhere(pod),
+        _ => false,
+    }
+}
+
+/// Whether a pod wants to be near, or far from, pods of other namespaces.
+fn looks_elsewhere(pod: &Value) -> bool {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let elsewhere =
+        |term: &Value| !term.items(&["namespaces"]).is_empty() || read::has(term, &["namespaceSelector"]);
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let Some(affinity) = pod.at(&["spec", "affinity", kind]) else { return false };
+        affinity.items(&[REQUIRED]).iter().any(elsewhere)
+            || affinity
+                .items(&[PREFERRED])
+                .iter()
+                .any(|it| it.at(&["podAffinityTerm"]).is_some_and(elsewhere))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::json;
+
+    fn told(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
+        let quotas = [json(quota)];
+        let (object, old) = (json(object), old.map(json));
+        let written = Written { group: "", plural, object: &object, old: old.as_ref() };
+        let changed = charge(&quotas, &written, &Names::kubernetes())?;
+        Ok(changed.into_iter().map(|(_, used)| Value::Map(used)).collect())
+    }
+
+    const PODS: &str = r#"{"metadata":{"name":"q"},"status":{"hard":{"pods":"2","requests.cpu":"1"},"used":{"pods":"1","requests.cpu":"500m"}}}"#;
+
+    #[test]
+    fn pods_are_counted_and_summed() {
+        let pod = |resources: &str| {
+            format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#)
+        };
+        assert_eq!(
+            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"250m"}}"#), None),
+            Ok(vec![json(r#"{"pods":"2","requests.cpu":"750m"}"#)])
+        );
+        assert_eq!(
+            told(PODS, "pods", &pod(r#"{"requests":{"cpu":"1"}}"#), None),
+            Err("exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=500m, limited: requests.cpu=1"
+                .to_owned())
+        );
+        assert_eq!(
+            told(PODS, "pods", &pod("{}"), None),
+            Err("failed quota: q: must specify requests.cpu for: c".to_owned())
+        );
+        assert_eq!(told(PODS, "configmaps", "{}", None), Ok(vec![]));
+    }
+
+    #[test]
+    fn growing_claims_cost_the_difference() {
+        const QUOTA: &str = r#"{"metadata":{"name":"q"},"status":{"hard":{"requests.storage":"3Gi"},"used":{"requests.storage":"1Gi"}}}"#;
+        let claim =
+            |size: &str| format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#);
+        let grown = told(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
+        assert_eq!(grown, Ok(vec![json(r#"{"requests.storage":"2Gi"}"#)]));
+        assert!(told(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
+    }
+
+    #[test]
+    fn scopes_narrow_what_counts() {
+        let quota = |scope: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"q"}},"spec":{{"scopes":[{scope:?}]}},"status":{{"hard":{{"pods":"1"}},"used":{{"pods":"0"}}}}}}"#
+            )
+        };
+        let pod = r#"{"spec":{"activeDeadlineSeconds":5,"containers":[{"name":"c"}]}}"#;
+        for (scope, counts) in [
+            ("Terminating", 1),
+            ("NotTerminating", 0),
+            ("BestEffort", 1),
+            ("NotBestEffort", 0),
+            ("PriorityClass", 0),
+            ("CrossNamespacePodAffinity", 0),
+        ] {
+            assert_eq!(told(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
+        }
+    }
+
+    #[test]
+    fn a_quota_without_sums_refuses() {
+        let quota = r#"{"metadata":{"name":"q"},"status":{"hard":{"secrets":"1","count/secrets":"1"}}}"#;
+        let expected = "status unknown for quota: q, resources: count/secrets,secrets";
+        assert_eq!(told(quota, "secrets", "{}", None), Err(expected.to_owned()));
+    }
+}
