@@ -45,7 +45,6 @@ mod quantities;
 pub mod quota;
 pub mod rbac;
 mod read;
-mod read;
 pub mod replicaset;
 pub mod replicationcontroller;
 pub mod resourceclaim;
