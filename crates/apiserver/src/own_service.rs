@@ -69,7 +69,8 @@ impl OwnService {
     }
 
     fn endpoints(&self, api: &Api, name: &str) -> Value {
-        let mut object = named_dynamic(name, api.names.well_known_under("endpointslice", "skip-mirror"), "true");
+        let mut object =
+            named_dynamic(name, api.names.well_known_under("endpointslice", "skip-mirror"), "true");
         let mut subset = Value::map();
         subset.set(&["addresses"], vec![map([("ip", self.reached_at.ip().to_string().into())])]);
         subset.set(&["ports"], vec![self.port()]);

@@ -140,9 +140,8 @@ mod tests {
 
     #[test]
     fn rows_show_the_first_few() {
-        let object = json(
-            r#"{"subsets":[{"addresses":[{"ip":"::1"},{"ip":"b"}],"ports":[{"port":1},{"port":2}]}]}"#,
-        );
+        let object =
+            json(r#"{"subsets":[{"addresses":[{"ip":"::1"},{"ip":"b"}],"ports":[{"port":1},{"port":2}]}]}"#);
         assert_eq!(shown(&object), "[::1]:1,b:1,[::1]:2 + 1 more...");
         assert_eq!(shown(&json("{}")), "<none>");
     }

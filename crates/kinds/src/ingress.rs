@@ -115,11 +115,8 @@ fn has_wrong_secret_name(object: &Value) -> bool {
 
 /// A host name, or one with a star in front.
 fn host(text: &str, path: &Path<'_>, out: &mut Problems) {
-    let wrong = if text.contains('*') {
-        format::wildcard_subdomain(text)
-    } else {
-        format::dns1123_subdomain(text)
-    };
+    let wrong =
+        if text.contains('*') { format::wildcard_subdomain(text) } else { format::dns1123_subdomain(text) };
     out.extend(wrong.iter().map(|why| Problem::invalid_text(path, text, why)));
 }
 

@@ -5,6 +5,7 @@
 //! without such a file works by its table alone. Nothing in here does I/O or reads a clock.
 
 mod check;
+pub mod clustercidr;
 pub mod configmap;
 pub mod csr;
 pub mod endpoints;
@@ -92,6 +93,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("networking", "v1", "Ingress") => ingress::hooks(),
         ("networking", "v1", "IngressClass") => ingress::class_hooks(),
         ("networking", "v1", "NetworkPolicy") => networkpolicy::hooks(),
+        ("networking", "v1alpha1", "ClusterCIDR") => clustercidr::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         _ => Hooks::default(),
     }

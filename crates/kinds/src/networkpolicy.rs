@@ -105,7 +105,11 @@ fn port(one: &Value, path: &Path<'_>, out: &mut Problems) {
             check::port_number(number, &path.field("port"), out);
             if let Some(end) = end {
                 if end < number {
-                    out.push(check::invalid_int(&end_path, number, "must be greater than or equal to `port`"));
+                    out.push(check::invalid_int(
+                        &end_path,
+                        number,
+                        "must be greater than or equal to `port`",
+                    ));
                 }
                 check::port_number(end, &end_path, out);
             }
@@ -165,7 +169,9 @@ fn ip_block(block: &Value, path: &Path<'_>, out: &mut Problems) {
 fn network(address: IpAddr, bits: u8) -> (bool, u128) {
     let bits = u32::from(bits);
     match address {
-        IpAddr::V4(it) => (true, u128::from(it.to_bits().checked_shr(32u32.saturating_sub(bits)).unwrap_or(0))),
+        IpAddr::V4(it) => {
+            (true, u128::from(it.to_bits().checked_shr(32u32.saturating_sub(bits)).unwrap_or(0)))
+        }
         IpAddr::V6(it) => (false, it.to_bits().checked_shr(128u32.saturating_sub(bits)).unwrap_or(0)),
     }
 }

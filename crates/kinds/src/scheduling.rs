@@ -151,15 +151,7 @@ pub(crate) fn affinity(affinity: &Value, path: &Path<'_>, out: &mut Problems) {
 
 fn node_affinity(affinity: &Value, path: &Path<'_>, out: &mut Problems) {
     if let Some(selector) = affinity.at(&[REQUIRED]).filter(|it| !it.is_null()) {
-        let path = path.field(REQUIRED);
-        let path = path.field("nodeSelectorTerms");
-        let terms = selector.items(&["nodeSelectorTerms"]);
-        if terms.is_empty() {
-            out.push(Problem::required(&path, "must have at least one node selector term"));
-        }
-        for (at, term) in terms.iter().enumerate() {
-            node_term(term, &path.index(at), out);
-        }
+        node_selector(selector, &path.field(REQUIRED), out);
     }
     let preferred = path.field(PREFERRED);
     for (at, one) in affinity.items(&[PREFERRED]).iter().enumerate() {
@@ -168,6 +160,18 @@ fn node_affinity(affinity: &Value, path: &Path<'_>, out: &mut Problems) {
         if let Some(term) = one.at(&["preference"]) {
             node_term(term, &path.field("preference"), out);
         }
+    }
+}
+
+/// A selector over nodes, by their labels and fields.
+pub(crate) fn node_selector(selector: &Value, path: &Path<'_>, out: &mut Problems) {
+    let path = path.field("nodeSelectorTerms");
+    let terms = selector.items(&["nodeSelectorTerms"]);
+    if terms.is_empty() {
+        out.push(Problem::required(&path, "must have at least one node selector term"));
+    }
+    for (at, term) in terms.iter().enumerate() {
+        node_term(term, &path.index(at), out);
     }
 }
 

@@ -332,8 +332,7 @@ mod tests {
         };
         let server = start_server(asked(([127, 0, 0, 1], 0).into()), &pki, &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken =
-            start_server(asked(server.local_addr()), &pki, &world).await.err().unwrap().to_string();
+        let taken = start_server(asked(server.local_addr()), &pki, &world).await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
         let told = greeting(&server, &written, 7);

@@ -103,10 +103,7 @@ impl Cluster {
             made.unwrap_or_else(|why| panic!("{at} of {free}: {why}"));
         }
         let full = self.create("too-many", r#"{"ports":[{"port":1}]}"#).await.unwrap_err();
-        assert_eq!(
-            full.message,
-            "Internal error occurred: failed to allocate a serviceIP: range is full"
-        );
+        assert_eq!(full.message, "Internal error occurred: failed to allocate a serviceIP: range is full");
         self.check_distinct();
     }
 }
@@ -165,7 +162,8 @@ async fn what_is_refused_holds_nothing() {
     for _ in 0..SIZE {
         cluster.create("there", ON_NODES).await.unwrap_err();
         cluster.create("wrong", r#"{"type":"NodePort","ports":[{"port":-1}]}"#).await.unwrap_err();
-        cluster.create("x", r#"{"clusterIP":"10.0.0.9","type":"NodePort","ports":[{"port":1,"nodePort":5}]}"#)
+        cluster
+            .create("x", r#"{"clusterIP":"10.0.0.9","type":"NodePort","ports":[{"port":1,"nodePort":5}]}"#)
             .await
             .unwrap_err();
         cluster.write("dry", ON_NODES, true, true).await.unwrap();

@@ -1,9 +1,7 @@
 //! The rules of services, one function for each group of fields, in the order in which problems are told.
 
 use super::families::{self, ADDRESSES, FAMILIES, POLICY};
-use super::{
-    has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same,
-};
+use super::{has_internal_traffic, kind, needs_address, needs_health_port, needs_node_ports, same};
 use crate::check::{self, Problems};
 use crate::read;
 use rest::hooks::Context;
@@ -65,9 +63,9 @@ fn by_type(object: &Value, spec: &Path<'_>, out: &mut Problems) {
         kind @ ("LoadBalancer" | "NodePort") => {
             let path = spec.field("ports");
             let exposed = object.items(&["spec", "ports"]).iter().enumerate();
-            for (at, _) in exposed.filter(|(_, port)| {
-                kind == "LoadBalancer" && read::int(port, &["port"]) == NODE_AGENT_PORT
-            }) {
+            for (at, _) in exposed
+                .filter(|(_, port)| kind == "LoadBalancer" && read::int(port, &["port"]) == NODE_AGENT_PORT)
+            {
                 let why =
                     format!("may not expose port {NODE_AGENT_PORT} externally since it is used by kubelet");
                 out.push(check::invalid_int(&path.index(at), NODE_AGENT_PORT, &why));
@@ -78,7 +76,8 @@ fn by_type(object: &Value, spec: &Path<'_>, out: &mut Problems) {
             }
         }
         "ExternalName" => {
-            for (path, field) in [(ADDRESSES, "clusterIPs"), (FAMILIES, "ipFamilies"), (POLICY, "ipFamilyPolicy")]
+            for (path, field) in
+                [(ADDRESSES, "clusterIPs"), (FAMILIES, "ipFamilies"), (POLICY, "ipFamilyPolicy")]
             {
                 let given = object.at(path).is_some_and(|it| match it {
                     Value::List(items) => !items.is_empty(),
@@ -340,10 +339,20 @@ struct Kept {
     told_as_first: bool,
 }
 
-const CLUSTER_ADDRESSES: Kept =
-    Kept { path: ADDRESSES, field: "clusterIPs", shown_type: "string", name: "clusterIP", told_as_first: false };
-const ADDRESS_FAMILIES: Kept =
-    Kept { path: FAMILIES, field: "ipFamilies", shown_type: "core.IPFamily", name: "ipFamily", told_as_first: true };
+const CLUSTER_ADDRESSES: Kept = Kept {
+    path: ADDRESSES,
+    field: "clusterIPs",
+    shown_type: "string",
+    name: "clusterIP",
+    told_as_first: false,
+};
+const ADDRESS_FAMILIES: Kept = Kept {
+    path: FAMILIES,
+    field: "ipFamilies",
+    shown_type: "core.IPFamily",
+    name: "ipFamily",
+    told_as_first: true,
+};
 
 fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
     let spec = Path::ROOT.field("spec");
