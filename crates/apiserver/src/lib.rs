@@ -14,6 +14,8 @@ mod admission;
 pub mod describe;
 mod filters;
 pub mod handle;
+#[cfg(test)]
+mod holdings;
 mod negotiate;
 mod own_service;
 mod request;

@@ -3,13 +3,14 @@
 //! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
 //! nor overbooked can be used up exactly.
 
-use super::*;
-use crate::testing::json;
 use ambient::Simulated;
+use kinds::ServiceOptions;
+use kinds::service::{Network, PortRange};
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Storage, Writing};
+use schema::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,23 @@ struct Cluster {
     api: Arc<Api>,
     store: Arc<dyn Store>,
     services: Arc<Resource>,
+}
+
+const ADDRESS: &[&str] = &["spec", "clusterIP"];
+const HEALTH_PORT: &[&str] = &["spec", "healthCheckNodePort"];
+
+fn json(text: &str) -> Value {
+    schema::decode::json_untyped(text.as_bytes()).unwrap().value
+}
+
+fn addresses(service: &Value) -> Vec<String> {
+    let items = service.items(&["spec", "clusterIPs"]).iter();
+    items.filter_map(|it| it.as_str().map(str::to_owned)).collect()
+}
+
+fn node_ports(service: &Value) -> Vec<i64> {
+    let ports = service.items(&["spec", "ports"]).iter();
+    ports.filter_map(|it| it.at(&["nodePort"]).and_then(Value::as_int)).filter(|it| *it != 0).collect()
 }
 
 /// Addresses .1 to .30 and as many ports.
@@ -43,8 +61,8 @@ impl Cluster {
             second_network: None,
             node_ports: PortRange { first: 30001, last: 30030 },
         };
-        let options = crate::Options { services, ..crate::Options::default() };
-        let mut found = crate::builtin_with(options).into_iter().filter(|(kind, _)| kind.name == "Service");
+        let options = kinds::Options { services, ..kinds::Options::default() };
+        let mut found = kinds::builtin_with(options).into_iter().filter(|(kind, _)| kind.name == "Service");
         let (kind, hooks) = found.next().unwrap();
         let services = api.register(kind, hooks).unwrap();
         Cluster { api, store, services }
@@ -89,15 +107,15 @@ impl Cluster {
     /// Every address and port that is stored belongs to one service.
     fn check_distinct(&self) {
         let stored = self.stored();
-        let addresses: Vec<_> = stored.iter().flat_map(|it| texts(it, families::ADDRESSES)).collect();
-        assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len(), "{addresses:?}");
+        let given: Vec<_> = stored.iter().flat_map(addresses).collect();
+        assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), given.len(), "{given:?}");
         let ports: Vec<_> = stored.iter().flat_map(node_ports).collect();
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len(), "{ports:?}");
     }
 
     /// Creates until nothing is left, and finds that exactly everything was to be had.
     async fn use_up(&self) {
-        let free = SIZE - self.stored().iter().filter(|it| !it.text(families::ADDRESS).is_empty()).count();
+        let free = SIZE - self.stored().iter().filter(|it| !it.text(ADDRESS).is_empty()).count();
         for at in 0..free {
             let made = self.create(&format!("filler-{at}"), r#"{"ports":[{"port":1}]}"#).await;
             made.unwrap_or_else(|why| panic!("{at} of {free}: {why}"));
@@ -187,7 +205,7 @@ async fn a_restart_knows_what_was_given() {
     first.store.close().await;
     drop(first);
     let second = Cluster::start(Some(directory.path()), 14);
-    let (address, port) = (made.text(families::ADDRESS), node_ports(&made)[0]);
+    let (address, port) = (made.text(ADDRESS), node_ports(&made)[0]);
     let wanted = format!(r#"{{"clusterIP":"{address}","ports":[{{"port":1}}]}}"#);
     let why = second.create("d", &wanted).await.unwrap_err();
     assert!(why.message.ends_with("provided IP is already allocated"), "{}", why.message);
@@ -204,16 +222,16 @@ async fn a_change_of_type_gives_and_takes() {
     let cluster = Cluster::start(None, 15);
     let balanced = r#"{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":80}]}"#;
     let first = cluster.create("s", balanced).await.unwrap();
-    let health = read::int(&first, &["spec", "healthCheckNodePort"]);
+    let health = first.at(HEALTH_PORT).and_then(Value::as_int).unwrap_or(0);
     assert!(health != 0 && !node_ports(&first).contains(&health));
     // left out, they stay
     let same = cluster.write("s", balanced, false, false).await.unwrap();
     assert_eq!(same.at(&["spec"]), first.at(&["spec"]));
     let inside = cluster.write("s", INSIDE, false, false).await.unwrap();
-    assert_eq!(inside.text(families::ADDRESS), first.text(families::ADDRESS));
-    assert!(node_ports(&inside).is_empty() && !read::has(&inside, &["spec", "healthCheckNodePort"]));
+    assert_eq!(inside.text(ADDRESS), first.text(ADDRESS));
+    assert!(node_ports(&inside).is_empty() && inside.at(HEALTH_PORT).is_none());
     let away = cluster.write("s", ELSEWHERE, false, false).await.unwrap();
-    assert!(!read::has(&away, families::ADDRESS) && !read::has(&away, families::POLICY));
+    assert!(away.at(ADDRESS).is_none() && away.at(&["spec", "ipFamilyPolicy"]).is_none());
     // what was given back is there for others
     for port in [health, node_ports(&first)[0]] {
         let body = format!(r#"{{"type":"NodePort","ports":[{{"port":1,"nodePort":{port}}}]}}"#);
