@@ -17,6 +17,8 @@ mod answers;
 pub mod describe;
 mod filters;
 pub mod handle;
+#[cfg(test)]
+mod holdings;
 mod negotiate;
 mod own_service;
 mod request;

@@ -9,7 +9,7 @@ use schema::{Path, Value, format};
 use std::time::Duration;
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
-const MOST_SHOWN: usize = 3;
+pub(crate) const MOST_SHOWN: usize = 3;
 
 pub fn hooks() -> Hooks {
     Hooks {
@@ -96,15 +96,14 @@ fn shown(object: &Value) -> String {
             }));
         }
     }
-    first_few(&all, "<none>")
+    if object.items(&["subsets"]).is_empty() { "<none>".to_owned() } else { first_few(&all) }
 }
 
 /// The first of many, and how many there are besides.
-pub(crate) fn first_few(all: &[String], none: &str) -> String {
+pub(crate) fn first_few(all: &[String]) -> String {
     let shown = all[..all.len().min(MOST_SHOWN)].join(",");
-    match all.len() {
-        0 => none.to_owned(),
-        count if count > MOST_SHOWN => format!("{shown} + {} more...", count - MOST_SHOWN),
+    match all.len().checked_sub(MOST_SHOWN) {
+        Some(more) if more > 0 => format!("{shown} + {more} more..."),
         _ => shown,
     }
 }

@@ -203,8 +203,8 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
     vec![
         metadata::name(object),
         object.text(&["addressType"]).into(),
-        first_few(&ports, "<unset>").into(),
-        first_few(&addresses, "<unset>").into(),
+        metadata::or(&first_few(&ports), "<unset>"),
+        metadata::or(&first_few(&addresses), "<unset>"),
         metadata::age(object, now),
     ]
 }
@@ -214,5 +214,61 @@ fn shown_port(port: &Value) -> String {
         (Some(number), _) => number.to_string(),
         (None, Some(name)) => name.to_owned(),
         (None, None) => "*".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, json, problems};
+
+    #[test]
+    fn addresses_are_of_the_type_of_the_slice() {
+        let check = |kind: &str, address: &str, expected: &[&str]| {
+            let mut out = Vec::new();
+            super::address(address, kind, &Path::ROOT.field("a"), &mut out);
+            assert_eq!(problems(&out), expected, "{kind} {address}");
+        };
+        check("IPv4", "1.2.3.4", &[]);
+        check("IPv6", "fd00::1", &[]);
+        check("FQDN", "a.b.", &[]);
+        check("IPv6", "1.2.3.4", &[r#"a: Invalid value: "1.2.3.4": must be a valid IPv6 address"#]);
+        check(
+            "IPv4",
+            "127.0.0.1",
+            &[concat!(
+                r#"a: Invalid value: "127.0.0.1": "#,
+                "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+            )],
+        );
+        check(
+            "FQDN",
+            "a",
+            &[concat!(
+                r#"a: Invalid value: "a": "#,
+                "should be a domain with at least two segments separated by dots"
+            )],
+        );
+    }
+
+    #[test]
+    fn labels_and_topology_count_as_content() {
+        let old = json(
+            r#"{"metadata":{"generation":3},"addressType":"IPv4","endpoints":[{"addresses":["1.2.3.4"]}],"ports":null}"#,
+        );
+        let check = |change: fn(&mut Value), expected: i64| {
+            let mut next = old.clone();
+            change(&mut next);
+            prepare_update(&mut next, &old, &context());
+            assert_eq!(read::int(&next, &["metadata", "generation"]), expected);
+            assert_eq!(next.items(&["endpoints"]), old.items(&["endpoints"]));
+        };
+        check(|_| {}, 3);
+        check(|next| next.set(&["metadata", "annotations"], json(r#"{"a":"b"}"#)), 3);
+        check(|next| next.set(&["metadata", "labels"], json(r#"{"a":"b"}"#)), 4);
+        let topology = |next: &mut Value| {
+            read::each_mut(next, &["endpoints"], |it| it.set(&["deprecatedTopology"], json(r#"{"a":"b"}"#)));
+        };
+        check(topology, 4);
     }
 }

@@ -1,7 +1,7 @@
 //! Ingresses and the classes that say who serves them.
 
 use crate::check::{self, Problems};
-use crate::endpoints::first_few;
+use crate::endpoints::MOST_SHOWN;
 use crate::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
@@ -250,17 +250,29 @@ fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
-    let hosts = object.items(&["spec", "rules"]).iter().map(|it| it.text(&["host"]).to_owned());
-    let hosts: Vec<_> = hosts.filter(|host| !host.is_empty()).collect();
     let ports = if object.items(&["spec", "tls"]).is_empty() { "80" } else { "80, 443" };
     vec![
         metadata::name(object),
         read::opt_text(object, CLASS).unwrap_or("<none>").into(),
-        first_few(&hosts, "*").into(),
+        hosts(object.items(&["spec", "rules"])).into(),
         balancers(object).join(",").into(),
         ports.into(),
         metadata::age(object, now),
     ]
+}
+
+/// The first host names; rules that come after them count as more, with a name or without.
+fn hosts(rules: &[Value]) -> String {
+    let names = rules.iter().enumerate().map(|(at, rule)| (at, rule.text(&["host"])));
+    let shown: Vec<_> = names.filter(|(_, name)| !name.is_empty()).take(MOST_SHOWN).collect();
+    let joined = shown.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
+    match shown.last() {
+        None => "*".to_owned(),
+        Some((at, _)) if shown.len() == MOST_SHOWN && at + 1 < rules.len() => {
+            format!("{joined} + {} more...", rules.len() - MOST_SHOWN)
+        }
+        Some(_) => joined,
+    }
 }
 
 /// Classes of ingresses.
@@ -367,4 +379,55 @@ fn class_cells(object: &Value, now: Duration) -> Vec<Value> {
         parameters.into(),
         metadata::age(object, now),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, json, problems};
+
+    #[test]
+    fn the_newest_default_class_serves_who_names_none() {
+        let list = |_: &str, _: Option<&str>| {
+            let class = |name: &str, created: &str, default: &str| {
+                json(&format!(
+                    r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{created}",
+                        "annotations":{{"ingressclass.kubernetes.io/is-default-class":"{default}"}}}}}}"#
+                ))
+            };
+            vec![
+                class("old", "2020-01-01T00:00:00Z", "true"),
+                class("b", "2021-01-01T00:00:00Z", "true"),
+                class("a", "2021-01-01T00:00:00Z", "true"),
+                class("newest", "2022-01-01T00:00:00Z", "false"),
+            ]
+        };
+        let context = Context { list: &list, ..context() };
+        let check = |object: &str, expected: Option<&str>| {
+            let mut object = json(object);
+            admit(&mut object, None, &context).unwrap();
+            assert_eq!(read::opt_text(&object, CLASS), expected);
+        };
+        check(r#"{"spec":{}}"#, Some("a"));
+        check(r#"{"spec":{"ingressClassName":"mine"}}"#, Some("mine"));
+        check(r#"{"metadata":{"annotations":{"kubernetes.io/ingress.class":"x"}},"spec":{}}"#, None);
+    }
+
+    #[test]
+    fn what_older_servers_took_may_stay() {
+        let old = json(
+            r#"{"spec":{"rules":[{"host":"*.a.b","http":{"paths":[]}}],"tls":[{"secretName":"not valid"}]}}"#,
+        );
+        assert_eq!(problems(&validate(&old, None)).len(), 2);
+        assert_eq!(problems(&validate(&old, Some(&old))), [""; 0]);
+    }
+
+    #[test]
+    fn rules_behind_the_shown_hosts_count_as_more() {
+        let check = |rules: &str, expected: &str| assert_eq!(hosts(json(rules).as_list().unwrap()), expected);
+        check(r#"[]"#, "*");
+        check(r#"[{},{"host":"a"}]"#, "a");
+        check(r#"[{"host":"a"},{"host":"b"},{"host":"c"}]"#, "a,b,c");
+        check(r#"[{"host":"a"},{},{"host":"b"},{"host":"c"},{}]"#, "a,b,c + 2 more...");
+    }
 }

@@ -9,6 +9,7 @@ pub mod apiservice;
 mod binding;
 pub mod budget;
 mod check;
+pub mod clustercidr;
 mod componentstatus;
 mod conditions;
 pub mod configmap;
@@ -173,6 +174,7 @@ fn hooks(kind: &Kind, options: Options) -> Hooks {
         ("networking", "v1", "IngressClass") => ingress::class_hooks(),
         ("networking", "v1", "NetworkPolicy") => networkpolicy::hooks(),
         ("internal.apiserver", "v1alpha1", "StorageVersion") => storageversion::hooks(),
+        ("networking", "v1alpha1", "ClusterCIDR") => clustercidr::hooks(),
         ("node", "v1", "RuntimeClass") => runtimeclass::hooks(),
         ("policy", "v1", "PodDisruptionBudget") => budget::hooks(),
         ("rbac.authorization", "v1", "ClusterRole") => rbac::cluster_role_hooks(),

@@ -299,8 +299,8 @@ impl Taking<'_> {
             requested.entry(read::int(port, &["port"])).or_insert_with(|| node_port(port));
         }
         let mut given: HashMap<i64, i64> = HashMap::new();
-        for at in 0..ports.len() {
-            let (number, wanted) = (read::int(&ports[at], &["port"]), node_port(&ports[at]));
+        for (at, port) in ports.iter_mut().enumerate() {
+            let (number, wanted) = (read::int(port, &["port"]), node_port(port));
             if wanted == 0 && !wants {
                 continue;
             }
@@ -316,7 +316,7 @@ impl Taking<'_> {
                     taken
                 }
             };
-            ports[at].set(&["nodePort"], taken);
+            port.set(&["nodePort"], taken);
         }
         next.set(&["spec", "ports"], ports);
         Ok(())
@@ -328,22 +328,22 @@ impl Taking<'_> {
         let before: BTreeSet<i64> = node_ports(old).collect();
         let mut seen = BTreeSet::new();
         let mut ports = next.items(&["spec", "ports"]).to_vec();
-        for at in 0..ports.len() {
-            let wanted = node_port(&ports[at]);
+        for (at, port) in ports.iter_mut().enumerate() {
+            let wanted = node_port(port);
             if wanted == 0 && !wants {
                 continue;
             }
-            let port = if wanted == 0 {
+            let taken = if wanted == 0 {
                 self.new_port()?
             } else if before.contains(&wanted) || seen.iter().any(|(_, port)| *port == wanted) {
                 wanted
             } else {
                 self.named_port(next, at, wanted)?
             };
-            ports[at].set(&["nodePort"], port);
-            let protocol = ports[at].text(&["protocol"]).to_owned();
-            if !seen.insert((protocol.clone(), port)) {
-                return Err(ApiError::internal(format!("duplicate nodePort: {{{protocol} {port}}}")));
+            port.set(&["nodePort"], taken);
+            let protocol = port.text(&["protocol"]).to_owned();
+            if !seen.insert((protocol.clone(), taken)) {
+                return Err(ApiError::internal(format!("duplicate nodePort: {{{protocol} {taken}}}")));
             }
         }
         next.set(&["spec", "ports"], ports);

@@ -7,8 +7,6 @@
 mod allocate;
 mod families;
 mod ranges;
-#[cfg(test)]
-mod tests;
 mod validate;
 
 pub use ranges::{Network, PortRange};
