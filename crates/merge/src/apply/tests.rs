@@ -166,7 +166,7 @@ impl Story {
         let told = live.items(&["metadata", "managedFields"]).iter().map(|entry| {
             let operation = &entry.text(&["operation"])[..1];
             let who = format!("{} {operation}", entry.text(&["manager"]));
-            (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).cloned().unwrap())
+            (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).unwrap().opened())
         });
         let expected = entries.iter().map(|(who, time, set)| (who.to_string(), time.to_string(), json(set)));
         assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());

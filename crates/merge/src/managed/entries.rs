@@ -65,7 +65,7 @@ impl Entry {
             api_version: api_version.to_owned(),
             time: entry.at(&["time"]).and_then(Value::as_str).map(str::to_owned),
             subresource: entry.text(&["subresource"]).to_owned(),
-            fields: entry.at(&["fieldsV1"]).map_or(Ok(FieldSet::new()), FieldSet::parse)?,
+            fields: entry.at(&["fieldsV1"]).map_or(Ok(FieldSet::new()), FieldSet::of_value)?,
         })
     }
 
@@ -73,7 +73,7 @@ impl Entry {
         let mut entries: Vec<(Text, Value)> = Vec::with_capacity(7);
         entries.push(("apiVersion".into(), self.api_version.into()));
         entries.push(("fieldsType".into(), "FieldsV1".into()));
-        entries.push(("fieldsV1".into(), self.fields.to_value()));
+        entries.push(("fieldsV1".into(), Value::Json(self.fields.to_text().into())));
         if !self.manager.is_empty() {
             entries.push(("manager".into(), self.manager.into()));
         }

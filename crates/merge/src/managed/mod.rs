@@ -45,8 +45,8 @@ pub enum Invalid {
     Element(String),
     #[error("a set of fields is an object of objects")]
     NotAnObject,
-    #[error("a set of fields nests too deeply")]
-    TooDeep,
+    #[error("a set of fields is not JSON: {0}")]
+    Syntax(#[from] schema::source::SyntaxError),
     #[error("entry {0} of the managed fields is incomplete or unknown")]
     Entry(usize),
 }

@@ -1,0 +1,56 @@
+//! Runs over the text of JSON strings eight bytes at a time.
+//!
+//! Always true: what is found is what a look at each byte would find.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// How many bytes at the beginning can stand in a JSON string as they are: no quote, backslash or control
+/// character.
+#[inline]
+pub(crate) fn plain(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let found = special(u64::from_le_bytes(*word));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + bytes[at..].iter().take_while(|byte| **byte >= 0x20 && **byte != b'"' && **byte != b'\\').count()
+}
+
+/// The high bit of each byte that is special. Bits above the lowest one may be wrong, that one never is: a
+/// borrow goes upwards only, and only from a byte that is special.
+#[inline]
+const fn special(word: u64) -> u64 {
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    let quote = quote.wrapping_sub(ONES) & !quote;
+    let backslash = backslash.wrapping_sub(ONES) & !backslash;
+    (control | quote | backslash) & HIGH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn every_byte_at_every_place_is_told() {
+        for length in 0..20 {
+            for at in 0..length {
+                for byte in 0..=255u8 {
+                    for after in [b'a', b'"', 0x1f, 0x21, 0x80, 0xff] {
+                        let mut text = vec![b'z'; length];
+                        text[at] = byte;
+                        text[at + 1..].fill(after);
+                        let special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+                        let expected = text.iter().position(special).unwrap_or(length);
+                        assert_eq!(plain(&text), expected, "{text:?}");
+                    }
+                }
+            }
+        }
+    }
+}
