@@ -74,6 +74,9 @@ pub struct Hooks {
     pub actions: &'static [ActionHooks],
     /// Cells of the table form, in the order of the columns, given now.
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
+    /// The fields that cells and conditions of a row read, as dotted paths, so that nothing else is decoded for
+    /// them; none means all.
+    pub row_reads: &'static [&'static str],
     /// What clients should know about a row, beside its cells.
     pub row_conditions: Option<fn(&Value) -> Vec<Value>>,
     /// To and from the stored version, for a version that is not stored.

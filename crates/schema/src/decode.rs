@@ -5,6 +5,10 @@
 //! times are canonical. Unknown and repeated fields are collected with their paths; a wrong type ends the
 //! decoding.
 
+mod partial;
+
+pub use partial::{Wanted, canonical_parts};
+
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
@@ -51,6 +55,12 @@ pub enum DecodeError {
 /// JSON text against a type.
 pub fn json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Json::new(bytes)?, ty)
+}
+
+/// Text that [`encode`](crate::encode) wrote, against the type it was written for.
+pub fn canonical_json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
+    decode(Json::canonical(text), ty)
 }
 
 /// A tree against a type.

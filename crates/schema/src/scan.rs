@@ -1,6 +1,6 @@
-//! Runs over the text of JSON strings eight bytes at a time.
+//! Runs over JSON text without taking it apart: strings eight bytes at a time, values by their brackets.
 //!
-//! Always true: what is found is what a look at each byte would find.
+//! Always true: what is found is what a look at each byte would find. Nothing here checks syntax.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -20,6 +20,34 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
     at + bytes[at..].iter().take_while(|byte| **byte >= 0x20 && **byte != b'"' && **byte != b'\\').count()
 }
 
+/// How long the rest of a map or list is whose opening bracket is behind us, with the closing one; `None` when
+/// it has no end.
+pub(crate) fn rest_of_value(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut at) = (1usize, 0);
+    while depth > 0 {
+        match bytes.get(at)? {
+            b'"' => at = end_of_string(bytes, at + 1)?,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    Some(at)
+}
+
+/// Where the closing quote of a string is that begins at `at`.
+fn end_of_string(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += plain(bytes.get(at..)?);
+        match bytes.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
 /// The high bit of each byte that is special. Bits above the lowest one may be wrong, that one never is: a
 /// borrow goes upwards only, and only from a byte that is special.
 #[inline]
@@ -34,7 +62,21 @@ const fn special(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::{plain, rest_of_value};
+
+    #[test]
+    fn values_end_at_their_bracket() {
+        for (text, expected) in [
+            ("}", Some(1)),
+            ("1],2", Some(2)),
+            (r#""}\"}":{"a":["]"]}},{}"#, Some(r#""}\"}":{"a":["]"]}}"#.len())),
+            (r#""a":{}"#, None),
+            (r#""a"#, None),
+            (r#""a\"#, None),
+        ] {
+            assert_eq!(rest_of_value(text.as_bytes()), expected, "{text}");
+        }
+    }
 
     #[test]
     fn every_byte_at_every_place_is_told() {

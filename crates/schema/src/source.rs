@@ -4,7 +4,7 @@
 //! exhaust the stack.
 
 use crate::encode;
-use crate::scan::plain;
+use crate::scan::{plain, rest_of_value};
 use crate::value::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,23 +46,27 @@ pub trait Source<'a> {
 
     /// Steps over what is left of a value that began with `token`.
     fn skip(&mut self, token: &Token<'a>) -> Result<(), SyntaxError> {
-        match token {
-            Token::List => {
-                while self.item()? {
-                    let token = self.value()?;
-                    self.skip(&token)?;
-                }
-            }
-            Token::Map => {
-                while self.key()?.is_some() {
-                    let token = self.value()?;
-                    self.skip(&token)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
+        step_over(self, token)
     }
+}
+
+fn step_over<'a>(source: &mut (impl Source<'a> + ?Sized), token: &Token<'a>) -> Result<(), SyntaxError> {
+    match token {
+        Token::List => {
+            while source.item()? {
+                let token = source.value()?;
+                step_over(source, &token)?;
+            }
+        }
+        Token::Map => {
+            while source.key()?.is_some() {
+                let token = source.value()?;
+                step_over(source, &token)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// JSON text.
@@ -73,6 +77,8 @@ pub struct Json<'a> {
     open: Vec<bool>,
     /// Whether there was space between tokens.
     spaced: bool,
+    /// Whether the text is our own: what is skipped is then not looked into.
+    canonical: bool,
 }
 
 impl<'a> Json<'a> {
@@ -85,7 +91,17 @@ impl<'a> Json<'a> {
     }
 
     pub fn of_text(text: &'a str) -> Self {
-        Json { text, at: 0, open: Vec::with_capacity(16), spaced: false }
+        Json { text, at: 0, open: Vec::with_capacity(16), spaced: false, canonical: false }
+    }
+
+    /// Text that was written by this crate, compact and without a mistake in it.
+    pub fn canonical(text: &'a str) -> Self {
+        Json { canonical: true, ..Json::of_text(text) }
+    }
+
+    /// How much of the text is behind us.
+    pub fn position(&self) -> usize {
+        self.at
     }
 
     fn peek(&mut self) -> Option<u8> {
@@ -319,6 +335,23 @@ impl<'a> Source<'a> for Json<'a> {
 
     fn item(&mut self) -> Result<bool, SyntaxError> {
         self.entry(b']', "after array element")
+    }
+
+    fn skip(&mut self, token: &Token<'a>) -> Result<(), SyntaxError> {
+        if !self.canonical || !matches!(token, Token::Map | Token::List) {
+            return step_over(self, token);
+        }
+        match rest_of_value(&self.text.as_bytes()[self.at..]) {
+            Some(length) => {
+                self.at += length;
+                self.open.pop();
+                Ok(())
+            }
+            None => {
+                self.at = self.text.len();
+                self.unexpected("")
+            }
+        }
     }
 
     fn text(&mut self) -> Result<Arc<str>, SyntaxError> {

@@ -5,8 +5,9 @@ use names::Names;
 use rest::options::Query;
 use rest::{ApiError, Resource};
 use schema::encode::{self, string};
+use schema::source::{Json, Source, Token};
 use schema::table::Column;
-use schema::{Value, time};
+use schema::{Value, decode, time};
 use std::time::Duration;
 
 /// How much of each object goes along with its row.
@@ -67,7 +68,7 @@ impl Layout<'_> {
         let mut out = Vec::with_capacity(1024);
         out.extend_from_slice(b"{\"cells\":");
         let root = &self.resource.kind.root;
-        let value = schema::decode::json(json, root).map(|decoded| decoded.value).unwrap_or_default();
+        let value = decode::canonical_parts(json, root, &self.resource.row_reads).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
         let conditions = self.resource.hooks.row_conditions.map(|told| told(&value)).unwrap_or_default();
         if !conditions.is_empty() {
@@ -167,36 +168,25 @@ pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
     out.into()
 }
 
-/// The text of `metadata` within canonical JSON: found by scanning, nothing is decoded.
+/// The text of `metadata` within canonical JSON: found by stepping over the rest, nothing is decoded.
 fn metadata_of(json: &[u8]) -> &[u8] {
-    const KEY: &[u8] = b"\"metadata\":";
-    let (mut depth, mut at) = (0usize, 0);
-    let mut start = None;
-    while at < json.len() {
-        match json[at] {
-            b'"' => {
-                if depth == 1 && start.is_none() && json[at..].starts_with(KEY) {
-                    at += KEY.len();
-                    start = Some(at);
-                    continue;
-                }
-                at += 1;
-                while at < json.len() && json[at] != b'"' {
-                    at += if json[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                if let (Some(start), 1) = (start, depth) {
-                    return &json[start..=at];
-                }
-            }
-            _ => {}
-        }
-        at += 1;
+    find_metadata(json).unwrap_or(b"{}")
+}
+
+fn find_metadata(text: &[u8]) -> Option<&[u8]> {
+    let mut json = Json::canonical(std::str::from_utf8(text).ok()?);
+    if json.value().ok()? != Token::Map {
+        return None;
     }
-    b"{}"
+    while let Some(key) = json.key().ok()? {
+        let start = json.position();
+        let token = json.value().ok()?;
+        json.skip(&token).ok()?;
+        if key == "metadata" {
+            return text.get(start..json.position());
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ impl Story {
             convert: None,
             last_applied: self.last_applied,
         };
-        let applied = apply(&write, self.live.as_ref(), config(text))?;
+        let applied = apply(&write, self.live.as_ref(), &config(text))?;
         self.live = Some(applied.object.clone());
         Ok(applied)
     }
@@ -461,7 +461,7 @@ fn other_versions_have_a_say() {
         let mut config = config(text);
         config.set(&["apiVersion"], version);
         let live = live.map(|live| renamed(live, version));
-        apply(&write, live.as_ref(), config).map(|applied| applied.object)
+        apply(&write, live.as_ref(), &config).map(|applied| applied.object)
     };
     let first = run("a", "v2", None, r#"{"values":{"k":"v","m":"1","n":"1"}}"#).unwrap();
     let why = run("b", "v1", Some(&first), r#"{"data":{"k":"x"}}"#).unwrap_err();

@@ -90,6 +90,17 @@ impl Element {
         out.push(b'"');
     }
 
+    /// Whether this is how the step is written.
+    pub(super) fn is_written(&self, text: &str) -> bool {
+        match (self, text.as_bytes()) {
+            (Element::Field(name), [b'f', b':', rest @ ..]) => name.as_bytes() == rest,
+            (Element::Key(json), [b'k', b':', rest @ ..]) => json.as_bytes() == rest,
+            (Element::Value(json), [b'v', b':', rest @ ..]) => json.as_bytes() == rest,
+            (Element::Index(at), [b'i', b':', ..]) => text[2..].parse() == Ok(*at),
+            _ => false,
+        }
+    }
+
     /// The step as messages write it: `.replicas`, `[name="c"]`, `[="x"]`, `[3]`.
     pub fn path(&self) -> String {
         let told = |json: &str| match decode::json_untyped(json.as_bytes()) {

@@ -165,6 +165,19 @@ impl FieldSet {
         });
     }
 
+    /// Whether the other set has every path of this one.
+    pub fn is_within(&self, other: &FieldSet) -> bool {
+        if self.member && !other.member {
+            return false;
+        }
+        let mut theirs = other.children.iter();
+        self.children.iter().all(|(element, below)| {
+            theirs
+                .find(|(it, _)| it >= element)
+                .is_some_and(|(it, theirs)| it == element && below.is_within(theirs))
+        })
+    }
+
     /// The paths that both sets have.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut both = FieldSet { member: self.member && other.member, children: Vec::new() };
@@ -181,6 +194,62 @@ impl FieldSet {
             }
         }
         both
+    }
+
+    /// How many paths of this set are in the one that `text` is of. The text is one that [`FieldSet::to_text`]
+    /// gave; what this set has nothing of is passed by without a look.
+    pub(super) fn count_in(&self, text: &str) -> Result<usize, Invalid> {
+        let mut json = Json::canonical(text);
+        match json.value()? {
+            Token::Map => self.count_below(&mut json),
+            _ => Err(Invalid::NotAnObject),
+        }
+    }
+
+    fn count_below(&self, json: &mut Json<'_>) -> Result<usize, Invalid> {
+        let (mut count, mut marked, mut leaf) = (0, false, true);
+        while let Some(key) = json.key()? {
+            let token = json.value()?;
+            let below = self.children.iter().find(|(element, _)| element.is_written(&key));
+            marked |= key == ".";
+            leaf &= key == ".";
+            match (below, &token) {
+                (Some((_, below)), Token::Map) => count += below.count_below(json)?,
+                _ => json.skip(&token)?,
+            }
+        }
+        Ok(count + usize::from(self.member && (marked || leaf)))
+    }
+
+    /// Whether this set has every path of the one that `text` is of; text in another order than sets are
+    /// written in may be said to be beyond it.
+    pub(super) fn covers(&self, text: &str) -> Result<bool, Invalid> {
+        let mut json = Json::canonical(text);
+        match json.value()? {
+            // the root has no path
+            Token::Map => self.covers_below(&mut json, true),
+            _ => Err(Invalid::NotAnObject),
+        }
+    }
+
+    fn covers_below(&self, json: &mut Json<'_>, root: bool) -> Result<bool, Invalid> {
+        let (mut marked, mut leaf) = (false, true);
+        let mut ours = self.children.iter();
+        while let Some(key) = json.key()? {
+            let token = json.value()?;
+            if key == "." {
+                marked = true;
+                json.skip(&token)?;
+                continue;
+            }
+            leaf = false;
+            let below = ours.find(|(element, _)| element.is_written(&key));
+            match (below, token) {
+                (Some((_, below)), Token::Map) if below.covers_below(json, false)? => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(root || self.member || !(marked || leaf))
     }
 
     /// Reads the form in which sets are kept in objects: text, or the tree of it.

@@ -18,6 +18,7 @@ mod element;
 mod entries;
 mod fields;
 mod items;
+mod kept;
 mod owned;
 #[cfg(test)]
 mod recorded;
@@ -31,6 +32,7 @@ pub use entries::{Entry, Managed, Operation};
 pub use fields::FieldSet;
 pub use items::Ambiguous;
 pub(crate) use items::Steps;
+pub use kept::Fields;
 pub use owned::owned;
 pub use update::{Convert, Elsewhere, Write, keep_times, track, update};
 pub(crate) use update::{UNKNOWN, UNOWNED};

@@ -499,6 +499,8 @@ fn set_operations() {
     assert_eq!(told(&left), json(r#"{"f:a":{".":{},"f:d":{}},"f:e":{}}"#));
     assert_eq!(told(&united.intersection(&a())), told(&a()));
     assert!(a().intersection(&b).is_empty());
+    assert!(a().is_within(&united) && b.is_within(&united) && FieldSet::new().is_within(&b));
+    assert!(!united.is_within(&a()) && !b.is_within(&a()) && !a().is_within(&b));
     let path =
         |names: &[&'static str]| names.iter().map(|name| Element::Field((*name).into())).collect::<Vec<_>>();
     assert!(a().contains(&path(&["a", "b", "c"])));
@@ -562,6 +564,9 @@ fn set_operations_agree_with_a_model() {
         );
         assert_eq!(model(&a.intersection(&b)), &ma & &mb, "seed {seed} round {round}");
         assert_eq!(FieldSet::parse(&united.to_text()).unwrap(), united, "seed {seed} round {round}");
+        assert_eq!(a.count_in(&b.to_text()), Ok(a.intersection(&b).len()), "seed {seed} round {round}");
+        assert_eq!(a.covers(&b.to_text()), Ok(b.is_within(&a)), "seed {seed} round {round}");
+        assert_eq!(united.covers(&b.to_text()), Ok(true), "seed {seed} round {round}");
     }
 }
 
