@@ -17,6 +17,17 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
         }
         at += 8;
     }
+    // what is left is looked at together with bytes that were looked at before, or in two overlapping halves
+    let tail = match (bytes.last_chunk::<8>(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(last), ..) => Some(u64::from_le_bytes(*last)),
+        (None, Some(first), Some(last)) => {
+            Some(u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last)))
+        }
+        _ => None,
+    };
+    if tail.is_some_and(|tail| special(tail) == 0) {
+        return bytes.len();
+    }
     at + bytes[at..].iter().take_while(|byte| **byte >= 0x20 && **byte != b'"' && **byte != b'\\').count()
 }
 
