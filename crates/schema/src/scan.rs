@@ -36,10 +36,11 @@ pub(crate) fn plain(bytes: &[u8]) -> usize {
 pub(crate) fn rest_of_value(bytes: &[u8]) -> Option<usize> {
     let (mut depth, mut at) = (1usize, 0);
     while depth > 0 {
-        match bytes.get(at)? {
+        // one bit tells braces from brackets, and nothing else that stands outside of strings looks like either
+        match bytes.get(at)? | 0x20 {
             b'"' => at = end_of_string(bytes, at + 1)?,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
             _ => {}
         }
         at += 1;
@@ -50,7 +51,15 @@ pub(crate) fn rest_of_value(bytes: &[u8]) -> Option<usize> {
 /// Where the closing quote of a string is that begins at `at`.
 fn end_of_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
-        at += plain(bytes.get(at..)?);
+        while let Some(word) = bytes.get(at..)?.first_chunk::<8>() {
+            let word = u64::from_le_bytes(*word);
+            let found = (zeros(word ^ (ONES * b'"' as u64)) | zeros(word ^ (ONES * b'\\' as u64))) & HIGH;
+            if found != 0 {
+                at += found.trailing_zeros() as usize / 8;
+                break;
+            }
+            at += 8;
+        }
         match bytes.get(at)? {
             b'"' => return Some(at),
             b'\\' => at += 2,
@@ -63,12 +72,16 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> Option<usize> {
 /// borrow goes upwards only, and only from a byte that is special.
 #[inline]
 const fn special(word: u64) -> u64 {
-    let quote = word ^ (ONES * b'"' as u64);
-    let backslash = word ^ (ONES * b'\\' as u64);
     let control = word.wrapping_sub(ONES * 0x20) & !word;
-    let quote = quote.wrapping_sub(ONES) & !quote;
-    let backslash = backslash.wrapping_sub(ONES) & !backslash;
+    let quote = zeros(word ^ (ONES * b'"' as u64));
+    let backslash = zeros(word ^ (ONES * b'\\' as u64));
     (control | quote | backslash) & HIGH
+}
+
+/// The high bit of each byte that is zero, and other bits.
+#[inline]
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word
 }
 
 #[cfg(test)]
