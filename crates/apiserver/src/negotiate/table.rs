@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use names::Names;
 use rest::options::Query;
-use rest::{ApiError, Resource};
+use rest::{ApiError, Object, Resource};
 use schema::encode::{self, string};
 use schema::source::{Json, Source, Token};
 use schema::table::Column;
 use schema::{Value, decode, time};
 use std::time::Duration;
+
+/// Which of an object's forms is the text of what its row reads.
+const READ_BY_ROWS: usize = 3;
 
 /// How much of each object goes along with its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +66,32 @@ impl Layout<'_> {
         out
     }
 
+    /// One object of a list. What its row reads is kept with the object, where that is little.
+    pub fn row_of(&self, object: &Object) -> Vec<u8> {
+        let Resource { hooks, row_reads, kind, .. } = self.resource;
+        let json = self.resource.json(object);
+        if hooks.convert.is_some() || row_reads.is_all() {
+            return self.row(&json);
+        }
+        let read = object.form(READ_BY_ROWS, || {
+            let value = decode::canonical_parts(&json, &kind.root, row_reads).unwrap_or_default();
+            let read = encode::json(&value, &kind.root);
+            if read.len() > json.len() / 2 { Bytes::new() } else { Bytes::copy_from_slice(&read) }
+        });
+        self.row_from(&json, if read.is_empty() { &json } else { &read })
+    }
+
     /// One object, given as its JSON, with its cells.
     pub fn row(&self, json: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
+        self.row_from(json, json)
+    }
+
+    /// The same, with the text of at least the fields that its row reads.
+    fn row_from(&self, json: &[u8], read: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(b"{\"cells\":");
         let root = &self.resource.kind.root;
-        let value = decode::canonical_parts(json, root, &self.resource.row_reads).unwrap_or_default();
+        let value = decode::canonical_parts(read, root, &self.resource.row_reads).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
         let conditions = self.resource.hooks.row_conditions.map(|told| told(&value)).unwrap_or_default();
         if !conditions.is_empty() {
@@ -79,7 +102,7 @@ impl Layout<'_> {
         match self.include {
             Include::Nothing => out.extend_from_slice(b"null"),
             Include::Whole => out.extend_from_slice(json),
-            Include::Metadata => out.extend_from_slice(&partial(json, self.names, self.beta)),
+            Include::Metadata => write_partial(json, self.names, self.beta, &mut out),
         }
         out.push(b'}');
         out
@@ -158,14 +181,17 @@ fn columns(resource: &Resource, out: &mut Vec<u8>) {
 
 /// The metadata of an object as an object of its own.
 pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
-    let version = if beta { "v1beta1" } else { "v1" };
-    let mut out =
-        format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{version}\",", names.meta_group())
-            .into_bytes();
-    out.extend_from_slice(b"\"metadata\":");
+    let mut out = Vec::with_capacity(4096);
+    write_partial(json, names, beta, &mut out);
+    out.into()
+}
+
+fn write_partial(json: &[u8], names: &Names, beta: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(names.meta_group().as_bytes());
+    out.extend_from_slice(if beta { b"/v1beta1\",\"metadata\":" } else { b"/v1\",\"metadata\":" });
     out.extend_from_slice(metadata_of(json));
     out.push(b'}');
-    out.into()
 }
 
 /// The text of `metadata` within canonical JSON: found by stepping over the rest, nothing is decoded.

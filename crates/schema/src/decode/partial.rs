@@ -44,7 +44,8 @@ impl Wanted {
         }
     }
 
-    fn is_all(&self) -> bool {
+    /// Whether nothing is left out.
+    pub fn is_all(&self) -> bool {
         self.below.is_empty()
     }
 
