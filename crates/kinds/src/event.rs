@@ -207,7 +207,7 @@ fn normal(value: Option<&Value>) -> Option<&Value> {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
         Value::Int(number) => *number != 0,
-        Value::Map(_) | Value::List(_) | Value::Bool(_) | Value::Float(_) => true,
+        Value::Map(_) | Value::List(_) | Value::Json(_) | Value::Bool(_) | Value::Float(_) => true,
     })
 }
 

@@ -104,22 +104,21 @@ impl ApplyError {
 }
 
 /// Applies a configuration, as it was sent, to the live object, or makes the object.
-pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: Value) -> Result<Applied, ApplyError> {
-    check(write, &config)?;
-    let mut base = live.cloned();
-    let kept = base.as_mut().and_then(|base| base.unset(&["metadata", "managedFields"]));
-    let kept = kept.as_ref().and_then(Value::as_list).unwrap_or_default();
-    let mut managed = Managed::decode(kept).unwrap_or_default();
-    let applying = Applying { write, live: base.as_ref(), config: &config };
+pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Result<Applied, ApplyError> {
+    check(write, config)?;
+    let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
+    let mut managed = Managed::decode(kept, kept).unwrap_or_default();
+    // the entries stay in the object meanwhile: no configuration has any, so they are no change
+    let applying = Applying { write, live, config };
     let (next, changed) = applying
         .run(&mut managed)
-        .map_err(|why| ApplyError::Live { object: described(&config), why: why.to_string() })??;
-    let mut object = match base {
-        Some(base) if !changed => base,
+        .map_err(|why| ApplyError::Live { object: described(config), why: why.to_string() })??;
+    let mut object = match live {
+        Some(live) if !changed => live.clone(),
         _ => next,
     };
     if let Some(name) = write.last_applied {
-        follow(&mut object, name, &config);
+        follow(&mut object, name, config);
     }
     if let Some(metadata) = object.as_map_mut().map(|map| map.entry("metadata").make_map()) {
         match managed.encode() {
@@ -178,7 +177,7 @@ impl<'a> ApplyWrite<'a> {
             api_version: self.api_version.to_owned(),
             time,
             subresource: self.subresource.to_owned(),
-            fields,
+            fields: fields.into(),
         }
     }
 }
@@ -269,7 +268,7 @@ impl Applying<'_> {
         let mut disputed = Disputed::default();
         for entry in others(managed) {
             if let Some(changes) = changes.of(entry) {
-                let mut fields = entry.fields.intersection(&changes.taken);
+                let mut fields = entry.fields.shared(&changes.taken);
                 fields.subtract(&allowed);
                 disputed.add(entry, fields);
             }
@@ -311,8 +310,8 @@ fn release(changes: &Seen, managed: &mut Managed) {
     let Some(own) = managed.entries.pop() else { return };
     managed.entries.retain_mut(|entry| {
         let Some(changes) = changes.of(entry) else { return false };
-        entry.fields.subtract(&changes.taken);
-        entry.fields.subtract(&changes.removed);
+        entry.fields.release(&changes.taken);
+        entry.fields.release(&changes.removed);
         !entry.fields.is_empty()
     });
     managed.entries.push(own);

@@ -324,6 +324,7 @@ fn weigh(value: &Value, room: usize, left: &mut usize) -> Result<(), Rejection> 
         Value::Null | Value::Bool(_) => 4,
         Value::Int(_) | Value::Float(_) => 8,
         Value::String(text) => text.len() + 2,
+        Value::Json(text) => text.len(),
         Value::List(list) => list.len() + 2,
         Value::Map(map) => map.keys().map(|key| key.len() + 4).sum::<usize>() + 2,
     };

@@ -30,7 +30,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         Value::Int(_) | Value::Float(_) => "number",
         Value::String(_) => "string",
         Value::List(_) => "array",
-        Value::Map(_) => "object",
+        Value::Map(_) | Value::Json(_) => "object",
     }
 }
 

@@ -155,7 +155,7 @@ fn applied(ty: &Type, manager: &str, live: Option<&Value>, config: Value) -> Val
         convert: None,
         last_applied: None,
     };
-    apply(&write, live, config).unwrap().object
+    apply(&write, live, &config).unwrap().object
 }
 
 /// What each manager owns.

@@ -157,7 +157,8 @@ impl Types {
             "Duration" => Scalar::Duration,
             "Quantity" => Scalar::Quantity,
             "IntOrString" => Scalar::IntOrString,
-            "FieldsV1" | "RawExtension" => Scalar::Object,
+            "FieldsV1" => Scalar::Fields,
+            "RawExtension" => Scalar::Object,
             _ => Scalar::Any,
         })
     }

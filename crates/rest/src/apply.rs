@@ -40,7 +40,7 @@ impl Api {
             last_applied: (writing.manager == CLIENT).then_some(&last_applied),
         };
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
-            let applied = merge::apply(&write, live, config.clone()).map_err(apply_error)?;
+            let applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let decoded = decode::tree(applied.object, &resource.kind.root);
             let value = decoded.map_err(|why| ApiError::internal(why.to_string()))?.value;
             Ok(value)

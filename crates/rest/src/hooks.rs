@@ -107,6 +107,9 @@ pub struct Hooks {
     pub views: Vec<View>,
     /// Cells of the table form, in the order of the columns, given now.
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
+    /// The fields that cells and conditions of a row read, as dotted paths, so that nothing else is decoded for
+    /// them; none means all.
+    pub row_reads: &'static [&'static str],
     /// What clients should know about a row, beside its cells.
     pub row_conditions: Option<fn(&Value) -> Vec<Value>>,
     /// Takes away what metadata does not have where it is shown without the rest of its object.

@@ -131,7 +131,7 @@ impl Object {
 
     /// The tree of the object.
     pub fn value(&self, kind: &Kind) -> Result<Value, schema::decode::DecodeError> {
-        Ok(schema::decode::json(&self.json, &kind.root)?.value)
+        Ok(schema::decode::canonical_json(&self.json, &kind.root)?.value)
     }
 }
 

@@ -37,20 +37,14 @@ impl Api {
         let validation = writing.options.field_validation;
         let patch = parse(kind, input, writing)?;
         let name = writing.name;
-        // the record of ownership is a large part of most objects; a merge that does not speak of it need not
-        // carry it along
-        let mentioned = kind == PatchKind::Json || contains(&input.bytes, RECORD.as_bytes());
-        self.replace(writing, &|whole, warnings| {
-            let lighter;
-            let old = if mentioned {
-                whole
-            } else {
-                lighter = without_record(whole);
-                &lighter
-            };
+        // a patch can point into the record of ownership, which is kept as text
+        let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
+        self.replace(writing, &|old, warnings| {
+            let opened = into_record.then(|| old.opened());
+            let old = opened.as_ref().unwrap_or(old);
             let ty = &resource.kind.root;
             // only an error shows what came out, and then it is made again
-            let refused = |why: &str| match patch.apply(ty, whole) {
+            let refused = |why: &str| match patch.apply(ty, old) {
                 Ok(patched) => misfit(&patch.shown(ty, &patched), why),
                 Err(why) => patch_error(&why),
             };
@@ -63,11 +57,7 @@ impl Api {
                 return Err(refused("the kind and version of an object cannot change"));
             }
             check_name(&decoded.value, name)?;
-            let mut next = decoded.value;
-            if let (false, Some(record)) = (mentioned, whole.at(&["metadata", RECORD])) {
-                next.set(&["metadata", RECORD], record.clone());
-            }
-            Ok(next)
+            Ok(decoded.value)
         })
         .await
     }
@@ -75,25 +65,9 @@ impl Api {
 
 const RECORD: &str = "managedFields";
 
-fn contains(text: &[u8], word: &[u8]) -> bool {
+fn mentions(text: &[u8], word: &[u8]) -> bool {
     // escapes can spell a word in other ways, so their presence counts as a mention
     text.contains(&b'\\') || text.windows(word.len()).any(|window| window == word)
-}
-
-/// The object but for its record of ownership.
-fn without_record(object: &Value) -> Value {
-    let Value::Map(map) = object else { return object.clone() };
-    let fields = map.iter().map(|(key, value)| {
-        let value = match (key, value) {
-            ("metadata", Value::Map(metadata)) => {
-                let kept = metadata.iter().filter(|(key, _)| *key != RECORD);
-                Value::Map(kept.map(|(key, value)| (key.to_owned().into(), value.clone())).collect())
-            }
-            _ => value.clone(),
-        };
-        (key.to_owned().into(), value)
-    });
-    Value::Map(fields.collect())
 }
 
 fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {
@@ -131,7 +105,7 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
 /// What JSON calls a value of this form.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
-        Value::Map(_) => "object",
+        Value::Map(_) | Value::Json(_) => "object",
         Value::List(_) => "array",
         Value::String(_) => "string",
         Value::Bool(_) => "bool",

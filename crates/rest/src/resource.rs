@@ -7,6 +7,7 @@ use crate::selector::Selected;
 use bytes::Bytes;
 use cache::Cache;
 use schema::Value;
+use schema::decode::Wanted;
 use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref, Subresource};
 use std::borrow::Cow;
@@ -75,6 +76,8 @@ pub struct Resource {
     pub header: Bytes,
     /// `{"kind":"PodList","apiVersion":"v1",`
     pub list_header: Bytes,
+    /// What a row of a table reads of an object.
+    pub row_reads: Wanted,
 }
 
 impl Resource {
@@ -86,7 +89,18 @@ impl Resource {
         let api_version = api_version(&group, &kind.version);
         let header = header(&kind.name, &api_version, kind.kind_first);
         let list_header = header_of_list(&kind, &api_version);
-        Resource { header, list_header, kind, group, api_version, hooks, collection, views: Vec::new() }
+        let row_reads = row_reads(&kind, &hooks);
+        Resource {
+            header,
+            list_header,
+            row_reads,
+            kind,
+            group,
+            api_version,
+            hooks,
+            collection,
+            views: Vec::new(),
+        }
     }
 
     /// For errors that speak of the resource: `pods "x"`.
@@ -191,6 +205,15 @@ fn same_but_for_emptiness(a: &Value, b: &Value) -> bool {
         (Value::List(items), Value::Null) | (Value::Null, Value::List(items)) => items.is_empty(),
         (a, b) => a == b,
     }
+}
+
+fn row_reads(kind: &Kind, hooks: &Hooks) -> Wanted {
+    if hooks.cells.is_some() || hooks.row_conditions.is_some() {
+        return Wanted::of(hooks.row_reads.iter().copied());
+    }
+    let generic = ["metadata.name", "metadata.creationTimestamp"];
+    let declared = kind.columns.iter().map(|column| &*column.path).filter(|path| !path.is_empty());
+    Wanted::of(declared.chain(generic))
 }
 
 pub(crate) fn api_version(group: &str, version: &str) -> String {

@@ -248,7 +248,8 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) 
 
 /// Stored bytes, which have a gap for the revision, as an object.
 fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Object>, String> {
-    let decoded = schema::decode::json(value, &collection.kind.root).map_err(|why| why.to_string())?;
+    let decoded =
+        schema::decode::canonical_json(value, &collection.kind.root).map_err(|why| why.to_string())?;
     let mut value = decoded.value;
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");

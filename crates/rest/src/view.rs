@@ -95,7 +95,7 @@ impl Owners<'_> {
         let mut managed = entries(object);
         managed.entries.retain(|entry| entry.fields.contains(&inside));
         for entry in &mut managed.entries {
-            entry.fields = outside.clone();
+            entry.fields = outside.clone().into();
             entry.api_version = api_version.to_owned();
         }
         managed
@@ -123,7 +123,7 @@ impl Owners<'_> {
         kept.extend(shown.into_iter().map(|entry| Entry {
             api_version: api_version.to_owned(),
             time: None,
-            fields: shared.clone(),
+            fields: shared.clone().into(),
             ..entry
         }));
         Managed { entries: kept }
@@ -137,7 +137,8 @@ fn same_writer(a: &Entry, b: &Entry) -> bool {
 }
 
 fn entries(object: &Value) -> Managed {
-    Managed::decode(object.items(&["metadata", "managedFields"])).unwrap_or_default()
+    let entries = object.items(&["metadata", "managedFields"]);
+    Managed::decode(entries, entries).unwrap_or_default()
 }
 
 fn steps(path: &[Text]) -> Vec<Element> {

@@ -5,10 +5,14 @@
 //! times are canonical. Unknown and repeated fields are collected with their paths; a wrong type ends the
 //! decoding.
 
+mod partial;
+
+pub use partial::{Wanted, canonical_parts};
+
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
-use crate::value::{Map, Value};
+use crate::value::{Map, Value, order};
 use crate::{quantity, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -51,6 +55,12 @@ pub enum DecodeError {
 /// JSON text against a type.
 pub fn json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Json::new(bytes)?, ty)
+}
+
+/// Text that [`encode`](crate::encode) wrote, against the type it was written for.
+pub fn canonical_json(bytes: &[u8], ty: &Type) -> Result<Decoded, DecodeError> {
+    let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
+    decode(Json::canonical(text), ty)
 }
 
 /// A tree against a type.
@@ -134,34 +144,39 @@ struct Place<'p> {
 
 impl<'a, S: Source<'a>> Decoder<S> {
     fn structure(&mut self, ty: &Type, path: &Path<'_>) -> Result<Value, DecodeError> {
+        let mut entries = Entries::new(ty);
+        let mut undeclared = Vec::new();
         let mut seen = Seen::new(ty.fields.len());
-        let mut entries = Vec::with_capacity(ty.fields.len().min(16));
         while let Some(key) = self.source.key()? {
-            let Some((at, field)) = ty.field(&key) else {
-                self.undeclared(ty, key, path, &mut entries)?;
+            let Some(rank) = ty.rank(&key) else {
+                self.undeclared(ty, key, path, &mut undeclared)?;
                 continue;
             };
+            let field = &ty.fields[ty.by_name[rank] as usize];
             let path = path.field(&field.name);
-            let again = seen.set(at);
-            if again {
+            if seen.set(rank) {
                 self.oddities.push(Oddity::Duplicate(path.to_string()));
-                entries.retain(|(name, _)| *name != field.name);
+                entries.remove(rank, field);
             }
             let token = self.source.value()?;
-            if let Some(value) = self.field(field, token, &Place { owner: ty, path: &path })? {
-                entries.push((field.name.clone(), value));
-            } else {
-                seen.clear(at);
+            match self.field(field, token, &Place { owner: ty, path: &path })? {
+                Some(value) => entries.insert(rank, field, value),
+                None => seen.clear(rank),
             }
         }
-        for (at, field) in ty.fields.iter().enumerate() {
-            if !seen.get(at)
+        for (rank, at) in ty.by_name.iter().enumerate() {
+            let field = &ty.fields[*at as usize];
+            if !seen.get(rank)
                 && let Some(value) = zero_when_absent(field)
             {
-                entries.push((field.name.clone(), value));
+                entries.insert(rank, field, value);
             }
         }
-        Ok(Value::Map(Map::from_unsorted(entries).0))
+        if undeclared.is_empty() {
+            return Ok(Value::Map(Map::from_sorted(entries.entries)));
+        }
+        undeclared.extend(entries.entries);
+        Ok(Value::Map(Map::from_unsorted(undeclared).0))
     }
 
     fn undeclared(
@@ -180,7 +195,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             }
             Unknown::Report => {
                 self.oddities.push(Oddity::Unknown(path.to_string()));
-                self.skip(token)?;
+                self.source.skip(&token)?;
             }
         }
         Ok(())
@@ -249,7 +264,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             _ => Value::Null,
         };
         let Some(field) = ty.alternative(&form) else {
-            self.skip(token)?;
+            self.source.skip(&token)?;
             return match zero(shape) {
                 Value::Null => Ok(Value::Null),
                 _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
@@ -273,6 +288,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let wrong = |token: &Token<'_>| Err(mismatch(&shape, token, place));
         match (scalar, token) {
             (Scalar::Any, token) => self.any(token, place.path),
+            (Scalar::Fields, Token::Map) => Ok(Value::Json(self.source.text()?)),
+            (Scalar::Fields | Scalar::Object, Token::Json(text)) => Ok(Value::Json(text)),
             (_, Token::Null) => Ok(zero(&shape)),
             // what is kept unread may be anything, though it should be an object
             (Scalar::Object, token) => self.any(token, place.path),
@@ -316,6 +333,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 }
             },
             Token::String(text) => text.into(),
+            Token::Json(text) => Value::Json(text),
             Token::List => {
                 let mut items = Vec::new();
                 while self.source.item()? {
@@ -335,25 +353,6 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 self.sorted(entries, path)
             }
         })
-    }
-
-    fn skip(&mut self, token: Token<'a>) -> Result<(), DecodeError> {
-        match token {
-            Token::List => {
-                while self.source.item()? {
-                    let token = self.source.value()?;
-                    self.skip(token)?;
-                }
-            }
-            Token::Map => {
-                while self.source.key()?.is_some() {
-                    let token = self.source.value()?;
-                    self.skip(token)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }
 
@@ -398,7 +397,7 @@ pub(crate) fn float_value(number: f64) -> Value {
 
 fn found(token: &Token<'_>) -> String {
     match token {
-        Token::Map => "object".into(),
+        Token::Map | Token::Json(_) => "object".into(),
         Token::List => "array".into(),
         Token::Null => "null".into(),
         Token::Bool(_) => "bool".into(),
@@ -474,7 +473,7 @@ fn go_type(shape: &Shape) -> String {
             Scalar::Quantity => "resource.Quantity",
             Scalar::IntOrString => "int32",
             Scalar::Any => "interface {}",
-            Scalar::Object => "map[string]interface {}",
+            Scalar::Object | Scalar::Fields => "map[string]interface {}",
         }
         .to_owned(),
     }
@@ -496,6 +495,7 @@ fn always_there(shape: &Shape) -> bool {
                 | Scalar::Quantity
                 | Scalar::IntOrString
                 | Scalar::Object
+                | Scalar::Fields
                 | Scalar::Duration
         ),
         Shape::List(_) | Shape::Map(_) => false,
@@ -529,7 +529,7 @@ pub fn zero(shape: &Shape) -> Value {
             Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::IntOrString => 0.into(),
             Scalar::Quantity => "0".into(),
             Scalar::Duration => "0s".into(),
-            Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object => Value::Null,
+            Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object | Scalar::Fields => Value::Null,
         },
     }
 }
@@ -550,6 +550,60 @@ pub fn is_zero(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::List(items) => items.is_empty(),
         Value::Map(map) => map.is_empty(),
+        Value::Json(text) => &**text == "{}",
+    }
+}
+
+/// The fields of a structure, kept in the order of their names while they come in any.
+struct Entries {
+    entries: Vec<(Text, Value)>,
+    /// The rank of each entry's name, in the same order.
+    ranks: [u16; RANKED],
+    /// Names that nobody keeps the rank of are found by looking at them.
+    ranked: bool,
+}
+
+/// Types with more fields than this are rare enough not to matter.
+const RANKED: usize = 64;
+
+impl Entries {
+    fn new(ty: &Type) -> Self {
+        let count = ty.fields.len();
+        Entries { entries: Vec::with_capacity(count.min(8)), ranks: [0; RANKED], ranked: count <= RANKED }
+    }
+
+    /// Where a name of this rank is, or would be.
+    fn find(&self, rank: usize, name: &str) -> Result<usize, usize> {
+        if !self.ranked {
+            return self.entries.binary_search_by(|(other, _)| order(other, name));
+        }
+        let ranks = &self.ranks[..self.entries.len()];
+        // what comes in order, as half of it does, goes to the end
+        match ranks.iter().rposition(|other| usize::from(*other) <= rank) {
+            None => Err(0),
+            Some(at) if usize::from(ranks[at]) == rank => Ok(at),
+            Some(at) => Err(at + 1),
+        }
+    }
+
+    fn insert(&mut self, rank: usize, field: &Field, value: Value) {
+        let (Ok(at) | Err(at)) = self.find(rank, &field.name);
+        if self.ranked {
+            let count = self.entries.len();
+            self.ranks.copy_within(at..count, at + 1);
+            self.ranks[at] = rank as u16;
+        }
+        self.entries.insert(at, (field.name.clone(), value));
+    }
+
+    fn remove(&mut self, rank: usize, field: &Field) {
+        if let Ok(at) = self.find(rank, &field.name) {
+            let count = self.entries.len();
+            self.entries.remove(at);
+            if self.ranked {
+                self.ranks.copy_within(at + 1..count, at);
+            }
+        }
     }
 }
 

@@ -4,9 +4,14 @@
 //! field (the revision, known only at the commit) an empty string is written and its place given back, so
 //! that the commit can fill it in without encoding again.
 
+use crate::scan::plain;
 use crate::table::{Flags, Shape, Type};
-use crate::value::{Map, Value};
+use crate::value::{Map, Value, head};
+use std::cmp::Ordering;
 use std::fmt::Write;
+
+/// Structures with no more fields than this are put in order without asking for memory.
+const FEW: usize = 48;
 
 /// An encoded object with a gap for its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,23 +90,42 @@ struct Writer {
 impl Writer {
     fn structure(&mut self, value: &Value, ty: &Type) {
         let Value::Map(map) = value else { return any(value, &mut self.out) };
-        let mut order = Vec::with_capacity(map.len());
+        let mut few = [0; FEW];
+        let mut many = Vec::new();
+        let order = if map.len() <= FEW {
+            &mut few[..map.len()]
+        } else {
+            many.resize(map.len(), 0);
+            &mut many[..]
+        };
         // both sides are sorted by name: one joint walk finds each entry's place in the table
-        let mut declared = ty.by_name.iter().peekable();
-        for (at, (name, value)) in map.iter().enumerate() {
-            while declared.next_if(|d| *ty.fields[**d as usize].name < *name).is_some() {}
-            let place = match declared.peek() {
-                Some(d) if *ty.fields[**d as usize].name == *name => **d as usize,
-                _ => ty.fields.len() + at,
+        let mut rank = 0;
+        for (at, (name, _)) in map.iter().enumerate() {
+            let wanted = head(name);
+            let known = loop {
+                match ty.heads.get(rank) {
+                    Some(first) if *first < wanted => rank += 1,
+                    Some(first) if *first == wanted => {
+                        match (*ty.fields[ty.by_name[rank] as usize].name).cmp(name) {
+                            Ordering::Less => rank += 1,
+                            Ordering::Equal => break Some(ty.by_name[rank] as usize),
+                            Ordering::Greater => break None,
+                        }
+                    }
+                    _ => break None,
+                }
             };
-            order.push((place, name, value));
+            // what is not declared comes last, by name
+            order[at] = (known.unwrap_or(ty.fields.len() + at) as u64) << 32 | at as u64;
         }
-        order.sort_unstable_by_key(|(place, ..)| *place);
+        order.sort_unstable();
         self.out.push(b'{');
-        for (nth, (place, name, value)) in order.into_iter().enumerate() {
+        for (nth, both) in order.iter().enumerate() {
             if nth > 0 {
                 self.out.push(b',');
             }
+            let (place, at) = ((both >> 32) as usize, (both & 0xffff_ffff) as usize);
+            let Some((name, value)) = map.nth(at) else { continue };
             string(name, &mut self.out);
             self.out.push(b':');
             match ty.fields.get(place) {
@@ -167,6 +191,7 @@ fn any(value: &Value, out: &mut Vec<u8>) {
         Value::Int(number) => integer(*number, out),
         Value::Float(number) => out.extend_from_slice(float_text(*number).as_bytes()),
         Value::String(text) => string(text, out),
+        Value::Json(text) => out.extend_from_slice(text.as_bytes()),
         Value::List(items) => {
             out.push(b'[');
             for (nth, item) in items.iter().enumerate() {
@@ -228,16 +253,20 @@ pub fn float_text(number: f64) -> String {
 
 /// A JSON string.
 pub fn string(text: &str, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut from = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[from..at]);
-        from = at + 1;
+    escaped(text, out);
+    out.push(b'"');
+}
+
+/// What stands between the quotes of a JSON string.
+pub fn escaped(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut rest = text.as_bytes();
+    loop {
+        let (before, special) = rest.split_at(plain(rest));
+        out.extend_from_slice(before);
+        let Some((byte, after)) = special.split_first() else { return };
+        rest = after;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -251,6 +280,4 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
             }
         }
     }
-    out.extend_from_slice(&bytes[from..]);
-    out.push(b'"');
 }

@@ -13,6 +13,7 @@ pub mod problem;
 pub mod proto;
 pub mod quantity;
 pub mod rules;
+mod scan;
 pub mod source;
 pub mod table;
 pub mod time;

@@ -57,38 +57,87 @@ const MILLI: i32 = -3;
 
 /// Parses and gives the text that the API gives back.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
-    Ok(text.parse::<Quantity>()?.to_string())
+    match short(text) {
+        Some((_, true)) => Ok(text.to_owned()),
+        _ => Ok(text.parse::<Quantity>()?.to_string()),
+    }
 }
 
 /// As [`canonical`], rounded up to thousandths as the resources of a container are.
 pub fn canonical_milli(text: &str) -> Result<String, QuantityError> {
-    Ok(text.parse::<Quantity>()?.round_up(MILLI).to_string())
+    match short(text) {
+        // nothing that is short is finer than a thousandth
+        Some((_, true)) => Ok(text.to_owned()),
+        _ => Ok(text.parse::<Quantity>()?.round_up(MILLI).to_string()),
+    }
+}
+
+/// What most quantities are: a few digits and a common suffix, read without further ado. Says also whether the
+/// text is kept.
+fn short(text: &str) -> Option<(Quantity, bool)> {
+    const MOST: usize = 9;
+    let bytes = text.as_bytes();
+    let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 || digits > MOST || bytes[0] == b'0' {
+        return None;
+    }
+    let number = bytes[..digits].iter().fold(0i64, |sum, byte| sum * 10 + i64::from(byte - b'0'));
+    let tens = |exponent| {
+        let quantity = Quantity { mantissa: number.into(), exponent, family: Family::Decimal, kept: None };
+        Some((quantity, number % 1000 != 0))
+    };
+    let twos = |power: u32| {
+        let mantissa = i128::from(number) << power;
+        let quantity = Quantity { mantissa, exponent: 0, family: Family::Binary, kept: None };
+        let kept = digits as u32 + power * 3 / 10 <= 14 && number & 7 != 0;
+        (mantissa <= i64::MAX.into()).then_some((quantity, kept))
+    };
+    match &bytes[digits..] {
+        b"m" => tens(MILLI),
+        b"" => tens(0),
+        b"k" => tens(3),
+        b"M" => tens(6),
+        b"G" => tens(9),
+        b"Ki" => twos(10),
+        b"Mi" => twos(20),
+        b"Gi" => twos(30),
+        b"Ti" => twos(40),
+        _ => None,
+    }
 }
 
 impl std::str::FromStr for Quantity {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(QuantityError::Format);
+        if let Some((quantity, kept)) = short(text) {
+            return Ok(Quantity { kept: kept.then(|| text.into()), ..quantity });
         }
-        let parts = Parts::of(text)?;
-        let suffix = Suffix::of(parts.suffix)?;
-        if parts.lacks_digits(text, suffix) {
-            return Err(QuantityError::Numeric);
-        }
-        let mut quantity = match suffix {
-            Suffix::Ten(exponent, family) => parts.decimal(exponent, family),
-            Suffix::Two(power) => parts.binary(power),
-        };
-        if parts.negative {
-            quantity.mantissa = -quantity.mantissa;
-        }
-        if parts.is_kept(suffix) {
-            quantity.kept = Some(text.into());
-        }
-        Ok(quantity)
+        long(text)
     }
+}
+
+/// Text of any form.
+fn long(text: &str) -> Result<Quantity, QuantityError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(QuantityError::Format);
+    }
+    let parts = Parts::of(text)?;
+    let suffix = Suffix::of(parts.suffix)?;
+    if parts.lacks_digits(text, suffix) {
+        return Err(QuantityError::Numeric);
+    }
+    let mut quantity = match suffix {
+        Suffix::Ten(exponent, family) => parts.decimal(exponent, family),
+        Suffix::Two(power) => parts.binary(power),
+    };
+    if parts.negative {
+        quantity.mantissa = -quantity.mantissa;
+    }
+    if parts.is_kept(suffix) {
+        quantity.kept = Some(text.into());
+    }
+    Ok(quantity)
 }
 
 /// The pieces of the text, without judging them.
@@ -408,6 +457,25 @@ mod tests {
 
     fn q(text: &str) -> Quantity {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_short_way_leads_where_the_long_one_does() {
+        let mut taken = 0;
+        for number in
+            [1, 7, 8, 10, 64, 100, 999, 1000, 1001, 1024, 8000, 8001, 65_536, 123_456_789, 999_999_999]
+        {
+            for suffix in ["", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "Pi", "n", "e3", "x"] {
+                let text = format!("{number}{suffix}");
+                let (short_way, long_way) = (text.parse::<Quantity>(), long(&text));
+                assert_eq!(format!("{short_way:?}"), format!("{long_way:?}"), "{text}");
+                let told = |it: Quantity| it.to_string();
+                assert_eq!(canonical(&text), long_way.clone().map(told), "{text}");
+                assert_eq!(canonical_milli(&text), long_way.map(|it| told(it.round_up(MILLI))), "{text}");
+                taken += usize::from(short(&text).is_some());
+            }
+        }
+        assert!(taken > 100, "{taken}");
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! The decoder asks for a value, then for its keys or items. Both sources bound nesting, so that no input can
 //! exhaust the stack.
 
-use crate::value::Value;
+use crate::encode;
+use crate::scan::{plain, rest_of_value};
+use crate::value::{Map, Value};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::vec::IntoIter;
 
 /// How deep values may nest.
@@ -21,6 +24,8 @@ pub enum Token<'a> {
     /// A number that is not a 64-bit integer, as it was written.
     Decimal(Cow<'a, str>),
     String(Cow<'a, str>),
+    /// A map as compact text.
+    Json(Arc<str>),
 }
 
 /// The text is not JSON.
@@ -34,8 +39,34 @@ pub trait Source<'a> {
     fn value(&mut self) -> Result<Token<'a>, SyntaxError>;
     fn key(&mut self) -> Result<Option<Cow<'a, str>>, SyntaxError>;
     fn item(&mut self) -> Result<bool, SyntaxError>;
+    /// In place of the keys of a map: all of it as compact text.
+    fn text(&mut self) -> Result<Arc<str>, SyntaxError>;
     /// Nothing may follow the value.
     fn end(&mut self) -> Result<(), SyntaxError>;
+
+    /// Steps over what is left of a value that began with `token`.
+    fn skip(&mut self, token: &Token<'a>) -> Result<(), SyntaxError> {
+        step_over(self, token)
+    }
+}
+
+fn step_over<'a>(source: &mut (impl Source<'a> + ?Sized), token: &Token<'a>) -> Result<(), SyntaxError> {
+    match token {
+        Token::List => {
+            while source.item()? {
+                let token = source.value()?;
+                step_over(source, &token)?;
+            }
+        }
+        Token::Map => {
+            while source.key()?.is_some() {
+                let token = source.value()?;
+                step_over(source, &token)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// JSON text.
@@ -44,21 +75,40 @@ pub struct Json<'a> {
     at: usize,
     /// One entry per open map or list: whether it has had no entry yet.
     open: Vec<bool>,
+    /// Whether there was space between tokens.
+    spaced: bool,
+    /// Whether the text is our own: what is skipped is then not looked into.
+    canonical: bool,
 }
 
 impl<'a> Json<'a> {
     /// Refuses text that is not UTF-8.
     pub fn new(bytes: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(Json { text, at: 0, open: Vec::new() }),
+            Ok(text) => Ok(Json::of_text(text)),
             Err(bad) => Err(SyntaxError(format!("invalid UTF-8 at byte {}", bad.valid_up_to()))),
         }
+    }
+
+    pub fn of_text(text: &'a str) -> Self {
+        Json { text, at: 0, open: Vec::with_capacity(16), spaced: false, canonical: false }
+    }
+
+    /// Text that was written by this crate, compact and without a mistake in it.
+    pub fn canonical(text: &'a str) -> Self {
+        Json { canonical: true, ..Json::of_text(text) }
+    }
+
+    /// How much of the text is behind us.
+    pub fn position(&self) -> usize {
+        self.at
     }
 
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
             self.at += 1;
+            self.spaced = true;
         }
         bytes.get(self.at).copied()
     }
@@ -142,19 +192,16 @@ impl<'a> Json<'a> {
     fn string(&mut self) -> Result<Cow<'a, str>, SyntaxError> {
         let bytes = self.text.as_bytes();
         let start = self.at + 1;
-        let mut at = start;
-        loop {
-            match bytes.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(Cow::Borrowed(&self.text[start..at]));
-                }
-                Some(b'\\') => return self.escaped(start, at),
-                Some(0..0x20) | None => {
-                    self.at = at;
-                    return self.unexpected("in string literal");
-                }
-                Some(_) => at += 1,
+        let at = start + plain(&bytes[start..]);
+        match bytes.get(at) {
+            Some(b'"') => {
+                self.at = at + 1;
+                Ok(Cow::Borrowed(&self.text[start..at]))
+            }
+            Some(b'\\') => self.escaped(start, at),
+            _ => {
+                self.at = at;
+                self.unexpected("in string literal")
             }
         }
     }
@@ -175,14 +222,13 @@ impl<'a> Json<'a> {
                     out.push_str(&self.text[from..at]);
                     self.at = at + 1;
                     out.push(self.escape()?);
-                    at = self.at;
-                    from = at;
+                    from = self.at;
+                    at = from + plain(&bytes[from..]);
                 }
-                Some(0..0x20) | None => {
+                _ => {
                     self.at = at;
                     return self.unexpected("in string literal");
                 }
-                Some(_) => at += 1,
             }
         }
     }
@@ -291,12 +337,48 @@ impl<'a> Source<'a> for Json<'a> {
         self.entry(b']', "after array element")
     }
 
+    fn skip(&mut self, token: &Token<'a>) -> Result<(), SyntaxError> {
+        if !self.canonical || !matches!(token, Token::Map | Token::List) {
+            return step_over(self, token);
+        }
+        match rest_of_value(&self.text.as_bytes()[self.at..]) {
+            Some(length) => {
+                self.at += length;
+                self.open.pop();
+                Ok(())
+            }
+            None => {
+                self.at = self.text.len();
+                self.unexpected("")
+            }
+        }
+    }
+
+    fn text(&mut self) -> Result<Arc<str>, SyntaxError> {
+        // the opening brace is behind us
+        let start = self.at - 1;
+        self.spaced = false;
+        self.skip(&Token::Map)?;
+        let text = &self.text[start..self.at];
+        if !self.spaced {
+            return Ok(text.into());
+        }
+        match crate::decode::json_untyped(text.as_bytes()) {
+            Ok(decoded) => Ok(compact(&decoded.value)),
+            Err(why) => Err(SyntaxError(why.to_string())),
+        }
+    }
+
     fn end(&mut self) -> Result<(), SyntaxError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => self.unexpected("after top-level value"),
         }
     }
+}
+
+fn compact(value: &Value) -> Arc<str> {
+    String::from_utf8_lossy(&encode::untyped(value)).into()
 }
 
 /// A tree that is taken apart.
@@ -332,6 +414,7 @@ impl<'a> Source<'a> for Tree {
             Value::Int(number) => Token::Int(number),
             Value::Float(number) => Token::Decimal(Cow::Owned(crate::encode::float_text(number))),
             Value::String(text) => Token::String(Cow::Owned(text)),
+            Value::Json(text) => Token::Json(text),
             Value::List(items) => {
                 self.enter(Frame::List(items.into_iter()))?;
                 Token::List
@@ -363,6 +446,14 @@ impl<'a> Source<'a> for Tree {
             self.open.pop();
         }
         Ok(self.next.is_some())
+    }
+
+    fn text(&mut self) -> Result<Arc<str>, SyntaxError> {
+        let map = match self.open.pop() {
+            Some(Frame::Map(entries)) => entries.collect(),
+            _ => Map::new(),
+        };
+        Ok(compact(&Value::Map(map)))
     }
 
     fn end(&mut self) -> Result<(), SyntaxError> {

@@ -95,14 +95,17 @@ impl Declares {
 impl Type {
     /// The position and declaration of the field with this JSON name.
     pub fn field(&self, name: &str) -> Option<(usize, &Field)> {
+        let at = self.by_name[self.rank(name)?] as usize;
+        Some((at, &self.fields[at]))
+    }
+
+    /// The position of a name among the names of all fields.
+    pub fn rank(&self, name: &str) -> Option<usize> {
         let wanted = head(name);
         let first = self.heads.partition_point(|head| *head < wanted);
         // names that begin alike stand side by side
         let alike = self.heads[first..].iter().take_while(|head| **head == wanted).count();
-        let found =
-            self.by_name[first..first + alike].iter().find(|at| self.fields[**at as usize].name == name)?;
-        let at = *found as usize;
-        Some((at, &self.fields[at]))
+        (first..first + alike).find(|rank| self.fields[self.by_name[*rank] as usize].name == name)
     }
 
     /// The field that a value is, where a value is one of the fields.
@@ -316,6 +319,8 @@ pub enum Scalar {
     Any,
     /// Any JSON object, kept as it is.
     Object,
+    /// A set of field paths: an object that is kept as text.
+    Fields,
 }
 
 /// How strategic merge patch treats a field.

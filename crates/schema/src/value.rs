@@ -3,9 +3,11 @@
 //! Maps are kept sorted by key, always: lookup is a binary search, equality is structural, and the order in
 //! which fields are written out is the table's business, not the tree's.
 
+use crate::decode;
 use crate::table::Text;
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A JSON value. Quantities, times and bytes are text in their canonical form.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,6 +20,9 @@ pub enum Value {
     String(String),
     List(Vec<Value>),
     Map(Map),
+    /// An object that its table keeps as compact text, for who knows what it is to read. Much of an object is
+    /// its record of ownership, which most of the way is only carried along.
+    Json(Arc<str>),
 }
 
 /// Entries sorted by key, keys unique.
@@ -51,6 +56,25 @@ pub(crate) const fn head(text: &str) -> u64 {
         at += 1;
     }
     head
+}
+
+/// Maps up to this length are looked through rather than searched.
+const SHORT: usize = 16;
+
+/// Whether two keys are the same, without a call for those of usual length.
+#[inline]
+fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    if let (Some(a8), Some(b8)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        return a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>() && (a.len() <= 16 || a == b);
+    }
+    if let (Some(a4), Some(b4)) = (a.first_chunk::<4>(), b.first_chunk::<4>()) {
+        return a4 == b4 && a.last_chunk::<4>() == b.last_chunk::<4>();
+    }
+    a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 impl Map {
@@ -87,16 +111,36 @@ impl Map {
         self.entries.binary_search_by(|(k, _)| head(k).cmp(&wanted).then_with(|| (**k).cmp(key)))
     }
 
+    /// Where a key is, when nobody asks where it would be. Most maps are short, and most names in one differ
+    /// in their length or their first bytes: then looking at each is less work than a search.
+    fn position(&self, key: &str) -> Option<usize> {
+        if self.entries.len() > SHORT {
+            return self.find(key).ok();
+        }
+        self.entries.iter().position(|(k, _)| equal(k, key))
+    }
+
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.find(key).ok().map(|at| &self.entries[at].1)
+        self.position(key).map(|at| &self.entries[at].1)
     }
 
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        self.find(key).ok().map(|at| &mut self.entries[at].1)
+        self.position(key).map(|at| &mut self.entries[at].1)
     }
 
     pub fn contains(&self, key: &str) -> bool {
-        self.find(key).is_ok()
+        self.position(key).is_some()
+    }
+
+    /// The entry at a position in the order of keys.
+    pub(crate) fn nth(&self, at: usize) -> Option<(&str, &Value)> {
+        self.entries.get(at).map(|(k, v)| (&**k, v))
+    }
+
+    /// Entries that come sorted, each key once.
+    pub(crate) fn from_sorted(entries: Vec<(Text, Value)>) -> Self {
+        debug_assert!(entries.is_sorted_by(|a, b| *a.0 < *b.0), "entries come sorted");
+        Map { entries }
     }
 
     /// Puts the value in, and gives back what stood there.
@@ -125,7 +169,7 @@ impl Map {
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Value> {
-        self.find(key).ok().map(|at| self.entries.remove(at).1)
+        self.position(key).map(|at| self.entries.remove(at).1)
     }
 
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
@@ -213,6 +257,18 @@ impl Value {
         match self {
             Value::Map(map) => map,
             _ => unreachable!("made a map above"),
+        }
+    }
+
+    /// The same value with nothing kept as text, for who looks at every part.
+    pub fn opened(&self) -> Value {
+        match self {
+            Value::Json(text) => decode::json_untyped(text.as_bytes()).map_or(Value::Null, |it| it.value),
+            Value::List(items) => Value::List(items.iter().map(Value::opened).collect()),
+            Value::Map(map) => Value::Map(Map {
+                entries: map.entries.iter().map(|(k, v)| (k.clone(), v.opened())).collect(),
+            }),
+            scalar => scalar.clone(),
         }
     }
 
@@ -306,11 +362,29 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_the_bytes() {
-        let keys =
-            ["", "a", "a\0", "ab", "abcdefgh", "abcdefgha", "abcdefgi", "b", "metadata", "metadatb", "é"];
+        let keys = [
+            "",
+            "a",
+            "a\0",
+            "ab",
+            "abcd",
+            "abce",
+            "abcdef",
+            "abddef",
+            "abcdefgh",
+            "abcdefghijklmnopqrs",
+            "abcdefghijkzmnopqrs",
+            "abcdefgha",
+            "abcdefgi",
+            "b",
+            "metadata",
+            "metadatb",
+            "é",
+        ];
         for a in keys {
             for b in keys {
                 assert_eq!(order(a, b), a.cmp(b), "{a:?} {b:?}");
+                assert_eq!(equal(a, b), a == b, "{a:?} {b:?}");
             }
         }
     }

@@ -63,7 +63,7 @@ pub(crate) fn answer(
             let row = move |object: &Object| {
                 let layout =
                     Layout { resource: &resource, names: &names, beta, include, now, headers: false };
-                layout.row(&resource.json(object)).into()
+                layout.row_of(object).into()
             };
             rows(page, head, Box::new(row))
         }

@@ -16,7 +16,7 @@ use schema::proto;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
@@ -69,6 +69,7 @@ pub(crate) async fn start(
         bookmarks,
         end,
         timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
+        waker: None,
     };
     Ok(streamed(form, Body::stream(events), service))
 }
@@ -98,6 +99,8 @@ struct Events {
     /// Rings for the next bookmark or at the end, whichever is first. A server that stops ends the watch
     /// itself, through the cache.
     timer: Pin<Box<Sleep>>,
+    /// Whom the timer wakes, once it is set.
+    waker: Option<Waker>,
 }
 
 fn due(end: Instant, bookmarks: bool) -> Instant {
@@ -120,15 +123,21 @@ impl Stream for Events {
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
+        // between two events the timer is neither due nor to be set again
+        if this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) && !this.timer.is_elapsed() {
+            return Poll::Pending;
+        }
         while this.timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= this.end {
                 return Poll::Ready(None);
             }
             this.timer.as_mut().reset(due(this.end, this.bookmarks));
+            this.waker = None;
             if let Some(revision) = this.watch.progress() {
                 return Poll::Ready(Some(this.bookmark(revision)));
             }
         }
+        this.waker = Some(cx.waker().clone());
         Poll::Pending
     }
 }

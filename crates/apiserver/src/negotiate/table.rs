@@ -3,11 +3,15 @@
 use bytes::Bytes;
 use names::Names;
 use rest::options::Query;
-use rest::{ApiError, Resource};
+use rest::{ApiError, Object, Resource};
 use schema::encode::{self, string};
+use schema::source::{Json, Source, Token};
 use schema::table::Column;
-use schema::{Value, time};
+use schema::{Value, decode, time};
 use std::time::Duration;
+
+/// Which of an object's forms is the text of what its row reads.
+const READ_BY_ROWS: usize = 3;
 
 /// How much of each object goes along with its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +66,32 @@ impl Layout<'_> {
         out
     }
 
+    /// One object of a list. What its row reads is kept with the object, where that is little.
+    pub fn row_of(&self, object: &Object) -> Vec<u8> {
+        let Resource { hooks, row_reads, kind, .. } = self.resource;
+        let json = self.resource.json(object);
+        if hooks.convert.is_some() || row_reads.is_all() {
+            return self.row(&json);
+        }
+        let read = object.form(READ_BY_ROWS, || {
+            let value = decode::canonical_parts(&json, &kind.root, row_reads).unwrap_or_default();
+            let read = encode::json(&value, &kind.root);
+            if read.len() > json.len() / 2 { Bytes::new() } else { Bytes::copy_from_slice(&read) }
+        });
+        self.row_from(&json, if read.is_empty() { &json } else { &read })
+    }
+
     /// One object, given as its JSON, with its cells.
     pub fn row(&self, json: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
+        self.row_from(json, json)
+    }
+
+    /// The same, with the text of at least the fields that its row reads.
+    fn row_from(&self, json: &[u8], read: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(b"{\"cells\":");
         let root = &self.resource.kind.root;
-        let value = schema::decode::json(json, root).map(|decoded| decoded.value).unwrap_or_default();
+        let value = decode::canonical_parts(read, root, &self.resource.row_reads).unwrap_or_default();
         out.extend_from_slice(&encode::untyped(&Value::List(self.cells(&value))));
         let conditions = self.resource.hooks.row_conditions.map(|told| told(&value)).unwrap_or_default();
         if !conditions.is_empty() {
@@ -78,9 +102,7 @@ impl Layout<'_> {
         match self.include {
             Include::Nothing => out.extend_from_slice(b"null"),
             Include::Whole => out.extend_from_slice(json),
-            Include::Metadata => {
-                out.extend_from_slice(&partial(&self.resource.outline(json), self.names, self.beta));
-            }
+            Include::Metadata => write_partial(&self.resource.outline(json), self.names, self.beta, &mut out),
         }
         out.push(b'}');
         out
@@ -164,48 +186,38 @@ pub fn version(beta: bool) -> &'static str {
 
 /// The metadata of an object as an object of its own.
 pub fn partial(json: &[u8], names: &Names, beta: bool) -> Bytes {
-    let mut out = format!(
-        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}/{}\",",
-        names.meta_group(),
-        version(beta)
-    )
-    .into_bytes();
-    out.extend_from_slice(b"\"metadata\":");
-    out.extend_from_slice(metadata_of(json));
-    out.push(b'}');
+    let mut out = Vec::with_capacity(4096);
+    write_partial(json, names, beta, &mut out);
     out.into()
 }
 
-/// The text of `metadata` within canonical JSON: found by scanning, nothing is decoded.
+fn write_partial(json: &[u8], names: &Names, beta: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(names.meta_group().as_bytes());
+    out.extend_from_slice(if beta { b"/v1beta1\",\"metadata\":" } else { b"/v1\",\"metadata\":" });
+    out.extend_from_slice(metadata_of(json));
+    out.push(b'}');
+}
+
+/// The text of `metadata` within canonical JSON: found by stepping over the rest, nothing is decoded.
 fn metadata_of(json: &[u8]) -> &[u8] {
-    const KEY: &[u8] = b"\"metadata\":";
-    let (mut depth, mut at) = (0usize, 0);
-    let mut start = None;
-    while at < json.len() {
-        match json[at] {
-            b'"' => {
-                if depth == 1 && start.is_none() && json[at..].starts_with(KEY) {
-                    at += KEY.len();
-                    start = Some(at);
-                    continue;
-                }
-                at += 1;
-                while at < json.len() && json[at] != b'"' {
-                    at += if json[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                if let (Some(start), 1) = (start, depth) {
-                    return &json[start..=at];
-                }
-            }
-            _ => {}
-        }
-        at += 1;
+    find_metadata(json).unwrap_or(b"{}")
+}
+
+fn find_metadata(text: &[u8]) -> Option<&[u8]> {
+    let mut json = Json::canonical(std::str::from_utf8(text).ok()?);
+    if json.value().ok()? != Token::Map {
+        return None;
     }
-    b"{}"
+    while let Some(key) = json.key().ok()? {
+        let start = json.position();
+        let token = json.value().ok()?;
+        json.skip(&token).ok()?;
+        if key == "metadata" {
+            return text.get(start..json.position());
+        }
+    }
+    None
 }
 
 #[cfg(test)]

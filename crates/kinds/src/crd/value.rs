@@ -244,7 +244,7 @@ fn kind_of(value: &Value) -> &'static str {
         Value::Float(_) => "number",
         Value::String(_) => "string",
         Value::List(_) => "array",
-        Value::Map(_) => "object",
+        Value::Map(_) | Value::Json(_) => "object",
     }
 }
 

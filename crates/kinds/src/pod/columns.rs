@@ -5,6 +5,18 @@ use schema::{Value, time};
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// What the functions below read.
+pub(super) const READS: &[&str] = &[
+    "metadata.name",
+    "metadata.creationTimestamp",
+    "metadata.deletionTimestamp",
+    "spec.containers.name",
+    "spec.initContainers.name",
+    "spec.nodeName",
+    "spec.readinessGates",
+    "status",
+];
+
 pub(super) fn cells(pod: &Value, now: Duration) -> Vec<Value> {
     let seen = observe(pod);
     let restarts = match seen.last_restart {
@@ -155,9 +167,16 @@ mod tests {
     use crate::testing::json;
 
     fn check(pod: &str, expected: [&str; 3]) {
-        let row = cells(&json(pod), Duration::from_secs(1_577_934_245 + 300));
+        let now = Duration::from_secs(1_577_934_245 + 300);
+        let row = cells(&json(pod), now);
         assert_eq!(row[1..4], expected.map(Value::from), "{pod}");
         assert_eq!(row.len(), 9);
+        // what is read is all that is looked at
+        let (kind, hooks) = crate::builtin().into_iter().find(|(kind, _)| kind.name == "Pod").unwrap();
+        let wanted = schema::decode::Wanted::of(hooks.row_reads.iter().copied());
+        let parts = schema::decode::canonical_parts(pod.as_bytes(), &kind.root, &wanted).unwrap();
+        assert_eq!(cells(&parts, now), row, "{pod}");
+        assert_eq!(row_conditions(&parts), row_conditions(&json(pod)));
     }
 
     #[test]

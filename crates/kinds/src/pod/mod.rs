@@ -49,6 +49,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         subresources,
         actions: &ACTIONS,
         cells: Some(columns::cells),
+        row_reads: columns::READS,
         row_conditions: Some(columns::row_conditions),
         ..Hooks::default()
     }

@@ -144,7 +144,7 @@ fn described(shape: &Shape) -> String {
             Scalar::String | Scalar::Bool | Scalar::Int32 | Scalar::Int64 | Scalar::Bytes | Scalar::Any => {
                 format!("{scalar:?}").to_lowercase()
             }
-            Scalar::Object => "object".into(),
+            Scalar::Object | Scalar::Fields => "object".into(),
             other => format!("{other:?}"),
         },
     }

@@ -9,7 +9,7 @@ use crate::managed::{Ambiguous, Element, Steps};
 use schema::table::{ListShape, Shape, Text, Type};
 use schema::{Map, Value};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The live object with the configuration in it.
 pub(super) fn combine(ty: &Type, live: Value, config: Value) -> Result<Value, Ambiguous> {
@@ -56,25 +56,28 @@ fn join(parts: Parts<'_>, live: Map, config: Map) -> Result<Value, Ambiguous> {
 }
 
 /// A list on its way: each item with its step, taken out once.
-struct Row {
-    steps: Vec<Element>,
+struct Row<'s> {
     items: Vec<Option<Value>>,
-    places: BTreeMap<Element, usize>,
+    places: BTreeMap<&'s Element, usize>,
 }
 
-impl Row {
-    fn of(list: &ListShape, items: Vec<Value>) -> Result<Row, Ambiguous> {
-        let told = Steps::of(list);
-        let mut steps = Vec::with_capacity(items.len());
-        let mut places = BTreeMap::new();
-        for (at, item) in items.iter().enumerate() {
-            let step = told.step(item)?;
-            if places.insert(step.clone(), at).is_some() {
-                return Err(Ambiguous::duplicate(&step));
-            }
-            steps.push(step);
-        }
-        Ok(Row { steps, items: items.into_iter().map(Some).collect(), places })
+/// The steps to the items, each once.
+fn steps(told: &Steps<'_>, items: &[Value]) -> Result<Vec<Element>, Ambiguous> {
+    let mut steps = Vec::with_capacity(items.len());
+    let mut met = BTreeSet::new();
+    for item in items {
+        steps.push(told.step(item)?);
+    }
+    match steps.iter().find(|step| !met.insert(*step)) {
+        Some(twice) => Err(Ambiguous::duplicate(twice)),
+        None => Ok(steps),
+    }
+}
+
+impl<'s> Row<'s> {
+    fn of(steps: &'s [Element], items: Vec<Value>) -> Self {
+        let places = steps.iter().enumerate().map(|(at, step)| (step, at)).collect();
+        Row { items: items.into_iter().map(Some).collect(), places }
     }
 
     fn has(&self, step: &Element) -> bool {
@@ -87,10 +90,15 @@ impl Row {
 }
 
 fn items(list: &ListShape, live: Vec<Value>, config: Vec<Value>) -> Result<Vec<Value>, Ambiguous> {
+    let told = Steps::of(list);
+    let (live_steps, config_steps) = (steps(&told, &live)?, steps(&told, &config)?);
+    // who applies again has mostly the same items in the same order
+    if live_steps == config_steps {
+        let both = live.into_iter().zip(config);
+        return both.map(|(held, wanted)| value(Some(&list.item), held, wanted)).collect();
+    }
     let mut out = Vec::with_capacity(live.len() + config.len());
-    let (mut live, mut config) = (Row::of(list, live)?, Row::of(list, config)?);
-    let live_steps = std::mem::take(&mut live.steps);
-    let config_steps = std::mem::take(&mut config.steps);
+    let (mut live, mut config) = (Row::of(&live_steps, live), Row::of(&config_steps, config));
     let both: Vec<&Element> = config_steps.iter().filter(|step| live.has(step)).collect();
     let mut shared = both.into_iter();
     // the next item of the configuration that the live list has too

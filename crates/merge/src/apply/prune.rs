@@ -43,6 +43,10 @@ fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &Managed) -> 
     if last.api_version != write.api_version {
         return false;
     }
+    // the manager's new entry is the last one, and mostly names what it named before
+    if managed.entries.last().is_some_and(|own| last.fields.is_within(&own.fields)) {
+        return true;
+    }
     let mut given_up = filled(Parts::Fields(write.ty), &last.fields);
     let same = managed.entries.iter().filter(|entry| entry.api_version == write.api_version);
     for entry in same {
@@ -80,7 +84,7 @@ fn pruned(
     let fields = Parts::Fields(ty);
     let mut claims: BTreeMap<&str, FieldSet> = BTreeMap::new();
     for entry in &managed.entries {
-        claims.entry(&entry.api_version).or_default().unite(entry.fields.clone());
+        claims.entry(&entry.api_version).or_default().unite(FieldSet::clone(&entry.fields));
     }
     let mut here = claims.remove(version).unwrap_or_default();
     let mut elsewhere = Vec::new();

@@ -242,7 +242,7 @@ fn apply_step(
         convert: None,
         last_applied: None,
     };
-    match apply(&write, live.as_ref(), config) {
+    match apply(&write, live.as_ref(), &config) {
         Err(why) if i64::from(why.code()) == status && why.to_string() == message => {
             causes(&why, answer)?;
             played.refused += 1;

@@ -126,7 +126,7 @@ impl Story {
             convert: None,
             last_applied: self.last_applied,
         };
-        let applied = apply(&write, self.live.as_ref(), config(text))?;
+        let applied = apply(&write, self.live.as_ref(), &config(text))?;
         self.live = Some(applied.object.clone());
         Ok(applied)
     }
@@ -166,7 +166,7 @@ impl Story {
         let told = live.items(&["metadata", "managedFields"]).iter().map(|entry| {
             let operation = &entry.text(&["operation"])[..1];
             let who = format!("{} {operation}", entry.text(&["manager"]));
-            (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).cloned().unwrap())
+            (who, entry.text(&["time"]).to_owned(), entry.at(&["fieldsV1"]).unwrap().opened())
         });
         let expected = entries.iter().map(|(who, time, set)| (who.to_string(), time.to_string(), json(set)));
         assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
@@ -461,7 +461,7 @@ fn other_versions_have_a_say() {
         let mut config = config(text);
         config.set(&["apiVersion"], version);
         let live = live.map(|live| renamed(live, version));
-        apply(&write, live.as_ref(), config).map(|applied| applied.object)
+        apply(&write, live.as_ref(), &config).map(|applied| applied.object)
     };
     let first = run("a", "v2", None, r#"{"values":{"k":"v","m":"1","n":"1"}}"#).unwrap();
     let why = run("b", "v1", Some(&first), r#"{"data":{"k":"x"}}"#).unwrap_err();

@@ -73,22 +73,32 @@ impl Element {
         Element::Value(out.into_boxed_str())
     }
 
-    /// The step as it is written in a set of fields.
-    pub fn text(&self) -> String {
-        let number;
+    /// The step as it is written in a set of fields, as a JSON string.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         let (kind, rest): (_, &str) = match self {
-            Element::Field(name) => ("f:", name),
-            Element::Key(json) => ("k:", json),
-            Element::Value(json) => ("v:", json),
+            Element::Field(name) => (b"\"f:", name),
+            Element::Key(json) => (b"\"k:", json),
+            Element::Value(json) => (b"\"v:", json),
             Element::Index(at) => {
-                number = at.to_string();
-                ("i:", &number)
+                out.extend_from_slice(b"\"i:");
+                encode::integer(*at, out);
+                return out.push(b'"');
             }
         };
-        let mut text = String::with_capacity(2 + rest.len());
-        text.push_str(kind);
-        text.push_str(rest);
-        text
+        out.extend_from_slice(kind);
+        encode::escaped(rest, out);
+        out.push(b'"');
+    }
+
+    /// Whether this is how the step is written.
+    pub(super) fn is_written(&self, text: &str) -> bool {
+        match (self, text.as_bytes()) {
+            (Element::Field(name), [b'f', b':', rest @ ..]) => name.as_bytes() == rest,
+            (Element::Key(json), [b'k', b':', rest @ ..]) => json.as_bytes() == rest,
+            (Element::Value(json), [b'v', b':', rest @ ..]) => json.as_bytes() == rest,
+            (Element::Index(at), [b'i', b':', ..]) => text[2..].parse() == Ok(*at),
+            _ => false,
+        }
     }
 
     /// The step as messages write it: `.replicas`, `[name="c"]`, `[="x"]`, `[3]`.
@@ -140,6 +150,7 @@ fn write(value: &Value, out: &mut String) {
         }
         Value::Float(number) => out.push_str(&encode::float_text(*number)),
         Value::String(text) => string(text, out),
+        Value::Json(text) => out.push_str(text),
         Value::List(items) => {
             out.push('[');
             for (nth, item) in items.iter().enumerate() {
@@ -194,7 +205,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, canonical: &str) {
-        assert_eq!(Element::parse(text).unwrap().unwrap().text(), canonical);
+        let mut out = Vec::new();
+        Element::parse(text).unwrap().unwrap().write(&mut out);
+        let mut expected = Vec::new();
+        encode::string(canonical, &mut expected);
+        assert_eq!(out, expected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Always true: each writer has one entry, and [`Managed::encode`] writes applies before updates, then older
 //! before newer, then by name, version and subresource.
 
-use super::{FieldSet, Invalid};
+use super::{Fields, Invalid};
 use schema::table::Text;
 use schema::{Map, Value, decode};
 
@@ -34,7 +34,7 @@ pub struct Entry {
     pub time: Option<String>,
     /// Empty for the object itself.
     pub subresource: String,
-    pub fields: FieldSet,
+    pub fields: Fields,
 }
 
 /// What tells writers apart. One who applies is the same in every version.
@@ -49,7 +49,7 @@ impl Entry {
         (&self.manager, self.operation, version, &self.subresource)
     }
 
-    fn decode(at: usize, entry: &Value) -> Result<Entry, Invalid> {
+    fn decode(at: usize, entry: &Value, stored: Option<&Value>) -> Result<Entry, Invalid> {
         let operation = match entry.text(&["operation"]) {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
@@ -59,13 +59,15 @@ impl Entry {
         if api_version.is_empty() || entry.text(&["fieldsType"]) != "FieldsV1" {
             return Err(Invalid::Entry(at));
         }
+        let fields = entry.at(&["fieldsV1"]);
+        let known = stored.is_some_and(|stored| stored.at(&["fieldsV1"]) == fields);
         Ok(Entry {
             manager: entry.text(&["manager"]).to_owned(),
             operation,
             api_version: api_version.to_owned(),
             time: entry.at(&["time"]).and_then(Value::as_str).map(str::to_owned),
             subresource: entry.text(&["subresource"]).to_owned(),
-            fields: entry.at(&["fieldsV1"]).map_or(Ok(FieldSet::new()), FieldSet::parse)?,
+            fields: if known { Fields::stored(fields)? } else { Fields::sent(fields)? },
         })
     }
 
@@ -95,9 +97,10 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Reads a list of entries; of several for the same writer the last one counts.
-    pub fn decode(list: &[Value]) -> Result<Managed, Invalid> {
-        let entries = list.iter().enumerate().map(|(at, entry)| Entry::decode(at, entry));
+    /// Reads a list of entries; of several for the same writer the last one counts. What stands in `stored`, the
+    /// entries of an object in the store, at the same place is known to be right.
+    pub fn decode(list: &[Value], stored: &[Value]) -> Result<Managed, Invalid> {
+        let entries = list.iter().enumerate().map(|(at, entry)| Entry::decode(at, entry, stored.get(at)));
         let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
         // the sort is stable and the walk goes backwards, so the first one met is the last one given
         entries.sort_by(|a, b| a.identity().cmp(&b.identity()));

@@ -11,12 +11,10 @@
 //! both sets.
 
 use super::{Element, Invalid};
+use schema::source::{Json, Source, Token};
 use schema::table::Text;
-use schema::{Map, Value};
+use schema::{Value, encode};
 use std::cmp::Ordering;
-
-/// Deeper sets are refused.
-const MAX_DEPTH: usize = 512;
 
 /// A set of field paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -167,6 +165,19 @@ impl FieldSet {
         });
     }
 
+    /// Whether the other set has every path of this one.
+    pub fn is_within(&self, other: &FieldSet) -> bool {
+        if self.member && !other.member {
+            return false;
+        }
+        let mut theirs = other.children.iter();
+        self.children.iter().all(|(element, below)| {
+            theirs
+                .find(|(it, _)| it >= element)
+                .is_some_and(|(it, theirs)| it == element && below.is_within(theirs))
+        })
+    }
+
     /// The paths that both sets have.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut both = FieldSet { member: self.member && other.member, children: Vec::new() };
@@ -185,42 +196,127 @@ impl FieldSet {
         both
     }
 
-    /// Reads the form in which sets are kept in objects. Steps of an unknown kind are left out.
-    pub fn parse(fields: &Value) -> Result<FieldSet, Invalid> {
-        let mut set = parse(fields, MAX_DEPTH)?;
-        // the root has no path
-        set.member = false;
-        Ok(set)
+    /// How many paths of this set are in the one that `text` is of. The text is one that [`FieldSet::to_text`]
+    /// gave; what this set has nothing of is passed by without a look.
+    pub(super) fn count_in(&self, text: &str) -> Result<usize, Invalid> {
+        let mut json = Json::canonical(text);
+        match json.value()? {
+            Token::Map => self.count_below(&mut json),
+            _ => Err(Invalid::NotAnObject),
+        }
     }
 
-    /// The form in which sets are kept in objects.
-    pub fn to_value(&self) -> Value {
-        let marked = self.member && !self.children.is_empty();
-        let mut entries = Vec::with_capacity(self.children.len() + usize::from(marked));
-        if marked {
-            entries.push((Text::Borrowed("."), Value::map()));
+    fn count_below(&self, json: &mut Json<'_>) -> Result<usize, Invalid> {
+        let (mut count, mut marked, mut leaf) = (0, false, true);
+        while let Some(key) = json.key()? {
+            let token = json.value()?;
+            let below = self.children.iter().find(|(element, _)| element.is_written(&key));
+            marked |= key == ".";
+            leaf &= key == ".";
+            match (below, &token) {
+                (Some((_, below)), Token::Map) => count += below.count_below(json)?,
+                _ => json.skip(&token)?,
+            }
         }
-        entries.extend(
-            self.children.iter().map(|(element, below)| (Text::Owned(element.text()), below.to_value())),
-        );
-        Value::Map(Map::from_unsorted(entries).0)
+        Ok(count + usize::from(self.member && (marked || leaf)))
+    }
+
+    /// Whether this set has every path of the one that `text` is of; text in another order than sets are
+    /// written in may be said to be beyond it.
+    pub(super) fn covers(&self, text: &str) -> Result<bool, Invalid> {
+        let mut json = Json::canonical(text);
+        match json.value()? {
+            // the root has no path
+            Token::Map => self.covers_below(&mut json, true),
+            _ => Err(Invalid::NotAnObject),
+        }
+    }
+
+    fn covers_below(&self, json: &mut Json<'_>, root: bool) -> Result<bool, Invalid> {
+        let (mut marked, mut leaf) = (false, true);
+        let mut ours = self.children.iter();
+        while let Some(key) = json.key()? {
+            let token = json.value()?;
+            if key == "." {
+                marked = true;
+                json.skip(&token)?;
+                continue;
+            }
+            leaf = false;
+            let below = ours.find(|(element, _)| element.is_written(&key));
+            match (below, token) {
+                (Some((_, below)), Token::Map) if below.covers_below(json, false)? => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(root || self.member || !(marked || leaf))
+    }
+
+    /// Reads the form in which sets are kept in objects: text, or the tree of it.
+    pub fn of_value(fields: &Value) -> Result<FieldSet, Invalid> {
+        match fields {
+            Value::Json(text) => FieldSet::parse(text),
+            Value::Map(_) => FieldSet::parse(&String::from_utf8_lossy(&encode::untyped(fields))),
+            Value::Null => Ok(FieldSet::new()),
+            _ => Err(Invalid::NotAnObject),
+        }
+    }
+
+    /// Reads the text of a set. Steps of an unknown kind are left out.
+    pub fn parse(text: &str) -> Result<FieldSet, Invalid> {
+        let mut json = Json::of_text(text);
+        let set = below(&mut json).and_then(|set| {
+            json.end()?;
+            Ok(set)
+        });
+        // the root has no path
+        set.map(|set| FieldSet { member: false, ..set })
+    }
+
+    /// The text of the set.
+    pub fn to_text(&self) -> String {
+        let mut out = Vec::with_capacity(1024);
+        self.write(&mut out);
+        String::from_utf8(out).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn to_value(&self) -> Value {
+        Value::Json(self.to_text().into()).opened()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let marked = self.member && !self.children.is_empty();
+        out.extend_from_slice(if marked { b"{\".\":{}" } else { b"{" });
+        for (nth, (element, below)) in self.children.iter().enumerate() {
+            if nth > 0 || marked {
+                out.push(b',');
+            }
+            element.write(out);
+            out.push(b':');
+            below.write(out);
+        }
+        out.push(b'}');
     }
 }
 
-fn parse(fields: &Value, room: usize) -> Result<FieldSet, Invalid> {
-    let room = room.checked_sub(1).ok_or(Invalid::TooDeep)?;
-    let map = match fields {
-        Value::Null => return Ok(FieldSet { member: true, children: Vec::new() }),
-        Value::Map(map) => map,
+/// What follows a step. How deep text nests is bounded by who reads it.
+fn below(json: &mut Json<'_>) -> Result<FieldSet, Invalid> {
+    match json.value()? {
+        Token::Null => return Ok(FieldSet { member: true, children: Vec::new() }),
+        Token::Map => {}
         _ => return Err(Invalid::NotAnObject),
-    };
-    let mut set = FieldSet { member: false, children: Vec::with_capacity(map.len()) };
-    for (text, below) in map.iter() {
-        if text == "." {
-            set.member = true;
-        } else if let Some(element) = Element::parse(text)? {
-            let below = parse(below, room)?;
-            set.children.push((element, below));
+    }
+    let mut set = FieldSet::new();
+    while let Some(text) = json.key()? {
+        let element = if text == "." { None } else { Element::parse(&text)? };
+        set.member |= text == ".";
+        match element {
+            Some(element) => set.children.push((element, below(json)?)),
+            None => {
+                let token = json.value()?;
+                json.skip(&token)?;
+            }
         }
     }
     if !set.children.is_sorted_by(|a, b| a.0 < b.0) {

@@ -18,6 +18,7 @@ mod element;
 mod entries;
 mod fields;
 mod items;
+mod kept;
 mod owned;
 #[cfg(test)]
 mod recorded;
@@ -31,6 +32,7 @@ pub use entries::{Entry, Managed, Operation};
 pub use fields::FieldSet;
 pub use items::Ambiguous;
 pub(crate) use items::Steps;
+pub use kept::Fields;
 pub use owned::owned;
 pub use update::{Convert, Elsewhere, Write, keep_times, track, update};
 pub(crate) use update::{UNKNOWN, UNOWNED};
@@ -45,8 +47,8 @@ pub enum Invalid {
     Element(String),
     #[error("a set of fields is an object of objects")]
     NotAnObject,
-    #[error("a set of fields nests too deeply")]
-    TooDeep,
+    #[error("a set of fields is not JSON: {0}")]
+    Syntax(#[from] schema::source::SyntaxError),
     #[error("entry {0} of the managed fields is incomplete or unknown")]
     Entry(usize),
 }

@@ -49,13 +49,13 @@ const OTHERWISE: &[&str] = &[
 fn entries(object: &Value) -> Vec<String> {
     let late = FieldSet::of(LATE);
     let told = |entry: &Value| {
-        let mut set = FieldSet::parse(entry.at(&["fieldsV1"]).unwrap()).unwrap();
+        let mut set = FieldSet::of_value(entry.at(&["fieldsV1"]).unwrap()).unwrap();
         set.subtract_below(&late);
         if set.is_empty() {
             return None;
         }
         let names = ["manager", "operation", "apiVersion", "subresource"].map(|name| entry.text(&[name]));
-        let set = String::from_utf8(schema::encode::untyped(&set.to_value())).unwrap();
+        let set = set.to_text();
         Some(format!("{} {set}", names.join(" ")))
     };
     let mut entries: Vec<_> = object.items(&["metadata", "managedFields"]).iter().filter_map(told).collect();

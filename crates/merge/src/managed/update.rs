@@ -110,19 +110,19 @@ pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
 /// The entries to start from; they are taken out of the new object.
 fn given(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Managed {
     let sent = new.unset(&["metadata", "managedFields"]);
+    let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
     if write.subresource.is_empty() {
         match sent.as_ref().and_then(Value::as_list) {
             Some(sent) if is_reset(sent) => return Managed::default(),
             Some(sent) => {
-                if let Some(managed) = Managed::decode(sent).ok().filter(|it| !it.is_empty()) {
+                if let Some(managed) = Managed::decode(sent, kept).ok().filter(|it| !it.is_empty()) {
                     return managed;
                 }
             }
             None => {}
         }
     }
-    let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
-    Managed::decode(kept).unwrap_or_default()
+    Managed::decode(kept, kept).unwrap_or_default()
 }
 
 /// Changes the entries for a write from `live` to `new`. On an error they are as they were.
@@ -137,19 +137,30 @@ pub fn update(
     }
     let mut changes = compare(write.ty, live, new)?;
     changes.exclude(write.reset);
-    release(write, live, new, &changes, managed)?;
+    // who writes the same fields again owns what it owned
+    let stays = own(write, managed).is_some_and(|own| {
+        let mut taken = changes.taken.clone();
+        taken.subtract(&UNOWNED);
+        own.fields.stays(&[&changes.taken, &changes.removed], &taken)
+    });
+    release(write, live, new, (&changes, stays), managed)?;
     changes.taken.subtract(&UNOWNED);
-    take(write, changes.taken, managed);
+    take(write, changes.taken, stays, managed);
     gather(managed);
     Ok(())
 }
 
-/// Takes what was changed or removed from everyone, the writer included.
+/// The writer's own entry.
+fn own<'m>(write: &Write<'_>, managed: &'m mut Managed) -> Option<&'m mut Entry> {
+    managed.entries.iter_mut().find(|entry| entry.identity() == write.identity())
+}
+
+/// Takes what was changed or removed from everyone, the writer included unless its entry stays as it is.
 fn release(
     write: &Write<'_>,
     live: Option<&Value>,
     new: &Value,
-    changes: &Changes,
+    (changes, own_stays): (&Changes, bool),
     managed: &mut Managed,
 ) -> Result<(), Ambiguous> {
     let others: BTreeSet<String> = managed
@@ -176,21 +187,25 @@ fn release(
     managed.entries.retain_mut(|entry| {
         let changes = elsewhere.get(&entry.api_version).map_or(Some(changes), Option::as_ref);
         let Some(changes) = changes else { return false };
-        entry.fields.subtract(&changes.taken);
-        entry.fields.subtract(&changes.removed);
+        if !(own_stays && entry.identity() == write.identity()) {
+            entry.fields.release(&changes.taken);
+            entry.fields.release(&changes.removed);
+        }
         !entry.fields.is_empty()
     });
     Ok(())
 }
 
 /// Gives the writer what it changed.
-fn take(write: &Write<'_>, taken: FieldSet, managed: &mut Managed) {
+fn take(write: &Write<'_>, taken: FieldSet, has_it: bool, managed: &mut Managed) {
     if taken.is_empty() {
         return;
     }
     let now = Some(write.now.to_owned());
-    if let Some(entry) = managed.entries.iter_mut().find(|entry| entry.identity() == write.identity()) {
-        entry.fields.unite(taken);
+    if let Some(entry) = own(write, managed) {
+        if !has_it {
+            entry.fields.unite(taken);
+        }
         entry.time = now;
         return;
     }
@@ -200,7 +215,7 @@ fn take(write: &Write<'_>, taken: FieldSet, managed: &mut Managed) {
         api_version: write.api_version.to_owned(),
         time: now,
         subresource: write.subresource.to_owned(),
-        fields: taken,
+        fields: taken.into(),
     });
 }
 
@@ -243,7 +258,7 @@ fn gather(managed: &mut Managed) {
         if let Some(bucket) = &mut kept[into] {
             bucket.manager = GATHERED.to_owned();
             bucket.subresource.clear();
-            bucket.fields.unite(entry.fields);
+            bucket.fields.unite(entry.fields.into_set());
             // the one that joins is the more recent one
             bucket.time = entry.time;
         }

@@ -70,6 +70,6 @@ pub(super) fn go_type(value: &Value) -> &'static str {
         Value::Float(_) => "float64",
         Value::String(_) => "string",
         Value::List(_) => "[]interface {}",
-        Value::Map(_) => "map[string]interface {}",
+        Value::Map(_) | Value::Json(_) => "map[string]interface {}",
     }
 }

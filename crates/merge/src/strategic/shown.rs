@@ -29,6 +29,7 @@ fn show(value: &Value, out: &mut String) {
         Value::Int(number) => out.push_str(&number.to_string()),
         Value::Float(number) => out.push_str(&encode::float_text(*number)),
         Value::String(text) => out.push_str(text),
+        Value::Json(_) => show(&value.opened(), out),
         Value::List(items) => show_list(items, out),
         Value::Map(map) => {
             out.push_str("map[");

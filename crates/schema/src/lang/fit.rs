@@ -94,7 +94,7 @@ pub(super) fn resolve_path(types: &[TypeModel], root: usize, path: &str) -> Resu
                 None => return Err(format!("`{path}`: `{}` has no field `{segment}`", types[*at].name)),
             },
             ShapeModel::Map(value, _) if !segment.is_empty() => value,
-            ShapeModel::Scalar(Scalar::Any | Scalar::Object) => return Ok(()),
+            ShapeModel::Scalar(Scalar::Any | Scalar::Object | Scalar::Fields) => return Ok(()),
             _ => return Err(format!("`{path}`: nothing has a field `{segment}` there")),
         };
     }

@@ -48,7 +48,8 @@
 //!
 //! - `union <field> <field>=<Name>...` publishes that the first field says which of the others is there.
 //!
-//! A type is `string bool int32 int64 float bytes time microtime duration quantity intorstring any object`,
+//! A type is `string bool int32 int64 float bytes time microtime duration quantity intorstring any object
+//! fields`,
 //! the name of a declared type (`alias.Name` from another package), `[]T` for a list, or `{}T` for a map with
 //! string keys. `?` makes absent and zero different things.
 //!

@@ -532,6 +532,7 @@ fn parse_type(word: &str, depth: usize) -> Outcome<TypeExpr> {
         "intorstring" => Scalar::IntOrString,
         "any" => Scalar::Any,
         "object" => Scalar::Object,
+        "fields" => Scalar::Fields,
         _ => {
             let (alias, name) = match word.split_once('.') {
                 Some((alias, name)) => (Some(alias.to_string()), name),

@@ -97,7 +97,7 @@ impl<'a> Definitions<'a> {
 
     fn needs(&mut self, source: &Source<'a>, ty: &Type, waiting: &mut Vec<Ref<Type>>) {
         for field in ty.fields.iter() {
-            self.needs_shape(source, &field.shape, field.is(Flags::NILABLE), ty.package.is_empty(), waiting);
+            self.needs_shape(source, &field.shape, ty.package.is_empty(), waiting);
         }
     }
 
@@ -105,7 +105,6 @@ impl<'a> Definitions<'a> {
         &mut self,
         source: &Source<'a>,
         shape: &Shape,
-        nilable: bool,
         inline: bool,
         waiting: &mut Vec<Ref<Type>>,
     ) {
@@ -114,10 +113,10 @@ impl<'a> Definitions<'a> {
             Shape::Struct(ty) => {
                 self.meet(source, ty, waiting);
             }
-            Shape::List(list) => self.needs_shape(source, &list.item, false, inline, waiting),
-            Shape::Map(map) => self.needs_shape(source, &map.value, false, inline, waiting),
+            Shape::List(list) => self.needs_shape(source, &list.item, inline, waiting),
+            Shape::Map(map) => self.needs_shape(source, &map.value, inline, waiting),
             Shape::Scalar(scalar) => {
-                if let (Some((package, name)), false) = (home(*scalar, nilable), inline) {
+                if let (Some((package, name)), false) = (home(*scalar), inline) {
                     let definition =
                         if name == FIELDS { Definition::Fields } else { Definition::Scalar(*scalar) };
                     self.add(source.name(package, name), definition);
@@ -156,7 +155,7 @@ fn shared_kinds(source: &Source<'_>, name: &str) -> Vec<Value> {
 const FIELDS: &str = "FieldsV1";
 
 /// Package and name of the scalars that have a definition of their own.
-fn home(scalar: Scalar, nilable: bool) -> Option<(&'static str, &'static str)> {
+fn home(scalar: Scalar) -> Option<(&'static str, &'static str)> {
     match scalar {
         Scalar::Time => Some((META, "Time")),
         Scalar::MicroTime => Some((META, "MicroTime")),
@@ -164,7 +163,7 @@ fn home(scalar: Scalar, nilable: bool) -> Option<(&'static str, &'static str)> {
         Scalar::Quantity => Some(("apimachinery.pkg.api.resource", "Quantity")),
         Scalar::IntOrString => Some(("apimachinery.pkg.util.intstr", "IntOrString")),
         Scalar::Any => Some(("apiextensions-apiserver.pkg.apis.apiextensions.v1", "JSON")),
-        Scalar::Object if nilable => Some((META, FIELDS)),
+        Scalar::Fields => Some((META, FIELDS)),
         Scalar::Object => Some(("apimachinery.pkg.runtime", "RawExtension")),
         Scalar::String | Scalar::Bool | Scalar::Int32 | Scalar::Int64 | Scalar::Float | Scalar::Bytes => None,
     }
@@ -275,7 +274,7 @@ impl Renderer<'_> {
     }
 
     fn field(&self, field: &Field, inline: bool) -> Value {
-        let mut tree = self.shape(&field.shape, field.is(Flags::NILABLE), inline);
+        let mut tree = self.shape(&field.shape, inline);
         let map = tree.make_map();
         self.rules(field, map, inline);
         if !field.doc.is_empty() || map.contains("enum") {
@@ -307,14 +306,14 @@ impl Renderer<'_> {
         tree
     }
 
-    fn shape(&self, shape: &Shape, nilable: bool, inline: bool) -> Value {
+    fn shape(&self, shape: &Shape, inline: bool) -> Value {
         match shape {
             Shape::Struct(ty) if ty.package.is_empty() => self.structure(ty),
             Shape::Struct(ty) => self.flavour.reference(&self.source.type_name(ty)),
             Shape::List(list) => object([("type", "array".into()), ("items", self.part(&list.item, inline))]),
             Shape::Map(map) => self.map(map, inline),
             Shape::Scalar(scalar) if inline => self.inline_scalar(*scalar),
-            Shape::Scalar(scalar) => match home(*scalar, nilable) {
+            Shape::Scalar(scalar) => match home(*scalar) {
                 Some((package, name)) => self.flavour.reference(&self.source.name(package, name)),
                 None => plain_scalar(*scalar),
             },
@@ -332,7 +331,7 @@ impl Renderer<'_> {
 
     /// An item of a list or a value of a map.
     fn part(&self, shape: &Shape, inline: bool) -> Value {
-        let mut tree = self.shape(shape, false, inline);
+        let mut tree = self.shape(shape, inline);
         if self.flavour == Flavour::V3
             && !inline
             && let Some(zero) = published_zero(shape)
@@ -346,7 +345,7 @@ impl Renderer<'_> {
         let flag = |name: &str| (Cow::Owned(self.source.extension(name)), Value::Bool(true));
         match scalar {
             Scalar::Any => Value::Map([flag("preserve-unknown-fields")].into_iter().collect()),
-            Scalar::Object => Value::Map(
+            Scalar::Object | Scalar::Fields => Value::Map(
                 [("type".into(), "object".into()), flag("preserve-unknown-fields")].into_iter().collect(),
             ),
             Scalar::IntOrString => Value::Map([flag("int-or-string")].into_iter().collect()),
@@ -377,7 +376,9 @@ impl Renderer<'_> {
                 ("a number, or text such as a name or a percentage", tree)
             }
             Scalar::Any => ("any JSON value", Value::map()),
-            Scalar::Object => ("any object, kept as it is", object([("type", "object".into())])),
+            Scalar::Object | Scalar::Fields => {
+                ("any object, kept as it is", object([("type", "object".into())]))
+            }
             other => ("", plain_scalar(other)),
         };
         tree.make_map().insert("description", doc);

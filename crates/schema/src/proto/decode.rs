@@ -354,6 +354,10 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
     let value = json_inside(bytes).map_err(|why| ProtoError::Value(why.to_string()))?.value;
     match (scalar, &value) {
         (Scalar::Object, Value::Null | Value::Map(_)) | (Scalar::Any, _) => Ok(value),
+        (Scalar::Fields, Value::Null) => Ok(value),
+        (Scalar::Fields, Value::Map(_)) => {
+            Ok(Value::Json(String::from_utf8_lossy(&crate::encode::untyped(&value)).into()))
+        }
         _ => Err(ProtoError::Value(
             "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned(),
         )),

@@ -583,7 +583,7 @@ fn random_field(dice: &mut Dice, number: u16, shape: &Shape, out: &mut Vec<u8>) 
             varint(2, any, &mut inner);
             delimited(3, word, &mut inner);
         }
-        Scalar::Any | Scalar::Object => {
+        Scalar::Any | Scalar::Object | Scalar::Fields => {
             delimited(1, [&b""[..], b"{}", b"null", b"{\"a\":[1]}"][dice.roll(4)], &mut inner)
         }
     }

@@ -86,22 +86,28 @@ fn plain_json(text: &str, limits: Limits) -> Option<Value> {
     }
     let decoded = crate::decode::json_untyped(text.as_bytes()).ok()?;
     let fits = decoded.oddities.is_empty() && depth(&decoded.value) <= limits.depth;
-    fits.then(|| whole_numbers(decoded.value))
+    let mut value = decoded.value;
+    whole_numbers(&mut value);
+    fits.then_some(value)
 }
 
 /// Floats that are whole become integers, as they do in YAML.
-fn whole_numbers(value: Value) -> Value {
+fn whole_numbers(value: &mut Value) {
     match value {
-        Value::Float(number) => float_value(number),
-        Value::List(items) => Value::List(items.into_iter().map(whole_numbers).collect()),
-        Value::Map(map) => {
-            Value::Map(map.into_iter().map(|(key, value)| (key, whole_numbers(value))).collect())
-        }
-        other => other,
+        Value::Float(number) => *value = float_value(*number),
+        Value::List(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Map(map) => map.iter_mut().for_each(|(_, value)| whole_numbers(value)),
+        _ => {}
     }
 }
 
 fn line_of_control(text: &str) -> Option<usize> {
+    // most text is plain, which is seen without a look at each character; no way out of the loop early, so
+    // that many bytes are looked at together
+    let plain = |byte: u8| (0x20..0x7f).contains(&byte) | (byte == b'\n') | (byte == b'\t') | (byte == b'\r');
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+        return None;
+    }
     let wrong = |c: char| match c {
         '\t' | '\n' | '\r' | '\u{85}' => false,
         '\u{fffe}' | '\u{ffff}' => true,
@@ -416,7 +422,7 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
         Value::Bool(truth) => (truth.to_string(), false),
         Value::Null => return Err(YamlError::new("Unsupported map key of type: null")),
         Value::List(_) => return Err(YamlError::new("yaml: invalid map key: a list")),
-        Value::Map(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
+        Value::Map(_) | Value::Json(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
     };
     Ok(Key::Text { key: Cow::Owned(key), textual })
 }

@@ -62,6 +62,7 @@ impl Writer {
             Value::Map(map) if map.is_empty() => self.empty("{", "}"),
             Value::List(items) => self.list(items, place),
             Value::Map(map) => self.map(map),
+            Value::Json(_) => self.node(&value.opened(), place),
         }
     }
 
