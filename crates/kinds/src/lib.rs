@@ -210,11 +210,7 @@ mod tests {
                 assert_eq!(row.len(), kind.columns.len(), "{}", kind.name);
             }
         }
-        assert_eq!(with_cells, 14);
-        assert_eq!(with_cells, 12);
-        assert_eq!(with_cells, 17);
-        assert_eq!(with_cells, 20);
-        assert!(with_cells >= 11);
+        assert_eq!(with_cells, 47);
     }
 
     #[test]

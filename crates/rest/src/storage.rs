@@ -55,7 +55,7 @@ impl Storage {
 
     /// The collection of a stored kind, made and filled when it is first asked for.
     pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
-        let prefix = format!("/registry/{}/", kind.store_key);
+        let prefix = format!("/registry/{}/", kind.store_key.replace("{group}", &group));
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
             return Ok(known.clone());

@@ -412,7 +412,7 @@ pub struct Kind {
     pub stored_as: Option<(Group, Text)>,
     /// The version whose hash discovery shows, when it is neither this one nor the stored one.
     pub hashed_as: Option<(Group, Text)>,
-    /// Key in the store: `/registry/<store_key>/<namespace>/<name>`.
+    /// Key in the store: `/registry/<store_key>/<namespace>/<name>`, where `{group}` is the group's full name.
     pub store_key: Text,
     /// PUT on a missing name creates.
     pub put_creates: bool,

@@ -204,6 +204,16 @@ async fn misspell(cluster: &Cluster, sample: &Sample) {
     }
 }
 
+/// Protobuf has no place for the kinds of objects inside of objects.
+fn without_inner_kinds(object: &Value) -> Value {
+    let mut object = object.clone();
+    let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten() {
+        claim.as_object_mut().unwrap().retain(|key, _| !matches!(key.as_str(), "kind" | "apiVersion"));
+    }
+    object
+}
+
 /// The object in every form says the same.
 async fn read(cluster: &Cluster, sample: &Sample, path: &str, made: &Value) {
     let what = &sample.what;
@@ -214,7 +224,7 @@ async fn read(cluster: &Cluster, sample: &Sample, path: &str, made: &Value) {
     let root = &sample.kind.root;
     let opened = proto::open(&body).unwrap().object(root).unwrap();
     let from_message: Value = serde_json::from_slice(&encode::json(&opened, root)).unwrap();
-    assert_eq!(&from_message, made, "{what}: protobuf");
+    assert_eq!(from_message, without_inner_kinds(made), "{what}: protobuf");
     let partial = cluster.get(path).accept(&format!("application/json{PARTIAL}")).await.code(200).json();
     assert_eq!(partial["kind"], "PartialObjectMetadata", "{what}");
     assert_eq!(partial["metadata"], made["metadata"], "{what}");

@@ -73,7 +73,8 @@ fn every_kind_survives_every_form_with_every_field_filled_in() {
 
 #[test]
 fn every_type_survives_every_form_empty() {
-    for ty in TYPES {
+    // what has several forms in JSON is no object by itself
+    for ty in TYPES.iter().filter(|ty| !ty.one_of) {
         let at = format!("{}.{}", ty.package, ty.name);
         let Ok(empty) = decode::tree(Value::map(), ty) else { panic!("{at}") };
         let json = decode::json(&encode::json(&empty.value, ty), ty).expect("its own text");

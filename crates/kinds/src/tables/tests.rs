@@ -315,7 +315,8 @@ fn resources_agree_with_the_reference() {
         if !kind.unstored {
             assert_eq!(wanted["putCreates"], kind.put_creates, "{key}");
             assert_eq!(wanted["unconditionalUpdate"], kind.unconditional_update, "{key}");
-            let start = format!("/registry/{}/", kind.store_key);
+            let key_in_store = kind.store_key.replace("{group}", &kind.group.full(&domain()));
+            let start = format!("/registry/{key_in_store}/");
             assert!(wanted["etcdKey"].as_str().is_some_and(|it| it.starts_with(&start)), "{key}");
         }
         assert_eq!(strings(wanted.get("shortNames")), kind.short_names.to_vec(), "{key}");

@@ -104,7 +104,7 @@ struct Declared<'a> {
 
 /// What the members of one type come to: its own fields, and where other types' are taken over.
 enum Part {
-    Field(FieldModel),
+    Field(Box<FieldModel>),
     Inline { line: u32, number: u16, from: usize },
 }
 
@@ -171,12 +171,17 @@ impl<'a> Checker<'a, '_> {
     fn parts(&mut self, it: Declared<'a>) -> Vec<Part> {
         let mut parts = Vec::new();
         if it.decl.kind.is_some() {
-            parts.push(Part::Field(type_meta("kind", "name of this object's schema")));
-            parts.push(Part::Field(type_meta("apiVersion", "group and version of this object's schema")));
+            parts.push(Part::Field(Box::new(type_meta("kind", "name of this object's schema"))));
+            parts.push(Part::Field(Box::new(type_meta(
+                "apiVersion",
+                "group and version of this object's schema",
+            ))));
         }
         for member in &it.decl.members {
             match member {
-                Member::Field(field) => parts.extend(self.field(it.file, field).map(Part::Field)),
+                Member::Field(field) => {
+                    parts.extend(self.field(it.file, field).map(Box::new).map(Part::Field))
+                }
                 Member::Inline { line, number, ty } => {
                     let from = self.find(it.file, *line, ty);
                     parts.extend(from.map(|from| Part::Inline { line: *line, number: *number, from }));
@@ -269,7 +274,7 @@ impl<'a> Checker<'a, '_> {
         for part in &parts[at] {
             let (line, number, from) = match part {
                 Part::Field(field) => {
-                    into.push(field.clone());
+                    into.push((**field).clone());
                     continue;
                 }
                 Part::Inline { line, number, from } => (*line, *number, *from),

@@ -81,7 +81,7 @@
 //! kind that only travels: the body of a subresource, an answer; it may have columns. Attributes: `atomic`, `open` (as for types),
 //! `singular=` (the lower-case name otherwise), `short=a,b`, `category=a,b`, `put=creates` (or `update-only`,
 //! the default), `unconditional` (update without a resourceVersion), `generation` (counts changes of the
-//! spec), `ttl` (objects expire), `store=` (segment of the key in the store, the plural otherwise),
+//! spec), `ttl` (objects expire), `store=` (segments of the key in the store, the plural otherwise; `{group}` is the group),
 //! `stored=<group>/<version>` (kept as the kind of that name there), `group=` (when not the file's),
 //! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
 //! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace),

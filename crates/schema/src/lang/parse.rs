@@ -347,7 +347,7 @@ impl Parser {
             }
             field.attribute(attribute)?;
         }
-        self.open_type("a field")?.members.push(Member::Field(field));
+        self.open_type("a field")?.members.push(Member::Field(Box::new(field)));
         Ok(())
     }
 }

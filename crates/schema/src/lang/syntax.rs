@@ -32,7 +32,7 @@ pub(super) struct TypeDecl {
 }
 
 pub(super) enum Member {
-    Field(FieldDecl),
+    Field(Box<FieldDecl>),
     Inline { line: u32, number: u16, ty: TypeName },
 }
 
