@@ -9,14 +9,10 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# Prints the programs to test with. Some installations have several versions as kubectl.1.27, kubectl.1.28, ...
-find_kubectls() {
-  local first folder
-  first=$(command -v kubectl) || return 0
-  printf '%s\n' "$first"
-  folder=$(dirname "$(readlink -f "$first")")
-  find "$folder" -maxdepth 1 -name 'kubectl.1.*' -perm -u+x | sort -t. -k3n | sed -n '1p;$p' | uniq
-}
+# shellcheck source=tests/smoke/server.sh
+. "$here/server.sh"
+# shellcheck source=tests/smoke/steps.sh
+. "$here/steps.sh"
 
 if [ $# -eq 0 ]; then
   mapfile -t kubectls < <(find_kubectls)
@@ -31,8 +27,6 @@ if [ ${#kubectls[@]} -eq 0 ]; then
   exit 0
 fi
 
-# shellcheck source=tests/smoke/server.sh
-. "$here/server.sh"
 # shellcheck source=tests/smoke/samples.sh
 . "$here/samples.sh"
 
@@ -50,36 +44,6 @@ objects=(
   "certificatesigningrequest smoke-request - NAME AGE SIGNERNAME REQUESTOR REQUESTEDDURATION CONDITION"
 )
 kinds=namespaces,serviceaccounts,secrets,configmaps,nodes,pods,events,leases,runtimeclasses,certificatesigningrequests
-
-steps=0
-step() { printf '  %s\n' "$*"; }
-
-# kubectl with a home of its own, so that neither caches nor settings of the user play a part.
-k() { HOME=$scratch/home KUBECONFIG=$kubeconfig "$kubectl" "$@"; }
-
-complain() {
-  printf 'FAILED: kubectl %s\n  expected: %s\n  got (status %s):\n' "$1" "$2" "$3" >&2
-  sed 's/^/    /' <<<"$4" | head -n 40 >&2
-  exit 1
-}
-
-# expect PATTERN ARGUMENTS...: kubectl succeeds and says something that matches; $output is what it said.
-expect() {
-  local pattern=$1 status=0
-  shift
-  output=$(k "$@" 2>&1) || status=$?
-  [ "$status" -eq 0 ] && grep -qE -- "$pattern" <<<"$output" || complain "$*" "$pattern" "$status" "$output"
-  steps=$((steps + 1))
-}
-
-# refuse PATTERN ARGUMENTS...: kubectl fails and says why.
-refuse() {
-  local pattern=$1 status=0
-  shift
-  output=$(k "$@" 2>&1) || status=$?
-  [ "$status" -ne 0 ] && grep -qE -- "$pattern" <<<"$output" || complain "$*" "a failure: $pattern" "$status" "$output"
-  steps=$((steps + 1))
-}
 
 # lack PATTERN: the last output has nothing like it.
 lack() {

@@ -29,8 +29,8 @@ explain_resources() {
   done < <(tail -n +2 "$here/api-resources.txt")
 }
 
-# How many rows the tables of the last output have: every line that is no heading.
-table_rows() { grep -vcE '^$|^(NAME|LAST SEEN) ' <<<"$output"; }
+# How many rows the tables of the last output have: every line that is no heading and no warning.
+table_rows() { grep -vcE '^$|^Warning: |^(NAME|LAST SEEN) ' <<<"$output"; }
 
 create_samples() {
   step "every sample: create, get as table, wide, yaml and json, delete"
