@@ -93,6 +93,7 @@ impl Cluster {
             world: world.clone(),
             names: options.names,
             event_ttl: options.event_ttl,
+            delete_workers: 4,
             tokens: options.tokens,
             signing_key: options.signing_key,
             issuer: None,

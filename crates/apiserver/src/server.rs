@@ -28,6 +28,8 @@ pub struct Config {
     pub names: Names,
     /// How long events are kept.
     pub event_ttl: Duration,
+    /// How many objects of a collection are deleted at a time.
+    pub delete_workers: usize,
     /// Bearer tokens that are known from the start.
     pub tokens: Tokens,
     /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
@@ -125,8 +127,9 @@ impl Server {
         });
         keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
-        let service =
-            Arc::new(Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer));
+        let mut service = Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer);
+        service.delete_workers = config.delete_workers.max(1);
+        let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));

@@ -15,6 +15,7 @@ pub fn hooks() -> Hooks {
         name_rule: Some(metadata::path_name),
         subresources: STATUS,
         cells: Some(cells),
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

@@ -17,6 +17,7 @@ pub fn hooks() -> Hooks {
         name_rule: Some(metadata::path_name),
         subresources: SUBRESOURCES,
         cells: Some(cells),
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

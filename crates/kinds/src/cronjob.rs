@@ -5,7 +5,7 @@ use crate::pod::template;
 use crate::workload::{self, Selector};
 use crate::{Options, cron, failurepolicy, job, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -31,6 +31,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         warn: Some(warn),
         subresources: &STATUS,
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

@@ -132,7 +132,7 @@ pub fn node_hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(|object, _| node(object)),
         validate_update: Some(update_node),
-        metadata_again: MetadataAgain::State,
+        metadata_again: MetadataAgain::OnlyStateTwice,
         cells: Some(node_cells),
         ..Hooks::default()
     }

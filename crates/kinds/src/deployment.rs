@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -28,6 +28,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         subresources: &STATUS,
         views: crate::scale::views(Missing::Part),
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

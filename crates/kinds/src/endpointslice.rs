@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::endpoints::first_few;
 use crate::service::ordinary_address;
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -25,6 +25,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         cells: Some(cells),
+        metadata_again: MetadataAgain::State,
         ..Hooks::default()
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Conversion, Hooks};
+use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
 use std::borrow::Cow;
@@ -33,6 +33,8 @@ pub fn hooks() -> Hooks {
         name_rule: Some(metadata::path_name),
         cells: Some(cells),
         lifetime_seconds: Some(LIFETIME_SECONDS),
+        metadata_again: MetadataAgain::Nothing,
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }
@@ -45,6 +47,7 @@ pub fn own_group_hooks() -> Hooks {
         cells: Some(cells),
         convert: Some(Conversion { to_stored, from_stored }),
         lifetime_seconds: Some(LIFETIME_SECONDS),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

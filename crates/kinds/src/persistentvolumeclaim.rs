@@ -5,7 +5,7 @@ use crate::check::{self, Problems};
 use crate::{limits, metadata, persistentvolume, quantities, read, scheduling, storageclass};
 use names::Names;
 use rest::error::{ApiError, Subject};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -23,6 +23,7 @@ pub fn hooks() -> Hooks {
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),
+        metadata_again: MetadataAgain::StateTwice,
         ..Hooks::default()
     }
 }

@@ -3,7 +3,7 @@
 use crate::check::Problems;
 use crate::pod::template;
 use crate::{Options, metadata, read, workload};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
         delete_returns_object: true,
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

@@ -4,7 +4,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use rest::error::{ApiError, Subject};
-use rest::hooks::{Context, Hooks};
+use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(update),
         may_delete: Some(may_delete),
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::BTreeSet;
@@ -29,6 +29,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(update),
         subresources: SUBRESOURCES,
         cells: Some(cells),
+        metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
 }

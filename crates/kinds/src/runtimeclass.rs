@@ -14,6 +14,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(update),
         warn: Some(warn),
         cells: Some(cells),
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

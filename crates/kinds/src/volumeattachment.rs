@@ -16,7 +16,7 @@ pub fn hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
-        metadata_again: MetadataAgain::State,
+        metadata_again: MetadataAgain::OnlyStateTwice,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()

@@ -14,6 +14,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(|object, _, _| validate(object)),
         metadata_again: MetadataAgain::State,
         cells: Some(cells),
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

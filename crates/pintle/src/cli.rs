@@ -111,6 +111,10 @@ pub struct Up {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub event_ttl: Duration,
 
+    /// How many objects a request to delete a whole collection deletes at a time
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..), default_value_t = 1)]
+    pub delete_collection_workers: u16,
+
     /// The range of addresses for services, as network/prefix; with a comma one of each address family
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network, default_value = "10.0.0.0/16")]
     pub service_cluster_ip_range: Vec<Network>,

@@ -248,6 +248,7 @@ struct Wanted {
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
+    delete_workers: usize,
     signing_key: Option<String>,
     issuer: Option<String>,
     /// The address by which pods reach the server.
@@ -268,6 +269,7 @@ impl Wanted {
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
             event_ttl: asked.event_ttl,
+            delete_workers: asked.delete_collection_workers.into(),
             signing_key: key.transpose()?,
             issuer: asked.service_account_issuer.clone(),
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
@@ -293,6 +295,7 @@ async fn start_server(
         world: world.clone(),
         names: Names::kubernetes(),
         event_ttl: wanted.event_ttl,
+        delete_workers: wanted.delete_workers,
         tokens: wanted.tokens,
         signing_key: Some(wanted.signing_key.unwrap_or_else(|| pki.service_account_key.clone())),
         issuer: wanted.issuer,

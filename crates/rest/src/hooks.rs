@@ -68,6 +68,8 @@ pub struct Hooks {
     pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    /// Finalizers need no domain in front.
+    pub plain_finalizers: bool,
     /// What the kind's rules for updates say about metadata again.
     pub metadata_again: MetadataAgain,
     /// The problems of a new object are told twice over: clients know some kinds so.
@@ -164,6 +166,8 @@ pub enum MetadataAgain {
     Change,
     /// What is wrong with the next state.
     State,
+    /// The next state twice.
+    OnlyStateTwice,
     /// The next state twice, then the change.
     StateTwice,
     Nothing,

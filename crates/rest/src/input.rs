@@ -82,7 +82,7 @@ impl Input {
             let mut head = Value::map();
             head.set(&["kind"], envelope.kind.as_str());
             head.set(&["apiVersion"], envelope.api_version.as_str());
-            check_type(&head, expected, "pkg/runtime/scheme.go:100")?;
+            check_type(&head, expected, names::scheme(&ty.package))?;
             let value = envelope.object(ty).map_err(|why| wrong(&why.to_string()))?;
             return Ok((Decoded { value, oddities: Vec::new() }, Vec::new()));
         }

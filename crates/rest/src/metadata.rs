@@ -145,7 +145,7 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
     check_labels(object.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
     check_annotations(object.at(&["metadata", "annotations"]), &root.field("annotations"), &mut problems);
     check_owners(object, &root.field("ownerReferences"), &mut problems);
-    check_finalizers(object, &root.field("finalizers"), &mut problems);
+    check_finalizers(object, hooks.plain_finalizers, &root.field("finalizers"), &mut problems);
     check_managers(object, &root.field("managedFields"), &mut problems);
     problems
 }
@@ -251,7 +251,7 @@ fn shown_owner(owner: &Value) -> String {
 /// Finalizers that need no domain in front.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
 
-fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn check_finalizers(object: &Value, plain: bool, path: &Path<'_>, problems: &mut Vec<Problem>) {
     let finalizers = object.items(&["metadata", "finalizers"]);
     let texts: Vec<&str> = finalizers.iter().map(|one| one.as_str().unwrap_or("")).collect();
     for text in &texts {
@@ -265,10 +265,7 @@ fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>
         problems.push(Problem { reason: Reason::Invalid, field: path.to_string(), message });
     }
     for (at, text) in texts.iter().enumerate() {
-        if !text.contains('/')
-            && !STANDARD_FINALIZERS.contains(text)
-            && format::qualified_name(text).is_empty()
-        {
+        if !plain && !text.contains('/') && !STANDARD_FINALIZERS.contains(text) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             problems.push(Problem::invalid_text(&path.index(at), text, why));
         }

@@ -206,6 +206,7 @@ impl Api {
                 MetadataAgain::Both => [state, change, change, state].concat(),
                 MetadataAgain::Change => [state, change, change].concat(),
                 MetadataAgain::State => [state, change, state].concat(),
+                MetadataAgain::OnlyStateTwice => [state, change, state, state].concat(),
                 MetadataAgain::StateTwice => [state, change, state, state, change].concat(),
                 MetadataAgain::Nothing => [state, change].concat(),
             };

@@ -18,7 +18,7 @@ mod value;
 use crate::check::Problems;
 use crate::read;
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -30,6 +30,8 @@ pub fn hooks() -> Hooks {
         validate_create: Some(create),
         validate_update: Some(update),
         subresources: STATUS,
+        metadata_again: MetadataAgain::Change,
+        plain_finalizers: true,
         ..Hooks::default()
     }
 }

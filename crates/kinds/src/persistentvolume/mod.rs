@@ -24,7 +24,7 @@ pub fn hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
-        metadata_again: MetadataAgain::State,
+        metadata_again: MetadataAgain::OnlyStateTwice,
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),
