@@ -1,6 +1,6 @@
 //! A server of one's own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,9 @@ pub struct Options {
     /// The key that signs tokens of service accounts.
     pub signing_key: Option<String>,
     pub serving: kinds::Serving,
+    pub kinds: kinds::Options,
+    /// The address by which pods reach the server. Without one there is no service for it.
+    pub reached_at: Option<IpAddr>,
     pub cache: cache::Options,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
@@ -45,6 +48,8 @@ impl Default for Options {
             tokens: auth::Tokens::default(),
             signing_key: None,
             serving: kinds::Serving::default(),
+            kinds: kinds::Options::default(),
+            reached_at: None,
             cache: cache::Options::default(),
             now: NOW,
         }
@@ -99,8 +104,8 @@ impl Cluster {
             issuer: None,
             serving: options.serving,
             cache: options.cache,
-            kinds: kinds::Options::default(),
-            reached_at: None,
+            kinds: options.kinds,
+            reached_at: options.reached_at,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -6,9 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod spec {
+    mod admission;
+    mod apply;
     mod authentication;
     mod bad_input;
     mod cases;
+    mod defaults;
     mod deletion;
     mod dialects;
     mod discovery;
@@ -19,6 +22,7 @@ mod spec {
     mod health;
     mod identity;
     mod kube_client;
+    mod lifecycle;
     mod limits;
     mod lists;
     mod map;
@@ -32,11 +36,13 @@ mod spec {
     mod runtime_kind;
     mod samples;
     mod service_accounts;
+    mod services;
     mod serving;
     mod signing_requests;
     mod states;
     mod tables;
     mod versions;
+    mod virtual_resources;
     mod watch;
 
     use serde_json::{Value, json};

@@ -188,6 +188,41 @@ async fn a_collection_is_deleted_in_chunks_and_under_its_options() {
 }
 
 #[tokio::test]
+async fn a_body_counts_and_not_the_query_beside_it() {
+    let (cluster, _) = held(json!([])).await;
+    let both = cluster.delete(&format!("{PATH}?propagationPolicy=Orphan"));
+    let marked = both.body(json!({"propagationPolicy": "Foreground"})).await.code(200).json();
+    assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    // the older word for the same
+    let marked = cluster.delete(PATH).body(json!({"orphanDependents": true})).await.code(200).json();
+    assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+    cluster.delete(PATH).body(json!({"kind": "Pod", "apiVersion": "v1"})).await.refused(400, "BadRequest");
+    cluster.delete(PATH).body("{").await.refused(400, "BadRequest");
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    cluster.patch(PATH, finalizers).await.code(200);
+    // a finalizer of somebody's own stays beside the collector's
+    cluster.create(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": ["a.b/c"]}})).await;
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"});
+    let marked = cluster.delete(PATH).body(options).await.code(200).json();
+    assert_eq!(marked["metadata"]["finalizers"], json!(["a.b/c", "foregroundDeletion"]));
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_by_selector_and_limit_together() {
+    let cluster = Cluster::start().await;
+    for (name, color) in [("a", "red"), ("b", "blue"), ("c", "red"), ("d", "red")] {
+        cluster.labelled(CONFIGMAPS, name, json!({"color": color})).await;
+    }
+    let path = format!("{CONFIGMAPS}?labelSelector=color%3Dred&limit=2");
+    let at = version(&cluster.read(CONFIGMAPS).await);
+    cluster.delete(&format!("{path}&dryRun=All")).await.code(200);
+    assert_eq!(version(&cluster.read(CONFIGMAPS).await), at, "nothing was written");
+    let gone = cluster.delete(&path).await.code(200).json();
+    assert_eq!(names(&gone), ["a", "c"]);
+    assert_eq!(names(&cluster.read(CONFIGMAPS).await), ["b", "d"]);
+}
+
+#[tokio::test]
 async fn a_namespace_terminates() {
     let cluster = Cluster::start().await;
     let path = format!("{NAMESPACES}/n");

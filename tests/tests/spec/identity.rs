@@ -44,6 +44,7 @@ async fn a_token_is_asked_for_and_stands_for_its_account() {
     assert_eq!(told["user"]["username"], "system:serviceaccount:default:robot");
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]);
     assert_eq!(told["user"]["groups"], groups);
+    assert_eq!(told["user"]["uid"], uid(&cluster.read(&format!("{ACCOUNTS}/robot")).await));
     assert_eq!(code(&cluster, &token).await, 200);
 }
 
@@ -69,10 +70,14 @@ async fn a_token_dies_with_what_it_is_bound_to() {
     let cluster = issuing().await;
     let mut object = pod("bound");
     object["spec"]["serviceAccountName"] = json!("robot");
-    cluster.create(PODS, object.clone()).await;
+    let made = cluster.create(PODS, object.clone()).await;
     let bound = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "bound"}});
     let (to_pod, free) = (token(&cluster, bound).await, token(&cluster, json!({})).await);
     assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (200, 200));
+    let extra = review(&cluster, json!({ "token": to_pod })).await["user"]["extra"].clone();
+    let expected = json!({"authentication.kubernetes.io/pod-name": ["bound"],
+        "authentication.kubernetes.io/pod-uid": [uid(&made)]});
+    assert_eq!(extra, expected);
     cluster.delete(&format!("{PODS}/bound?gracePeriodSeconds=0")).await.code(200);
     assert_eq!((code(&cluster, &to_pod).await, code(&cluster, &free).await), (401, 200));
     // one of the same name is another

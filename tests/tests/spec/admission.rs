@@ -1,0 +1,79 @@
+//! Admission that looks beyond the one object: limits and quotas of a namespace.
+
+use super::*;
+use tests::{Answer, Cluster};
+
+const LIMITS: &str = "/api/v1/namespaces/default/limitranges";
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+
+/// A cluster whose default namespace may hold so many of some things.
+async fn with_quota(hard: Value) -> Cluster {
+    let cluster = Cluster::start().await;
+    cluster.create(QUOTAS, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    // what counts is what somebody has counted
+    let none = hard.as_object().unwrap().keys().map(|what| (what.clone(), json!("0")));
+    let status = json!({"status": {"hard": hard, "used": Value::Object(none.collect())}});
+    cluster.patch(&format!("{QUOTAS}/q/status"), status).await.code(200);
+    cluster
+}
+
+async fn used(cluster: &Cluster, what: &str) -> Value {
+    cluster.read(&format!("{QUOTAS}/q")).await["status"]["used"][what].clone()
+}
+
+#[tokio::test]
+async fn a_quota_holds_against_a_race() {
+    let cluster = with_quota(json!({"count/configmaps": "5"})).await;
+    let make = |name: String, query: &'static str| {
+        let path = format!("{CONFIGMAPS}{query}");
+        let cluster = &cluster;
+        async move { cluster.post(&path, json!({"metadata": {"name": name}})).await }
+    };
+    for round in 0..8 {
+        make(format!("dry{round}"), "?dryRun=All").await.code(201);
+    }
+    let answers = futures_util::future::join_all((0..12).map(|n| make(format!("c{n}"), ""))).await;
+    let (won, lost): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(|it| it.status == 201);
+    assert_eq!((won.len(), lost.len()), (5, 7));
+    for one in lost {
+        let refused = one.refused(403, "Forbidden");
+        assert!(refused["message"].as_str().unwrap().contains("exceeded quota: q"), "{refused}");
+    }
+    assert_eq!(used(&cluster, "count/configmaps").await, "5");
+    make("dry".to_owned(), "?dryRun=All").await.refused(403, "Forbidden");
+    // another namespace has its own
+    cluster.named(NAMESPACES, "other").await;
+    cluster.named("/api/v1/namespaces/other/configmaps", "c").await;
+}
+
+#[tokio::test]
+async fn a_quota_counts_what_pods_ask_for() {
+    let cluster = with_quota(json!({"requests.cpu": "1", "pods": "3"})).await;
+    let asking = |name: &str, cpu: &str| {
+        let mut pod = pod(name);
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        pod
+    };
+    cluster.create(PODS, asking("a", "600m")).await;
+    cluster.post(PODS, asking("b", "600m")).await.refused(403, "Forbidden");
+    cluster.create(PODS, asking("c", "400m")).await;
+    assert_eq!(used(&cluster, "requests.cpu").await, "1");
+    let refused = cluster.post(PODS, pod("d")).await.refused(403, "Forbidden");
+    assert!(refused["message"].as_str().unwrap().contains("must specify requests.cpu"), "{refused}");
+}
+
+#[tokio::test]
+async fn limits_are_filled_in_and_hold() {
+    let cluster = Cluster::start().await;
+    let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container",
+        "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}}]}});
+    cluster.create(LIMITS, limits).await;
+    let made = cluster.create(PODS, pod("p")).await;
+    let expected = json!({"limits": {"cpu": "500m"}, "requests": {"cpu": "100m"}});
+    assert_eq!(made["spec"]["containers"][0]["resources"], expected);
+    let mut large = pod("large");
+    large["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "2"}});
+    let refused = cluster.post(PODS, large).await.refused(403, "Forbidden");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("maximum cpu usage per Container is 1, but limit is 2"), "{message}");
+}

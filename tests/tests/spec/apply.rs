@@ -1,0 +1,60 @@
+//! "Server-side apply" as a client sees it from outside: the refusal, force, and what else it needs.
+
+use super::*;
+use tests::{Ask, Cluster, Who, authority};
+
+const PATH: &str = "/api/v1/namespaces/default/configmaps/a";
+
+fn apply<'c>(cluster: &'c Cluster, manager: &str, data: Value, query: &str) -> Ask<'c> {
+    let metadata = json!({"name": "a"});
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+    let ask = cluster.patch(&format!("{PATH}?fieldManager={manager}{query}"), body);
+    ask.content_type("application/apply-patch+yaml")
+}
+
+#[tokio::test]
+async fn a_conflict_is_a_status_that_names_every_field_and_its_owner() {
+    let cluster = Cluster::start().await;
+    apply(&cluster, "one", json!({"a": "1", "b": "1", "c": "1"}), "").await.code(201);
+    let before = cluster.read(PATH).await;
+    let refused = apply(&cluster, "two", json!({"a": "2", "b": "2", "c": "1"}), "").await;
+    let status = refused.refused(409, "Conflict");
+    assert_eq!(
+        status["message"],
+        "Apply failed with 2 conflicts: conflicts with \"one\":\n- .data.a\n- .data.b"
+    );
+    let cause = |field: &str| json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": field});
+    assert_eq!(status["details"]["causes"], json!([cause(".data.a"), cause(".data.b")]));
+    assert_eq!(cluster.read(PATH).await, before, "nothing of it happened");
+}
+
+#[tokio::test]
+async fn force_takes_the_fields_over() {
+    let cluster = Cluster::start().await;
+    apply(&cluster, "one", json!({"a": "1", "b": "1"}), "").await.code(201);
+    apply(&cluster, "two", json!({"a": "2"}), "&force=false").await.refused(409, "Conflict");
+    let dry = apply(&cluster, "two", json!({"a": "2"}), "&force=true&dryRun=All").await.code(200).json();
+    assert_eq!(dry["data"], json!({"a": "2", "b": "1"}));
+    let taken = apply(&cluster, "two", json!({"a": "2"}), "&force=true").await.code(200).json();
+    assert_eq!(taken["data"], json!({"a": "2", "b": "1"}));
+    // now the first one is refused, and what it no longer says is not removed
+    apply(&cluster, "one", json!({"a": "1", "b": "1"}), "").await.refused(409, "Conflict");
+    let left = apply(&cluster, "one", json!({"b": "1"}), "").await.code(200).json();
+    assert_eq!(left["data"], json!({"a": "2", "b": "1"}));
+    // force is for applies, and an apply says who it is
+    let merge = cluster.patch(&format!("{PATH}?force=true"), json!({"data": {"a": "3"}})).await;
+    assert_eq!(merge.refused(422, "Invalid")["details"]["causes"][0]["field"], "force");
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let nameless = cluster.patch(PATH, body).content_type("application/apply-patch+yaml").await;
+    assert_eq!(nameless.refused(422, "Invalid")["details"]["causes"][0]["field"], "fieldManager");
+}
+
+#[tokio::test]
+async fn it_needs_permission_like_any_patch() {
+    let cluster = Cluster::start().await;
+    let jane = Who::Holder(authority().client("jane", "users"));
+    let refused = apply(&cluster, "one", json!({"a": "1"}), "").who(&jane).await.refused(403, "Forbidden");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("User \"jane\" cannot patch resource \"configmaps\""), "{message}");
+    cluster.get(PATH).await.refused(404, "NotFound");
+}
