@@ -53,7 +53,7 @@ impl Input {
             ))
         };
         let (decoded, mut oddities) = self.decode(expected, &wrong)?;
-        check_type(&decoded.value, expected, names::scheme(&expected.ty.package))?;
+        check_type(&decoded.value, expected)?;
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         let mut value = decoded.value;
@@ -82,7 +82,7 @@ impl Input {
             let mut head = Value::map();
             head.set(&["kind"], envelope.kind.as_str());
             head.set(&["apiVersion"], envelope.api_version.as_str());
-            check_type(&head, expected, names::scheme(&ty.package))?;
+            check_type(&head, expected)?;
             let value = envelope.object(ty).map_err(|why| wrong(&why.to_string()))?;
             return Ok((Decoded { value, oddities: Vec::new() }, Vec::new()));
         }
@@ -104,7 +104,7 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
-                    check_type(&other.value, expected, names::scheme(&ty.package))?;
+                    check_type(&other.value, expected)?;
                 }
                 Err(wrong(&why))
             }
@@ -148,7 +148,7 @@ pub fn judge(
 }
 
 /// The body's own kind and version must be those of the URL where it names them.
-fn check_type(value: &Value, expected: &Expected<'_>, scheme: &str) -> Result<(), ApiError> {
+fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
     let text = |field| match value.at(&[field]) {
         Some(Value::String(text)) if !text.is_empty() => text.as_str(),
         _ => "",
@@ -169,7 +169,8 @@ fn check_type(value: &Value, expected: &Expected<'_>, scheme: &str) -> Result<()
             .map_or("core", |(group, _)| group.split('.').next().unwrap_or(group));
         format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
     } else {
-        format!("no kind {kind:?} is registered for version {version:?} in scheme \"{scheme}\"")
+        let scheme = names::scheme(&expected.ty.package);
+        format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
     };
     Err(ApiError::bad_request(format!(
         "{kind} in version {short:?} cannot be handled as a {}: {why}",
