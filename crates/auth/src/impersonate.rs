@@ -7,10 +7,12 @@
 //! | `Impersonate-Group`, repeated | the groups |
 //! | `Impersonate-Extra-<key>`, repeated | an extra attribute; the key is percent-decoded and lower case |
 //!
-//! This module reads what is asked. Whether the caller may is for the caller of this module to settle.
+//! This module reads what is asked, and says what a caller must be permitted for it. Whether it is permitted is
+//! for the caller of this module to settle.
 
 use std::collections::BTreeMap;
 
+use crate::authorize::Attributes;
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, service_account, service_account_groups};
 use crate::{AuthError, user};
 
@@ -24,7 +26,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 /// The user asked for, or `None` where nothing is asked. Header names count in any case.
 pub fn requested<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> Option<Result<User, AuthError>> {
+) -> Option<Result<Wanted, AuthError>> {
     let mut asked = Asked::default();
     for (name, value) in headers {
         if let Err(problem) = asked.read(name, value) {
@@ -32,6 +34,49 @@ pub fn requested<'a>(
         }
     }
     asked.into_user()
+}
+
+/// Somebody whom a caller wants to act as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub user: User,
+    /// How many of the user's groups were asked for; the others follow from who it is.
+    asked_groups: usize,
+}
+
+impl Wanted {
+    /// Everything that `caller` must be permitted, in the order in which a refusal is told. `group` is the API
+    /// group of what users have besides a name and groups.
+    pub fn needed<'a>(&'a self, caller: &'a User, group: &'a str) -> Vec<Attributes<'a>> {
+        let user = &self.user;
+        let plain = Attributes {
+            user: caller,
+            verb: "impersonate",
+            api_group: "",
+            version: "v1",
+            resource: "users",
+            subresource: "",
+            namespace: "",
+            name: &user.name,
+            path: "",
+            resource_request: true,
+        };
+        let mut needed = vec![match service_account(&user.name) {
+            Some((namespace, name)) => Attributes { resource: "serviceaccounts", namespace, name, ..plain },
+            None => plain,
+        }];
+        let groups = user.groups.iter().take(self.asked_groups);
+        needed.extend(groups.map(|name| Attributes { resource: "groups", name, ..plain }));
+        let more = Attributes { api_group: group, ..plain };
+        for (key, values) in &user.extra {
+            let extra = Attributes { resource: "userextras", subresource: key, ..more };
+            needed.extend(values.iter().map(|name| Attributes { name, ..extra }));
+        }
+        if !user.uid.is_empty() {
+            needed.push(Attributes { resource: "uids", name: &user.uid, ..more });
+        }
+        needed
+    }
 }
 
 #[derive(Default)]
@@ -66,7 +111,7 @@ impl Asked {
         Ok(())
     }
 
-    fn into_user(self) -> Option<Result<User, AuthError>> {
+    fn into_user(self) -> Option<Result<Wanted, AuthError>> {
         let uid = self.uid.filter(|uid| !uid.is_empty());
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
             let mut orphans = Vec::new();
@@ -77,12 +122,13 @@ impl Asked {
                 .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(", "))));
         };
         let mut groups = self.groups;
+        let asked_groups = groups.len();
         if groups.is_empty() {
             groups.extend(service_account(&name).into_iter().flat_map(|(ns, _)| service_account_groups(ns)));
         }
         let mut user = User { uid: uid.unwrap_or_default(), groups, extra: self.extra, ..User::named(name) };
         settle_authentication(&mut user);
-        Some(Ok(user))
+        Some(Ok(Wanted { user, asked_groups }))
     }
 }
 
@@ -121,12 +167,12 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn ask(headers: &[(&str, &str)]) -> Option<Result<User, AuthError>> {
+    fn ask(headers: &[(&str, &str)]) -> Option<Result<Wanted, AuthError>> {
         requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
     }
 
     fn groups(headers: &[(&str, &str)]) -> Vec<String> {
-        ask(headers).unwrap().unwrap().groups
+        ask(headers).unwrap().unwrap().user.groups
     }
 
     #[test]
@@ -167,10 +213,41 @@ mod tests {
             ("impersonate-extra-bad%zz", "c"),
         ])
         .unwrap()
-        .unwrap();
+        .unwrap()
+        .user;
         assert_eq!(user.uid, "u-1");
         assert_eq!(user.extra["acme.com/project"], ["a", "b"]);
         assert_eq!(user.extra["bad%zz"], ["c"]);
+    }
+
+    #[test]
+    fn each_part_needs_a_permission() {
+        let caller = User::named("carol");
+        let needed = |headers: &[(&str, &str)]| {
+            let wanted = ask(headers).unwrap().unwrap();
+            let needed = wanted.needed(&caller, "authentication.k8s.io");
+            let told = |one: &Attributes<'_>| {
+                format!("{}/{}/{}/{}/{}", one.api_group, one.resource, one.subresource, one.namespace, one.name)
+            };
+            needed.iter().map(told).collect::<Vec<_>>()
+        };
+        assert_eq!(needed(&[("impersonate-user", "bob")]), ["/users///bob"]);
+        assert_eq!(
+            needed(&[("impersonate-user", "system:serviceaccount:ns:sa")]),
+            ["/serviceaccounts//ns/sa"]
+        );
+        let all = [("impersonate-user", "b"), ("impersonate-group", "g"), ("impersonate-group", "h")];
+        let more = [("impersonate-uid", "u"), ("impersonate-extra-k", "v")];
+        assert_eq!(
+            needed(&[&all[..], &more[..]].concat()),
+            [
+                "/users///b",
+                "/groups///g",
+                "/groups///h",
+                "authentication.k8s.io/userextras/k//v",
+                "authentication.k8s.io/uids///u"
+            ]
+        );
     }
 
     #[test]

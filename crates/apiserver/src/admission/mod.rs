@@ -1,7 +1,9 @@
 //! Built-in checks that writes pass.
 
+mod escalation;
 mod namespace_lifecycle;
 mod quota;
 
+pub use escalation::Escalation;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use quota::Quota;

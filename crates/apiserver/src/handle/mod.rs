@@ -154,7 +154,8 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer, &*self.authenticator, &*self.authorizer)?;
+        let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
+        let user = filters::pass(asked, headers, peer, authenticator, authorizer, &self.api.names)?;
         let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
@@ -318,8 +319,9 @@ impl Service {
             check("etcd", store.clone(), false),
             check("etcd-readiness", store, true),
             check("informer-sync", None, true),
-            // the system namespaces exist before the listener opens, so this hook has always run
+            // what every cluster has exists before the listener opens, so these hooks have always run
             check("poststarthook/bootstrap-controller", None, false),
+            check("poststarthook/rbac/bootstrap-roles", None, false),
             check("shutdown", draining, true),
         ]
     }
