@@ -52,7 +52,7 @@ impl Escalation {
         }
         let rules = read::rules(object);
         self.hold(write, user, &rules.iter().collect::<Vec<_>>())?;
-        let gathers = |role: &Value| role.at(&["aggregationRule"]).is_some_and(|rule| !rule.is_null());
+        let gathers = |role: &Value| !role.items(&["aggregationRule", "clusterRoleSelectors"]).is_empty();
         if gathers(object) || old.is_some_and(gathers) {
             let everything = everything();
             if self.hold(write, user, &everything.iter().collect::<Vec<_>>()).is_err() {
@@ -71,6 +71,9 @@ impl Escalation {
         }
         if !known {
             return Err(ApiError::internal(format!("unsupported role reference kind: {kind:?}")));
+        }
+        if !role.of_cluster && write.namespace.is_empty() {
+            return Err(ApiError::bad_request("Namespace parameter required."));
         }
         let policy = self.rbac.policy();
         let Some(found) = policy.role(&role, write.namespace) else {
@@ -135,6 +138,11 @@ fn same_but_for_owners(object: &Value, old: &Value) -> bool {
         let mut value = value.clone();
         for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
             value.unset(&["metadata", field]);
+        }
+        for field in ["rules", "subjects"] {
+            if value.items(&[field]).is_empty() {
+                value.unset(&[field]);
+            }
         }
         value
     };

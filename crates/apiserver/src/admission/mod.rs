@@ -3,7 +3,9 @@
 mod escalation;
 mod namespace_lifecycle;
 mod quota;
+mod signers;
 
 pub use escalation::Escalation;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use quota::Quota;
+pub use signers::Signers;
