@@ -1,6 +1,6 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
-use crate::admission::{Escalation, NamespaceLifecycle, Quota, Signers};
+use crate::admission::{Creation, Escalation, NamespaceLifecycle, Quota, Signers};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::own_service::OwnService;
@@ -93,6 +93,7 @@ impl Server {
         let admission: Vec<Box<dyn Admission>> = vec![
             Box::new(NamespaceLifecycle),
             Box::new(Escalation { rbac: rbac.clone(), authorizer: authorizer.clone() }),
+            Box::new(Creation { authorizer: authorizer.clone() }),
             Box::new(Signers { authorizer: authorizer.clone() }),
             Box::new(Quota),
         ];

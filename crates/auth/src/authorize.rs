@@ -166,12 +166,8 @@ impl Authorizer for AlwaysAllow {
 
     fn rules(&self, _: &User, _: &str) -> Rules {
         let all = || vec!["*".to_owned()];
-        let resources = vec![ResourceRule {
-            verbs: all(),
-            api_groups: all(),
-            resources: all(),
-            names: Vec::new(),
-        }];
+        let resources =
+            vec![ResourceRule { verbs: all(), api_groups: all(), resources: all(), names: Vec::new() }];
         Rules { resources, paths: vec![PathRule { verbs: all(), paths: all() }], ..Rules::default() }
     }
 }

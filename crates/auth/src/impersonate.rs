@@ -227,7 +227,10 @@ mod tests {
             let wanted = ask(headers).unwrap().unwrap();
             let needed = wanted.needed(&caller, "authentication.k8s.io");
             let told = |one: &Attributes<'_>| {
-                format!("{}/{}/{}/{}/{}", one.api_group, one.resource, one.subresource, one.namespace, one.name)
+                format!(
+                    "{}/{}/{}/{}/{}",
+                    one.api_group, one.resource, one.subresource, one.namespace, one.name
+                )
             };
             needed.iter().map(told).collect::<Vec<_>>()
         };

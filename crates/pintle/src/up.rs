@@ -207,7 +207,9 @@ fn authorization(modes: &[Mode]) -> anyhow::Result<Vec<Mode>> {
         anyhow::ensure!(!modes[..at].contains(mode), "--authorization-mode names a mode twice");
     }
     if modes.contains(&Mode::Node) {
-        tracing::warn!("the authorization mode Node decides nothing yet: node agents have what roles give them");
+        tracing::warn!(
+            "the authorization mode Node decides nothing yet: node agents have what roles give them"
+        );
     }
     Ok(modes.to_vec())
 }

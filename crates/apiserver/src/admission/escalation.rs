@@ -7,7 +7,7 @@ use crate::answers::user_of;
 use crate::roles::read;
 use auth::rbac::{Rbac, Role, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
-use rest::{Admission, Admitted, ApiError, Operation, Subject};
+use rest::{Admission, Admitted, ApiError, Subject};
 use schema::Value;
 use std::sync::Arc;
 
@@ -23,7 +23,9 @@ impl Admission for Escalation {
         object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else { return Ok(()) };
+        let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else {
+            return Ok(());
+        };
         let user = user_of(write.user);
         if user.is_in(auth::MASTERS) || old.is_some_and(|old| same_but_for_owners(object, old)) {
             return Ok(());
@@ -45,9 +47,7 @@ impl Escalation {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         let plural = &*write.resource.kind.plural;
-        // a new object has no name in the request yet
-        let name = if write.operation == Operation::Create { "" } else { write.name };
-        if self.may(user, "escalate", plural, write.namespace, name) {
+        if self.may(user, "escalate", plural, write.namespace, write.asked_name) {
             return Ok(());
         }
         let rules = read::rules(object);

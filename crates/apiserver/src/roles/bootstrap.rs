@@ -177,7 +177,9 @@ mod tests {
         let names = Names::kubernetes();
         let all = defaults::all(&names);
         let annotation = defaults::kept_up_annotation(&names);
-        let of = |plural: &str, name: &str| all.iter().find(|one| one.plural == plural && one.name == name).unwrap();
+        let of = |plural: &str, name: &str| {
+            all.iter().find(|one| one.plural == plural && one.name == name).unwrap()
+        };
         for one in &all {
             assert_eq!(step(&one.object, one, &annotation), Step::Nothing, "{}", one.name);
         }

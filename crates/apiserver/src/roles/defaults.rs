@@ -46,9 +46,8 @@ fn lines(names: &Names) -> impl Iterator<Item = String> {
         ("{prefix}", &names.prefix),
         ("{agent}", &names.agent),
     ];
-    let spelled = move |line: &str| {
-        words.iter().fold(line.to_owned(), |line, (word, with)| line.replace(word, with))
-    };
+    let spelled =
+        move |line: &str| words.iter().fold(line.to_owned(), |line, (word, with)| line.replace(word, with));
     POLICY.lines().filter(|line| !line.starts_with('#')).map(spelled).collect::<Vec<_>>().into_iter()
 }
 
@@ -162,11 +161,13 @@ mod tests {
             let lines: Vec<_> = lines(&names).collect();
             let all = all(&names);
             let heads = lines.iter().filter(|line| !line.starts_with(' ')).count();
-            let items = |one: &Wanted| one.object.items(&["rules"]).len() + one.object.items(&["subjects"]).len();
+            let items =
+                |one: &Wanted| one.object.items(&["rules"]).len() + one.object.items(&["subjects"]).len();
             assert_eq!((all.len(), all.iter().map(items).sum::<usize>()), (heads, lines.len() - heads));
             assert!(lines.iter().all(|line| !line.contains('{')), "a name of the dialect is not known");
         }
-        let count = |plural: &str| all(&Names::kubernetes()).iter().filter(|one| one.plural == plural).count();
+        let count =
+            |plural: &str| all(&Names::kubernetes()).iter().filter(|one| one.plural == plural).count();
         let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
         assert_eq!(counts, [62, 43, 7, 7]);
     }

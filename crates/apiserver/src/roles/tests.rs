@@ -17,10 +17,18 @@ fn role(name: &str, label: &str, gathers: &str) -> Arc<Read> {
 
 #[test]
 fn roles_gather_others_through_others_and_in_circles() {
-    let roles = [role("a", "c", "a"), role("b", "a", "b"), role("c", "b", "c"), role("d", "b", ""), role("e", "", "")];
+    let roles = [
+        role("a", "c", "a"),
+        role("b", "a", "b"),
+        role("c", "b", "c"),
+        role("d", "b", ""),
+        role("e", "", ""),
+    ];
     let verbs: Vec<String> = read::gathered(&roles)
         .iter()
-        .map(|role| role.rules.iter().flat_map(|part| part.iter()).flat_map(|rule| rule.verbs.clone()).collect())
+        .map(|role| {
+            role.rules.iter().flat_map(|part| part.iter()).flat_map(|rule| rule.verbs.clone()).collect()
+        })
         .collect();
     assert_eq!(verbs, ["abcd", "bcda", "cabd", "d", "e"]);
 }

@@ -62,7 +62,18 @@ fn asked<'a>(user: &'a User, text: &'a str) -> Attributes<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let path = "";
     let (version, resource_request) = ("v1", true);
-    Attributes { user, verb, api_group, version, resource, subresource, namespace, name, path, resource_request }
+    Attributes {
+        user,
+        verb,
+        api_group,
+        version,
+        resource,
+        subresource,
+        namespace,
+        name,
+        path,
+        resource_request,
+    }
 }
 
 #[test]
@@ -88,9 +99,13 @@ fn a_rule_permits_what_it_names() {
         assert_eq!(rule(given).allows(&asked(&bob, wanted)), expected, "{given}: {wanted}");
     }
     let path = |path| Attributes { path, resource_request: false, ..asked(&bob, "get") };
-    for (given, wanted, expected) in
-        [("/a", "/a", true), ("/a", "/a/b", false), ("/a/*", "/a/b/c", true), ("/a/*", "/a", false), ("*", "/", true)]
-    {
+    for (given, wanted, expected) in [
+        ("/a", "/a", true),
+        ("/a", "/a/b", false),
+        ("/a/*", "/a/b/c", true),
+        ("/a/*", "/a", false),
+        ("*", "/", true),
+    ] {
         assert_eq!(paths("get", given).allows(&path(wanted)), expected, "{given}: {wanted}");
     }
     assert!(!rule("* * *").allows(&path("/a")) && !paths("*", "*").allows(&asked(&bob, "get - pods")));
@@ -124,10 +139,7 @@ fn bindings_reach_subjects_where_they_count() {
     assert!(decide(&bob, "delete - secrets b").starts_with("+RBAC: allowed by RoleBinding \"admins/b\""));
     let account = User::named("system:serviceaccount:a:sa");
     assert_eq!(decide(&account, "get - pods a"), format!("{here} ServiceAccount \"sa/a\""));
-    assert_eq!(
-        decide(&eve, "get - pods b"),
-        "-RBAC: role.rbac.authorization.k8s.io \"read\" not found"
-    );
+    assert_eq!(decide(&eve, "get - pods b"), "-RBAC: role.rbac.authorization.k8s.io \"read\" not found");
     let both = User { groups: vec!["staff".into()], ..bob };
     assert_eq!(rbac.rules(&both, "a").resources.len(), 1, "a binding counts once");
     let there = rbac.rules(&both, "b");
