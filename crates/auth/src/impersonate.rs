@@ -23,9 +23,11 @@ const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// The user asked for, or `None` where nothing is asked. Header names count in any case.
+/// The user asked for, or `None` where nothing is asked. Header names count in any case. `group` is the API group
+/// of what users have besides a name and groups.
 pub fn requested<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    group: &str,
 ) -> Option<Result<Wanted, AuthError>> {
     let mut asked = Asked::default();
     for (name, value) in headers {
@@ -33,7 +35,7 @@ pub fn requested<'a>(
             return Some(Err(problem));
         }
     }
-    asked.into_user()
+    asked.into_user(group)
 }
 
 /// Somebody whom a caller wants to act as.
@@ -111,15 +113,17 @@ impl Asked {
         Ok(())
     }
 
-    fn into_user(self) -> Option<Result<Wanted, AuthError>> {
+    fn into_user(self, group: &str) -> Option<Result<Wanted, AuthError>> {
         let uid = self.uid.filter(|uid| !uid.is_empty());
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
-            let mut orphans = Vec::new();
-            orphans.extend((!self.groups.is_empty()).then_some("groups"));
-            orphans.extend((!self.extra.is_empty()).then_some("extra"));
-            orphans.extend(uid.is_some().then_some("uid"));
+            // told as references to objects, in the order of their fields, most of which are empty
+            let mut orphans: Vec<_> =
+                self.groups.iter().map(|name| format!("{{Group  {name}    }}")).collect();
+            let extra = self.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it)));
+            orphans.extend(extra.map(|(key, value)| format!("{{UserExtra  {value}  {group}/v1  {key}}}")));
+            orphans.extend(uid.map(|uid| format!("{{UID  {uid}  {group}/v1  }}")));
             return (!orphans.is_empty())
-                .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(", "))));
+                .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(" "))));
         };
         let mut groups = self.groups;
         let asked_groups = groups.len();
@@ -168,7 +172,7 @@ mod tests {
     use super::*;
 
     fn ask(headers: &[(&str, &str)]) -> Option<Result<Wanted, AuthError>> {
-        requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+        requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())), "authentication.k8s.io")
     }
 
     fn groups(headers: &[(&str, &str)]) -> Vec<String> {
@@ -255,9 +259,14 @@ mod tests {
 
     #[test]
     fn attributes_of_nobody_are_refused() {
-        let refused = ask(&[("impersonate-group", "dev"), ("impersonate-uid", "1")]).unwrap();
-        assert_eq!(refused, Err(AuthError::ImpersonationWithoutUser("groups, uid".to_owned())));
-        let not_text = requested([("Impersonate-User", &b"\xff"[..])]).unwrap();
+        let refused =
+            ask(&[("impersonate-group", "dev"), ("impersonate-extra-k", "v"), ("impersonate-uid", "1")]);
+        assert_eq!(
+            refused.unwrap().unwrap_err().to_string(),
+            "requested [{Group  dev    } {UserExtra  v  authentication.k8s.io/v1  k} \
+             {UID  1  authentication.k8s.io/v1  }] without impersonating a user"
+        );
+        let not_text = requested([("Impersonate-User", &b"\xff"[..])], "").unwrap();
         assert_eq!(not_text, Err(AuthError::HeaderNotText("impersonate-user".to_owned())));
     }
 }

@@ -31,7 +31,7 @@ pub enum AuthError {
     #[error("x509: certificate has no common name")]
     NoCommonName,
     /// Impersonation of groups, uid or extra without saying whose they are.
-    #[error("requested {0} without impersonating a user")]
+    #[error("requested [{0}] without impersonating a user")]
     ImpersonationWithoutUser(String),
     /// A header value that is not UTF-8.
     #[error("header {0} is not valid UTF-8")]

@@ -44,11 +44,14 @@ async fn revoked(cluster: &Cluster, path: &str) {
 async fn a_bound_role_permits_what_it_says_where_it_counts() {
     let cluster = Cluster::start().await;
     bob(cluster.get(CONFIGMAPS)).await.refused(403, "Forbidden");
-    cluster.post(ROLES, role("r", &["get", "list", "patch"], &["configmaps"])).await.code(201);
+    cluster.post(ROLES, role("r", &["get", "list", "patch"], &["configmaps", "pods/status"])).await.code(201);
     cluster.post(BINDINGS, binding("b", "Role", "r", "bob")).await.code(201);
     tests::soon("the role counts", permitted(&cluster, CONFIGMAPS)).await;
     bob(cluster.get("/api/v1/configmaps")).await.refused(403, "Forbidden");
     bob(cluster.get(SECRETS)).await.refused(403, "Forbidden");
+    // a part of a resource is something of its own
+    bob(cluster.get(&format!("{PODS}/none/status"))).await.refused(404, "NotFound");
+    bob(cluster.get(&format!("{PODS}/none"))).await.refused(403, "Forbidden");
     bob(cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}}))).await.refused(403, "Forbidden");
     // applying what is not there needs the permission to create as well
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});

@@ -9,11 +9,25 @@
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::tokens::{Authenticator, bearer};
-use auth::{Attributes, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use names::Names;
 use rest::{ApiError, Subject};
 use std::sync::Arc;
+
+/// Why a request goes no further.
+#[derive(Debug)]
+pub enum Refused {
+    Api(ApiError),
+    /// The headers of impersonation make no sense; clients are told so in plain text.
+    Impersonation(AuthError),
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Refused::Api(error)
+    }
+}
 
 /// Runs the list; gives the user that the request is carried out for.
 pub fn pass(
@@ -23,7 +37,7 @@ pub fn pass(
     authenticator: &dyn Authenticator,
     authorizer: &dyn Authorizer,
     names: &Names,
-) -> Result<Arc<User>, ApiError> {
+) -> Result<Arc<User>, Refused> {
     let caller = authenticate(headers, peer, authenticator)?;
     let user = act_as(caller, headers, authorizer, names)?;
     permit(&attributes(asked, &user), authorizer)?;
@@ -59,14 +73,13 @@ fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
-) -> Result<Arc<User>, ApiError> {
+) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let wanted = match impersonate::requested(listed) {
-        None => return Ok(caller),
-        Some(Ok(wanted)) => wanted,
-        Some(Err(why)) => return Err(ApiError::internal_error(why.to_string())),
-    };
     let group = names.group("authentication");
+    let wanted = match impersonate::requested(listed, &group) {
+        None => return Ok(caller),
+        Some(wanted) => wanted.map_err(Refused::Impersonation)?,
+    };
     wanted.needed(&caller, &group).iter().try_for_each(|needed| permit(needed, authorizer))?;
     Ok(Arc::new(wanted.user))
 }

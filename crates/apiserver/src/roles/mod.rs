@@ -16,8 +16,14 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 pub(crate) use bootstrap::ensure;
+
+/// Policies of so many objects are compiled anew without a pause.
+const SMALL: usize = 1000;
+/// The pause after a larger one.
+const PER_OBJECT: Duration = Duration::from_micros(2);
 
 /// What was read of a collection, with the revision that it was read at.
 struct Seen<T> {
@@ -96,13 +102,18 @@ impl Follower {
         self.watchers = all.into_iter().flatten().map(watch).collect();
     }
 
-    fn compile(&mut self) {
+    /// Gives the number of objects that it took.
+    fn compile(&mut self) -> usize {
         let roles = read::gathered(&self.cluster_roles.look(read::role));
         let own = self.roles.look(read::role);
         let roles = roles.into_iter().chain(own.iter().map(|role| Arc::new(role.alone())));
         let bindings = self.cluster_bindings.look(read::binding);
         let bindings = bindings.into_iter().chain(self.bindings.look(read::binding));
         self.rbac.replace(Policy::compile(roles, bindings));
+        self.cluster_roles.objects.len()
+            + self.roles.objects.len()
+            + self.cluster_bindings.objects.len()
+            + self.bindings.objects.len()
     }
 
     /// Follows until the watches are ended.
@@ -114,7 +125,13 @@ impl Follower {
             if lagged {
                 self.watch();
             }
-            self.compile();
+            let objects = self.compile();
+            // a policy takes time in proportion to its size: changes that come in a row are then taken together,
+            // and following many of them costs a part of one processor at most
+            if objects > SMALL {
+                tokio::time::sleep(PER_OBJECT.saturating_mul(u32::try_from(objects).unwrap_or(u32::MAX)))
+                    .await;
+            }
         }
     }
 }
