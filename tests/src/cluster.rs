@@ -102,6 +102,7 @@ impl Cluster {
             tokens: options.tokens,
             signing_key: options.signing_key,
             issuer: None,
+            authorization: vec![auth::Mode::Rbac],
             serving: options.serving,
             cache: options.cache,
             kinds: options.kinds,

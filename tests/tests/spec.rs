@@ -32,6 +32,7 @@ mod spec {
     mod protobuf;
     mod resources;
     mod restart;
+    mod roles;
     mod runtime_classes;
     mod runtime_kind;
     mod samples;

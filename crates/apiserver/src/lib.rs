@@ -7,6 +7,7 @@
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
 //! - `answers`: kinds that are answered and never kept
+//! - `roles`: those that every cluster has, and the policy that follows all of them
 //! - `service_accounts`: their tokens
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
@@ -22,6 +23,7 @@ mod holdings;
 mod negotiate;
 mod own_service;
 mod request;
+mod roles;
 pub mod serve;
 pub mod server;
 pub mod service_accounts;

@@ -3,16 +3,15 @@
 //! What always holds: a decision is a function of what is asked and of what the authorizer was made with. No
 //! opinion is not permission: who asks treats it as a refusal once every authorizer has been asked.
 //!
-//! The rules here are those that stand without any role: the masters' group may do everything; health,
-//! version and (for identified users) discovery may be read; and identified users may ask what they may do.
-//! They are what the default roles of the API grant to everybody.
+//! Here is what needs no roles: the masters' group may do everything, and an operator may have everybody do
+//! everything or nothing. What roles permit is in [`rbac`].
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
-use names::Names;
-
-use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
+use crate::rbac;
+use crate::user::{MASTERS, User};
 
 /// What is to be decided: who wants to do what.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +46,7 @@ pub enum Decision {
     /// Refused, and nobody else need be asked.
     Deny(Cow<'static, str>),
     /// Not permitted by this authorizer; another one may.
-    NoOpinion,
+    NoOpinion(Cow<'static, str>),
 }
 
 impl Decision {
@@ -55,15 +54,14 @@ impl Decision {
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
+
+    /// Why, as far as there is something to say.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
+        }
+    }
 }
-
-/// Paths that everybody may read.
-const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/version/"];
-/// Paths that everybody who was identified may read; `/*` stands for everything below.
-const DISCOVERY_PATHS: &[&str] = &["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
-
-/// Resources of the authorization group that everybody who was identified may create.
-const SELF_REVIEWS: &[&str] = &["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
 
 /// Decides what users may do.
 pub trait Authorizer: Send + Sync {
@@ -101,97 +99,94 @@ pub struct PathRule {
     pub paths: Vec<String>,
 }
 
-/// Decides by the rules that need no roles.
-#[derive(Debug, Clone)]
-pub struct WithoutRoles {
-    /// The group of access reviews.
-    review_group: String,
+/// A way to decide that an operator can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    AlwaysAllow,
+    AlwaysDeny,
+    /// What node agents may do with what concerns their node.
+    Node,
+    /// By roles.
+    Rbac,
 }
 
-impl WithoutRoles {
-    pub fn new(names: &Names) -> Self {
-        WithoutRoles { review_group: names.group("authorization") }
-    }
-
-    fn is_self_review(&self, asked: &Attributes<'_>) -> bool {
-        asked.verb == "create"
-            && asked.api_group == self.review_group
-            && asked.subresource.is_empty()
-            && SELF_REVIEWS.contains(&asked.resource)
-    }
+impl Mode {
+    pub const ALL: &[(&str, Self)] = &[
+        ("AlwaysAllow", Self::AlwaysAllow),
+        ("AlwaysDeny", Self::AlwaysDeny),
+        ("Node", Self::Node),
+        ("RBAC", Self::Rbac),
+    ];
 }
 
-impl Authorizer for WithoutRoles {
+/// Several authorizers, asked one after the other until one decides. The masters' group is above them all.
+#[derive(Clone, Default)]
+pub struct Chain {
+    pub authorizers: Vec<Arc<dyn Authorizer>>,
+}
+
+impl Authorizer for Chain {
     fn authorize(&self, asked: &Attributes<'_>) -> Decision {
         if asked.user.is_in(MASTERS) {
             return Decision::Allow("".into());
         }
-        let identified = asked.user.is_in(AUTHENTICATED);
-        if asked.resource_request {
-            return if identified && self.is_self_review(asked) {
-                Decision::Allow("identified users may ask what they may do".into())
-            } else {
-                Decision::NoOpinion
-            };
+        let mut reasons: Vec<Cow<'static, str>> = Vec::new();
+        for authorizer in &self.authorizers {
+            match authorizer.authorize(asked) {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                decided => return decided,
+            }
         }
-        if asked.verb != "get" {
-            return Decision::NoOpinion;
-        }
-        let known = identified || asked.user.is_in(UNAUTHENTICATED);
-        if known && covers(PUBLIC_PATHS, asked.path) {
-            return Decision::Allow("health and version may be read by everybody".into());
-        }
-        if identified && covers(DISCOVERY_PATHS, asked.path) {
-            return Decision::Allow("discovery may be read by identified users".into());
-        }
-        Decision::NoOpinion
+        Decision::NoOpinion(reasons.join("\n").into())
     }
 
-    fn rules(&self, user: &User, _: &str) -> Rules {
-        let mut rules = Rules::default();
-        let paths = |paths: &[&str]| PathRule { verbs: owned(&["get"]), paths: owned(paths) };
-        if user.is_in(MASTERS) {
-            let (verbs, api_groups, resources) = (owned(&["*"]), owned(&["*"]), owned(&["*"]));
-            rules.resources.push(ResourceRule { verbs, api_groups, resources, names: Vec::new() });
-            rules.paths.push(PathRule { verbs: owned(&["*"]), paths: owned(&["*"]) });
+    fn rules(&self, user: &User, namespace: &str) -> Rules {
+        let mut all = Rules::default();
+        let mut problems = Vec::new();
+        for authorizer in &self.authorizers {
+            let rules = authorizer.rules(user, namespace);
+            all.resources.extend(rules.resources);
+            all.paths.extend(rules.paths);
+            all.incomplete |= rules.incomplete;
+            problems.extend(Some(rules.problem).filter(|problem| !problem.is_empty()));
         }
-        let identified = user.is_in(AUTHENTICATED);
-        if identified || user.is_in(UNAUTHENTICATED) {
-            rules.paths.push(paths(PUBLIC_PATHS));
-        }
-        if identified {
-            let mut readable = [DISCOVERY_PATHS, PUBLIC_PATHS].concat();
-            readable.sort_unstable();
-            rules.paths.push(paths(&readable));
-            rules.resources.push(ResourceRule {
-                verbs: owned(&["create"]),
-                api_groups: vec![self.review_group.clone()],
-                resources: owned(SELF_REVIEWS),
-                names: Vec::new(),
-            });
-        }
-        rules
+        all.problem = rbac::joined(problems);
+        all
     }
 }
 
-fn owned(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|text| (*text).to_owned()).collect()
+/// Permits everything.
+pub struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize(&self, _: &Attributes<'_>) -> Decision {
+        Decision::Allow("".into())
+    }
+
+    fn rules(&self, _: &User, _: &str) -> Rules {
+        let all = || vec!["*".to_owned()];
+        let resources =
+            vec![ResourceRule { verbs: all(), api_groups: all(), resources: all(), names: Vec::new() }];
+        Rules { resources, paths: vec![PathRule { verbs: all(), paths: all() }], ..Rules::default() }
+    }
 }
 
-fn covers(patterns: &[&str], path: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => path.starts_with(prefix),
-        None => path == *pattern,
-    })
+/// Permits nothing.
+pub struct AlwaysDeny;
+
+impl Authorizer for AlwaysDeny {
+    fn authorize(&self, _: &Attributes<'_>) -> Decision {
+        Decision::NoOpinion("Everything is forbidden.".into())
+    }
+
+    fn rules(&self, _: &User, _: &str) -> Rules {
+        Rules::default()
+    }
 }
 
-/// The message of the refusal, as the API words it.
-pub fn forbidden_message(asked: &Attributes<'_>) -> String {
-    forbidden_message_because(asked, "")
-}
-
-/// The message of the refusal with an authorizer's reason, which may be empty.
-pub fn forbidden_message_because(asked: &Attributes<'_>, reason: &str) -> String {
+/// The message of the refusal, as the API words it, with an authorizer's reason, which may be empty.
+pub fn forbidden_message(asked: &Attributes<'_>, reason: &str) -> String {
     let mut message = String::new();
     // writing to a string cannot fail
     let _ = write_refusal(&mut message, asked);

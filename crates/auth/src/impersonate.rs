@@ -7,10 +7,12 @@
 //! | `Impersonate-Group`, repeated | the groups |
 //! | `Impersonate-Extra-<key>`, repeated | an extra attribute; the key is percent-decoded and lower case |
 //!
-//! This module reads what is asked. Whether the caller may is for the caller of this module to settle.
+//! This module reads what is asked, and says what a caller must be permitted for it. Whether it is permitted is
+//! for the caller of this module to settle.
 
 use std::collections::BTreeMap;
 
+use crate::authorize::Attributes;
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, service_account, service_account_groups};
 use crate::{AuthError, user};
 
@@ -21,17 +23,62 @@ const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// The user asked for, or `None` where nothing is asked. Header names count in any case.
+/// The user asked for, or `None` where nothing is asked. Header names count in any case. `group` is the API group
+/// of what users have besides a name and groups.
 pub fn requested<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> Option<Result<User, AuthError>> {
+    group: &str,
+) -> Option<Result<Wanted, AuthError>> {
     let mut asked = Asked::default();
     for (name, value) in headers {
         if let Err(problem) = asked.read(name, value) {
             return Some(Err(problem));
         }
     }
-    asked.into_user()
+    asked.into_user(group)
+}
+
+/// Somebody whom a caller wants to act as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub user: User,
+    /// How many of the user's groups were asked for; the others follow from who it is.
+    asked_groups: usize,
+}
+
+impl Wanted {
+    /// Everything that `caller` must be permitted, in the order in which a refusal is told. `group` is the API
+    /// group of what users have besides a name and groups.
+    pub fn needed<'a>(&'a self, caller: &'a User, group: &'a str) -> Vec<Attributes<'a>> {
+        let user = &self.user;
+        let plain = Attributes {
+            user: caller,
+            verb: "impersonate",
+            api_group: "",
+            version: "v1",
+            resource: "users",
+            subresource: "",
+            namespace: "",
+            name: &user.name,
+            path: "",
+            resource_request: true,
+        };
+        let mut needed = vec![match service_account(&user.name) {
+            Some((namespace, name)) => Attributes { resource: "serviceaccounts", namespace, name, ..plain },
+            None => plain,
+        }];
+        let groups = user.groups.iter().take(self.asked_groups);
+        needed.extend(groups.map(|name| Attributes { resource: "groups", name, ..plain }));
+        let more = Attributes { api_group: group, ..plain };
+        for (key, values) in &user.extra {
+            let extra = Attributes { resource: "userextras", subresource: key, ..more };
+            needed.extend(values.iter().map(|name| Attributes { name, ..extra }));
+        }
+        if !user.uid.is_empty() {
+            needed.push(Attributes { resource: "uids", name: &user.uid, ..more });
+        }
+        needed
+    }
 }
 
 #[derive(Default)]
@@ -66,23 +113,26 @@ impl Asked {
         Ok(())
     }
 
-    fn into_user(self) -> Option<Result<User, AuthError>> {
+    fn into_user(self, group: &str) -> Option<Result<Wanted, AuthError>> {
         let uid = self.uid.filter(|uid| !uid.is_empty());
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
-            let mut orphans = Vec::new();
-            orphans.extend((!self.groups.is_empty()).then_some("groups"));
-            orphans.extend((!self.extra.is_empty()).then_some("extra"));
-            orphans.extend(uid.is_some().then_some("uid"));
+            // told as references to objects, in the order of their fields, most of which are empty
+            let mut orphans: Vec<_> =
+                self.groups.iter().map(|name| format!("{{Group  {name}    }}")).collect();
+            let extra = self.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it)));
+            orphans.extend(extra.map(|(key, value)| format!("{{UserExtra  {value}  {group}/v1  {key}}}")));
+            orphans.extend(uid.map(|uid| format!("{{UID  {uid}  {group}/v1  }}")));
             return (!orphans.is_empty())
-                .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(", "))));
+                .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(" "))));
         };
         let mut groups = self.groups;
+        let asked_groups = groups.len();
         if groups.is_empty() {
             groups.extend(service_account(&name).into_iter().flat_map(|(ns, _)| service_account_groups(ns)));
         }
         let mut user = User { uid: uid.unwrap_or_default(), groups, extra: self.extra, ..User::named(name) };
         settle_authentication(&mut user);
-        Some(Ok(user))
+        Some(Ok(Wanted { user, asked_groups }))
     }
 }
 
@@ -121,12 +171,12 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn ask(headers: &[(&str, &str)]) -> Option<Result<User, AuthError>> {
-        requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+    fn ask(headers: &[(&str, &str)]) -> Option<Result<Wanted, AuthError>> {
+        requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())), "authentication.k8s.io")
     }
 
     fn groups(headers: &[(&str, &str)]) -> Vec<String> {
-        ask(headers).unwrap().unwrap().groups
+        ask(headers).unwrap().unwrap().user.groups
     }
 
     #[test]
@@ -167,17 +217,56 @@ mod tests {
             ("impersonate-extra-bad%zz", "c"),
         ])
         .unwrap()
-        .unwrap();
+        .unwrap()
+        .user;
         assert_eq!(user.uid, "u-1");
         assert_eq!(user.extra["acme.com/project"], ["a", "b"]);
         assert_eq!(user.extra["bad%zz"], ["c"]);
     }
 
     #[test]
+    fn each_part_needs_a_permission() {
+        let caller = User::named("carol");
+        let needed = |headers: &[(&str, &str)]| {
+            let wanted = ask(headers).unwrap().unwrap();
+            let needed = wanted.needed(&caller, "authentication.k8s.io");
+            let told = |one: &Attributes<'_>| {
+                format!(
+                    "{}/{}/{}/{}/{}",
+                    one.api_group, one.resource, one.subresource, one.namespace, one.name
+                )
+            };
+            needed.iter().map(told).collect::<Vec<_>>()
+        };
+        assert_eq!(needed(&[("impersonate-user", "bob")]), ["/users///bob"]);
+        assert_eq!(
+            needed(&[("impersonate-user", "system:serviceaccount:ns:sa")]),
+            ["/serviceaccounts//ns/sa"]
+        );
+        let all = [("impersonate-user", "b"), ("impersonate-group", "g"), ("impersonate-group", "h")];
+        let more = [("impersonate-uid", "u"), ("impersonate-extra-k", "v")];
+        assert_eq!(
+            needed(&[&all[..], &more[..]].concat()),
+            [
+                "/users///b",
+                "/groups///g",
+                "/groups///h",
+                "authentication.k8s.io/userextras/k//v",
+                "authentication.k8s.io/uids///u"
+            ]
+        );
+    }
+
+    #[test]
     fn attributes_of_nobody_are_refused() {
-        let refused = ask(&[("impersonate-group", "dev"), ("impersonate-uid", "1")]).unwrap();
-        assert_eq!(refused, Err(AuthError::ImpersonationWithoutUser("groups, uid".to_owned())));
-        let not_text = requested([("Impersonate-User", &b"\xff"[..])]).unwrap();
+        let refused =
+            ask(&[("impersonate-group", "dev"), ("impersonate-extra-k", "v"), ("impersonate-uid", "1")]);
+        assert_eq!(
+            refused.unwrap().unwrap_err().to_string(),
+            "requested [{Group  dev    } {UserExtra  v  authentication.k8s.io/v1  k} \
+             {UID  1  authentication.k8s.io/v1  }] without impersonating a user"
+        );
+        let not_text = requested([("Impersonate-User", &b"\xff"[..])], "").unwrap();
         assert_eq!(not_text, Err(AuthError::HeaderNotText("impersonate-user".to_owned())));
     }
 }

@@ -286,7 +286,7 @@ mod tests {
         ] {
             let claim = json(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#));
             let told = with_range(|context| review_claim(&claim, context)).err().map(|it| it.message);
-            let expected = expected.map(|why| format!("persistentvolumeclaims \"\" is forbidden: {why}"));
+            let expected = expected.map(|why| format!("persistentvolumeclaims is forbidden: {why}"));
             assert_eq!(told, expected);
         }
     }

@@ -3,11 +3,12 @@
 //! These are the objects only; what they permit is decided where requests are authorized.
 
 use crate::check::{self, Problems};
+use crate::workload::Selector;
 use crate::{metadata, read, scheduling};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::{Problem, quoted};
-use schema::{Path, Value};
+use schema::{Map, Path, Value};
 use std::time::Duration;
 
 const GROUP: &str = "rbac.authorization";
@@ -194,6 +195,11 @@ fn changed_binding(new: &Value, old: &Value, context: &Context<'_>, namespaced: 
         out.push(check::invalid_shown(&Path::ROOT.field("roleRef"), &shown, "cannot change roleRef"));
     }
     out
+}
+
+/// Whether one of the selectors by which a cluster role gathers others chooses a role with these labels.
+pub fn selects(selector: &Value, labels: &Map) -> bool {
+    Selector::of(Some(selector)).matches(labels)
 }
 
 fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use auth::Mode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
@@ -98,6 +99,11 @@ pub struct Up {
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Option<String>,
 
+    /// How it is decided what callers may do, with commas between: RBAC, Node, AlwaysAllow, AlwaysDeny. Whoever
+    /// is in the group system:masters may do everything
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "RBAC")]
+    pub authorization_mode: Vec<Mode>,
+
     /// API versions and resources to serve or not, with commas between: apps/v1=false,
     /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
@@ -182,6 +188,14 @@ pub enum Form {
     Json,
     Yaml,
     Protobuf,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    let known = Mode::ALL.iter().find(|(name, _)| *name == text);
+    known.map(|(_, mode)| *mode).ok_or_else(|| {
+        let names: Vec<_> = Mode::ALL.iter().map(|(name, _)| *name).collect();
+        format!("no such mode; there are {}", names.join(", "))
+    })
 }
 
 fn network(text: &str) -> Result<Network, String> {
@@ -320,6 +334,7 @@ mod tests {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver]);
+        assert_eq!(up.authorization_mode, [Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
 
@@ -350,6 +365,7 @@ mod tests {
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
             ("pintle up --components apiserver,kubelet", "there is apiserver"),
+            ("pintle up --authorization-mode RBAC,ABAC", "there are AlwaysAllow, AlwaysDeny, Node, RBAC"),
             ("pintle up --event-ttl 5", "a length of time is needed"),
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),

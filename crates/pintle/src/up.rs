@@ -10,7 +10,7 @@ use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Server, StartError, StoreChoice};
-use auth::Tokens;
+use auth::{Mode, Tokens};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -201,6 +201,19 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
     Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
 }
 
+/// How it is decided what callers may do.
+fn authorization(modes: &[Mode]) -> anyhow::Result<Vec<Mode>> {
+    for (at, mode) in modes.iter().enumerate() {
+        anyhow::ensure!(!modes[..at].contains(mode), "--authorization-mode names a mode twice");
+    }
+    if modes.contains(&Mode::Node) {
+        tracing::warn!(
+            "the authorization mode Node decides nothing yet: node agents have what roles give them"
+        );
+    }
+    Ok(modes.to_vec())
+}
+
 /// Where services get their addresses and ports from.
 fn services(asked: &Up) -> anyhow::Result<kinds::ServiceOptions> {
     let ranges = &asked.service_cluster_ip_range;
@@ -251,6 +264,7 @@ struct Wanted {
     delete_workers: usize,
     signing_key: Option<String>,
     issuer: Option<String>,
+    authorization: Vec<Mode>,
     /// The address by which pods reach the server.
     reached_at: Option<IpAddr>,
 }
@@ -272,6 +286,7 @@ impl Wanted {
             delete_workers: asked.delete_collection_workers.into(),
             signing_key: key.transpose()?,
             issuer: asked.service_account_issuer.clone(),
+            authorization: authorization(&asked.authorization_mode)?,
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
         })
     }
@@ -299,6 +314,7 @@ async fn start_server(
         tokens: wanted.tokens,
         signing_key: Some(wanted.signing_key.unwrap_or_else(|| pki.service_account_key.clone())),
         issuer: wanted.issuer,
+        authorization: wanted.authorization,
         serving: wanted.serving,
         cache: Default::default(),
         kinds: wanted.kinds,

@@ -33,8 +33,17 @@ impl Api {
         let name = body.text(&["metadata", "name"]).to_owned();
         let check = resource.hooks.acts_on.map(|there| there.check);
         let (operation, subresource, dry_run) = (Operation::Create, "", false);
-        let write =
-            Admitted { resource, operation, namespace, name: &name, subresource, user, dry_run, api: self };
+        let write = Admitted {
+            resource,
+            operation,
+            namespace,
+            name: &name,
+            asked_name: "",
+            subresource,
+            user,
+            dry_run,
+            api: self,
+        };
         self.admit(&write, Some(&mut body), None)?;
         check.map_or(Ok(()), |check| check(&body))?;
         if name.is_empty() { Err(ApiError::bad_request("Name parameter required.")) } else { Ok(name) }

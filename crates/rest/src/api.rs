@@ -84,6 +84,8 @@ pub struct Admitted<'a> {
     pub operation: Operation,
     pub namespace: &'a str,
     pub name: &'a str,
+    /// The name that the request itself has: none for those that leave it to the object.
+    pub asked_name: &'a str,
     pub subresource: &'a str,
     pub user: &'a Requester,
     pub dry_run: bool,

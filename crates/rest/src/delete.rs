@@ -101,6 +101,7 @@ impl Api {
             operation: Operation::Delete,
             namespace: &current.namespace,
             name: &current.name,
+            asked_name: &current.name,
             subresource: "",
             user,
             dry_run: options.dry_run,

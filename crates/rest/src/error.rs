@@ -89,7 +89,8 @@ impl ApiError {
 
     /// Forbidden because of what the object is: `pods "x" is forbidden: <why>`.
     pub fn object_forbidden(subject: Subject<'_>, why: &str) -> Self {
-        error(403, "Forbidden", format!("{} is forbidden: {why}", subject.described())).about(subject)
+        let what = if subject.name.is_empty() { subject.qualified() } else { subject.described() };
+        error(403, "Forbidden", format!("{what} is forbidden: {why}")).about(subject)
     }
 
     pub fn not_found(subject: Subject<'_>) -> Self {
@@ -289,6 +290,8 @@ mod tests {
             ApiError::already_exists(lease).message,
             "leases.coordination.k8s.io \"a\" already exists"
         );
+        let unnamed = Subject { name: "", ..pod };
+        assert_eq!(ApiError::object_forbidden(unnamed, "no").message, "pods is forbidden: no");
     }
 
     #[test]

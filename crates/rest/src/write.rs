@@ -53,6 +53,7 @@ impl Writing<'_> {
             operation,
             namespace: self.namespace,
             name,
+            asked_name: self.name,
             subresource: self.subresource,
             user: self.user,
             dry_run: self.options.dry_run,

@@ -37,15 +37,11 @@ impl Answer for Review {
         let decision = self.sources.authorizer.authorize(&attributes(&review, &user));
         let mut status = Value::map();
         status.set(&["allowed"], decision.is_allowed());
-        match decision {
-            Decision::Allow(reason) if !reason.is_empty() => status.set(&["reason"], &*reason),
-            Decision::Deny(reason) => {
-                status.set(&["denied"], true);
-                if !reason.is_empty() {
-                    status.set(&["reason"], &*reason);
-                }
-            }
-            Decision::Allow(_) | Decision::NoOpinion => {}
+        if matches!(decision, Decision::Deny(_)) {
+            status.set(&["denied"], true);
+        }
+        if !decision.reason().is_empty() {
+            status.set(&["reason"], decision.reason());
         }
         review.set(&["status"], status);
         Ok(review)

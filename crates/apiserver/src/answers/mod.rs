@@ -46,7 +46,7 @@ pub fn of(kind: &Kind, sources: &Sources) -> Option<Arc<dyn Answer>> {
 }
 
 /// The user behind a request, as authorizers know users.
-fn user_of(requester: &Requester) -> User {
+pub(crate) fn user_of(requester: &Requester) -> User {
     User {
         name: requester.name.clone(),
         uid: requester.uid.clone(),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::service_accounts::Known;
 use auth::authorize::Rules;
-use auth::{Attributes, Decision, Tokens, WithoutRoles};
+use auth::{Attributes, Chain, Decision, Tokens};
 use names::Names;
 use rest::hooks::Hooks;
 use rest::{Api, ApiError, Asking, Resource, Storage};
@@ -34,7 +34,10 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
 }
 
 fn ask(kind: &str, spec: &str) -> Result<Value, String> {
-    ask_with(Arc::new(WithoutRoles::new(&Names::kubernetes())), kind, spec).map_err(|why| why.message)
+    let roles = Arc::new(auth::Rbac::new(&Names::kubernetes()));
+    let (cluster_roles, bindings) = crate::roles::policy_of_every_cluster();
+    roles.replace(auth::rbac::Policy::compile(cluster_roles, bindings));
+    ask_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
 }
 
 #[test]

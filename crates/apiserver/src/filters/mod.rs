@@ -9,10 +9,25 @@
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::tokens::{Authenticator, bearer};
-use auth::{Attributes, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
 use http::HeaderMap;
+use names::Names;
 use rest::{ApiError, Subject};
 use std::sync::Arc;
+
+/// Why a request goes no further.
+#[derive(Debug)]
+pub enum Refused {
+    Api(ApiError),
+    /// The headers of impersonation make no sense; clients are told so in plain text.
+    Impersonation(AuthError),
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Refused::Api(error)
+    }
+}
 
 /// Runs the list; gives the user that the request is carried out for.
 pub fn pass(
@@ -21,10 +36,11 @@ pub fn pass(
     peer: &Peer,
     authenticator: &dyn Authenticator,
     authorizer: &dyn Authorizer,
-) -> Result<Arc<User>, ApiError> {
+    names: &Names,
+) -> Result<Arc<User>, Refused> {
     let caller = authenticate(headers, peer, authenticator)?;
-    let user = act_as(caller, headers)?;
-    permit(asked, &user, authorizer)?;
+    let user = act_as(caller, headers, authorizer, names)?;
+    permit(&attributes(asked, &user), authorizer)?;
     Ok(user)
 }
 
@@ -52,31 +68,43 @@ fn authenticate(
     }
 }
 
-fn act_as(caller: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, ApiError> {
+fn act_as(
+    caller: Arc<User>,
+    headers: &HeaderMap,
+    authorizer: &dyn Authorizer,
+    names: &Names,
+) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let wanted = match impersonate::requested(listed) {
+    let group = names.group("authentication");
+    let wanted = match impersonate::requested(listed, &group) {
         None => return Ok(caller),
-        Some(Ok(user)) => user,
-        Some(Err(why)) => return Err(ApiError::internal_error(why.to_string())),
+        Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
-    if !caller.is_in(auth::MASTERS) {
-        let subject = Subject { group: "", kind: "users", name: &wanted.name };
-        let why = format!(
-            "User {:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
-            caller.name
-        );
-        return Err(ApiError::object_forbidden(subject, &why));
-    }
-    Ok(Arc::new(wanted))
+    wanted.needed(&caller, &group).iter().try_for_each(|needed| permit(needed, authorizer))?;
+    Ok(Arc::new(wanted.user))
 }
 
-fn permit(asked: &Asked, user: &User, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let attributes = attributes(asked, user);
-    if authorizer.authorize(&attributes).is_allowed() {
+fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
+    let decision = authorizer.authorize(asked);
+    if decision.is_allowed() {
         return Ok(());
     }
-    let subject = Subject { group: attributes.api_group, kind: attributes.resource, name: attributes.name };
-    Err(ApiError::forbidden(forbidden_message(&attributes), subject))
+    let subject = Subject { group: asked.api_group, kind: asked.resource, name: asked.name };
+    Err(ApiError::forbidden(forbidden_message(asked, decision.reason()), subject))
+}
+
+/// The one name that a request for many objects selects: that counts as naming it.
+fn selected_name(asked: &Asked) -> &str {
+    if !matches!(asked.verb, "list" | "watch" | "deletecollection") {
+        return "";
+    }
+    let selector = asked.query.get("fieldSelector").unwrap_or("");
+    let named = selector.split(',').find_map(|term| {
+        let value = term.strip_prefix("metadata.name=")?;
+        Some(value.strip_prefix('=').unwrap_or(value))
+    });
+    let usable = |name: &&str| !name.contains(['/', '%', '\\']) && !matches!(*name, "." | "..");
+    named.filter(usable).unwrap_or("")
 }
 
 fn attributes<'a>(asked: &'a Asked, user: &'a User) -> Attributes<'a> {
@@ -100,7 +128,7 @@ fn attributes<'a>(asked: &'a Asked, user: &'a User) -> Attributes<'a> {
             resource: &target.resource,
             subresource: &target.subresource,
             namespace: &target.namespace,
-            name: &target.name,
+            name: if target.name.is_empty() { selected_name(asked) } else { &target.name },
             resource_request: true,
             ..plain
         },

@@ -11,7 +11,7 @@ use crate::describe::health::{self, Check};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
-use crate::filters;
+use crate::filters::{self, Refused};
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use crate::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
@@ -115,7 +115,7 @@ impl Service {
         let started = self.api.world.elapsed();
         let (parts, body) = request.into_parts();
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
-        let answered = self.answer(&asked, &parts.headers, &peer, body).await;
+        let answered = self.answer(&asked, &parts, &peer, body).await;
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
@@ -146,7 +146,7 @@ impl Service {
     async fn answer<B>(
         self: &Arc<Self>,
         asked: &Asked,
-        headers: &HeaderMap,
+        parts: &http::request::Parts,
         peer: &Peer,
         body: B,
     ) -> Result<Response<Body>, ApiError>
@@ -154,7 +154,13 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let user = filters::pass(asked, headers, peer, &*self.authenticator, &*self.authorizer)?;
+        let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
+        let (headers, names) = (&parts.headers, &self.api.names);
+        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names) {
+            Ok(user) => user,
+            Err(Refused::Api(error)) => return Err(error),
+            Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+        };
         let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
@@ -318,8 +324,9 @@ impl Service {
             check("etcd", store.clone(), false),
             check("etcd-readiness", store, true),
             check("informer-sync", None, true),
-            // the system namespaces exist before the listener opens, so this hook has always run
+            // what every cluster has exists before the listener opens, so these hooks have always run
             check("poststarthook/bootstrap-controller", None, false),
+            check("poststarthook/rbac/bootstrap-roles", None, false),
             check("shutdown", draining, true),
         ]
     }
@@ -357,6 +364,13 @@ fn text(code: u16, text: String) -> Response<Body> {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// A failure before it was clear whom to answer, safe to show in a browser.
+fn failed_plainly(uri: &http::Uri, why: &str) -> Response<Body> {
+    let asked = uri.path_and_query().map_or("", |it| it.as_str());
+    let told = format!("Internal Server Error: {asked:?}: {why}\n");
+    text(500, told.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
 fn not_a_page() -> Response<Body> {

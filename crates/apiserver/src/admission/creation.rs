@@ -1,0 +1,47 @@
+//! Who makes an object by writing or patching what is not there must be permitted to create it as well.
+
+use crate::answers::user_of;
+use auth::{Attributes, Authorizer};
+use rest::{Admission, Admitted, ApiError, Operation, Settling};
+use schema::Value;
+use std::sync::Arc;
+
+pub struct Creation {
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl Admission for Creation {
+    fn admit(&self, _: &Admitted<'_>, _: Option<&mut Value>, _: Option<&Value>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        _: &'a Value,
+        _: Option<&'a Value>,
+    ) -> Option<Settling<'a>> {
+        // a request that leaves the name to the object was one to create, and has been permitted
+        if write.operation != Operation::Create || write.asked_name.is_empty() {
+            return None;
+        }
+        let asked = Attributes {
+            user: &user_of(write.user),
+            verb: "create",
+            api_group: &write.resource.group,
+            version: &write.resource.kind.version,
+            resource: &write.resource.kind.plural,
+            subresource: write.subresource,
+            namespace: write.namespace,
+            name: write.asked_name,
+            path: "",
+            resource_request: true,
+        };
+        let decision = self.authorizer.authorize(&asked);
+        if decision.is_allowed() {
+            return None;
+        }
+        let refused = ApiError::object_forbidden(write.resource.subject(write.name), decision.reason());
+        Some(Box::pin(std::future::ready(Err(refused))))
+    }
+}

@@ -1,0 +1,150 @@
+//! Nobody gives more than they have: writes of roles and bindings.
+//!
+//! A role may be written by who holds all of its permissions, or may `escalate` roles. A binding may be written
+//! by who holds all permissions of its role, or may `bind` that role. The masters' group may do anything.
+
+use crate::answers::user_of;
+use crate::roles::read;
+use auth::rbac::{Rbac, Role, Rule, missing, refusal};
+use auth::{Attributes, Authorizer, User};
+use rest::{Admission, Admitted, ApiError, Subject};
+use schema::Value;
+use std::sync::Arc;
+
+pub struct Escalation {
+    pub rbac: Arc<Rbac>,
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl Admission for Escalation {
+    fn admit(
+        &self,
+        write: &Admitted<'_>,
+        object: Option<&mut Value>,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else {
+            return Ok(());
+        };
+        let user = user_of(write.user);
+        if user.is_in(auth::MASTERS) || old.is_some_and(|old| same_but_for_owners(object, old)) {
+            return Ok(());
+        }
+        match &*write.resource.kind.plural {
+            "roles" | "clusterroles" => self.role(write, &user, object, old),
+            "rolebindings" | "clusterrolebindings" => self.binding(write, &user, object),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Escalation {
+    fn role(
+        &self,
+        write: &Admitted<'_>,
+        user: &User,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        let plural = &*write.resource.kind.plural;
+        if self.may(user, "escalate", plural, write.namespace, write.asked_name) {
+            return Ok(());
+        }
+        let rules = read::rules(object);
+        self.hold(write, user, &rules.iter().collect::<Vec<_>>())?;
+        let gathers = |role: &Value| !role.items(&["aggregationRule", "clusterRoleSelectors"]).is_empty();
+        if gathers(object) || old.is_some_and(gathers) {
+            let everything = everything();
+            if self.hold(write, user, &everything.iter().collect::<Vec<_>>()).is_err() {
+                const WHY: &str = "must have cluster-admin privileges to use the aggregationRule";
+                return Err(ApiError::object_forbidden(write.resource.subject(write.name), WHY));
+            }
+        }
+        Ok(())
+    }
+
+    fn binding(&self, write: &Admitted<'_>, user: &User, object: &Value) -> Result<(), ApiError> {
+        let (role, kind) = (read::role_ref(object), object.text(&["roleRef", "kind"]));
+        let known = matches!(kind, "Role" | "ClusterRole");
+        if known && self.may(user, "bind", role.plural(), write.namespace, &role.name) {
+            return Ok(());
+        }
+        if !known {
+            return Err(ApiError::internal(format!("unsupported role reference kind: {kind:?}")));
+        }
+        if !role.of_cluster && write.namespace.is_empty() {
+            return Err(ApiError::bad_request("Namespace parameter required."));
+        }
+        let policy = self.rbac.policy();
+        let Some(found) = policy.role(&role, write.namespace) else {
+            let subject = Subject { group: self.rbac.group(), kind: role.plural(), name: &role.name };
+            return Err(ApiError::not_found(subject));
+        };
+        self.hold(write, user, &rules_of(found))
+    }
+
+    fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let asked = Attributes {
+            user,
+            verb,
+            api_group: self.rbac.group(),
+            version: "*",
+            resource,
+            subresource: "",
+            namespace,
+            name,
+            path: "",
+            resource_request: true,
+        };
+        self.authorizer.authorize(&asked).is_allowed()
+    }
+
+    /// Whether the user has all of the permissions itself.
+    fn hold(&self, write: &Admitted<'_>, user: &User, wanted: &[&Rule]) -> Result<(), ApiError> {
+        let policy = self.rbac.policy();
+        let (held, dangling) = policy.held(user, write.namespace);
+        let refused = |why: &str| ApiError::object_forbidden(write.resource.subject(write.name), why);
+        let lacking = missing(&held, wanted).map_err(|why| refused(&why.to_string()))?;
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let mut why = refusal(user, lacking);
+        if !dangling.is_empty() {
+            let told = dangling
+                .iter()
+                .map(|role| format!("{}.{} {:?} not found", role.plural(), self.rbac.group(), role.name));
+            why.push_str(&format!("; resolution errors: [{}]", auth::rbac::joined(told)));
+        }
+        Err(refused(&why))
+    }
+}
+
+fn rules_of(role: &Role) -> Vec<&Rule> {
+    role.rules.iter().flat_map(|part| part.iter()).collect()
+}
+
+/// What who may do everything has.
+fn everything() -> [Rule; 2] {
+    let all = || vec!["*".to_owned()];
+    [
+        Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() },
+        Rule { verbs: all(), paths: all(), ..Rule::default() },
+    ]
+}
+
+/// Whether nothing changes but what the collection of garbage needs to change.
+fn same_but_for_owners(object: &Value, old: &Value) -> bool {
+    let without = |value: &Value| {
+        let mut value = value.clone();
+        for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+            value.unset(&["metadata", field]);
+        }
+        for field in ["rules", "subjects"] {
+            if value.items(&[field]).is_empty() {
+                value.unset(&[field]);
+            }
+        }
+        value
+    };
+    without(object) == without(old)
+}

@@ -1,0 +1,206 @@
+//! Makes the roles and bindings that every cluster has, and completes those that lack something.
+//!
+//! What always holds: nothing is taken away from an object but a binding to another role, which cannot be changed
+//! and is made anew; and an object whose annotation says so is left alone.
+
+use super::defaults::{self, Wanted};
+use super::read;
+use crate::server::StartError;
+use auth::rbac::{Rule, compacted, missing};
+use rest::input::{Format, Input};
+use rest::options::{DeleteOptions, WriteOptions};
+use rest::{Api, ApiError, Requester, Resource, Writing};
+use schema::{Map, Value};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Brings all of them about. They are written side by side, so that the store can take them in few batches.
+pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
+    let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
+    let mut writes = JoinSet::new();
+    for wanted in defaults::all(&api.names) {
+        let resources = api.resources();
+        let Some(resource) = resources.get(&group_version, wanted.plural).cloned() else { continue };
+        let there = api.lookup(wanted.plural, &wanted.namespace, &wanted.name);
+        let step = match &there {
+            None => Step::Create(wanted.object.clone()),
+            Some(there) => step(there, &wanted, &defaults::kept_up_annotation(&api.names)),
+        };
+        if step == Step::Nothing {
+            continue;
+        }
+        let api = api.clone();
+        writes.spawn(async move {
+            let done = take(&api, &resource, &wanted, step).await;
+            done.map_err(|why| StartError::System { name: wanted.name, why })
+        });
+    }
+    while let Some(done) = writes.join_next().await {
+        match done {
+            Ok(done) => done?,
+            Err(why) => tracing::error!(%why, "a role that every cluster has was not looked after"),
+        }
+    }
+    Ok(())
+}
+
+/// What is to be done about an object.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Nothing,
+    Create(Value),
+    Update(Value),
+    /// Removed, and made like this.
+    Replace(Value),
+}
+
+fn step(there: &Value, wanted: &Wanted, annotation: &str) -> Step {
+    let annotations = there.at(&["metadata", "annotations"]).and_then(Value::as_map);
+    if annotations.and_then(|all| all.get(annotation)).and_then(Value::as_str) == Some("false") {
+        return Step::Nothing;
+    }
+    let wanted = &wanted.object;
+    let mut next = there.clone();
+    for field in ["labels", "annotations"] {
+        let given = wanted.at(&["metadata", field]).and_then(Value::as_map);
+        complete_map(&mut next, field, given.unwrap_or(&Map::new()));
+    }
+    if wanted.at(&["roleRef"]).is_some() {
+        if there.at(&["roleRef"]) != wanted.at(&["roleRef"]) {
+            let mut anew = wanted.clone();
+            anew.set(&["subjects"], there.items(&["subjects"]).to_vec());
+            complete_list(&mut anew, &["subjects"], wanted.items(&["subjects"]));
+            return Step::Replace(anew);
+        }
+        complete_list(&mut next, &["subjects"], wanted.items(&["subjects"]));
+    } else {
+        complete_rules(&mut next, wanted);
+        let selectors: &[&'static str] = &["aggregationRule", "clusterRoleSelectors"];
+        complete_list(&mut next, selectors, wanted.items(selectors));
+    }
+    if next == *there { Step::Nothing } else { Step::Update(next) }
+}
+
+fn complete_map(next: &mut Value, field: &'static str, wanted: &Map) {
+    for (key, value) in wanted.iter() {
+        let there = next.at(&["metadata", field]).and_then(Value::as_map);
+        if there.is_some_and(|map| map.contains(key)) {
+            continue;
+        }
+        let mut map = there.cloned().unwrap_or_default();
+        map.insert(key.to_owned(), value.clone());
+        next.set(&["metadata", field], map);
+    }
+}
+
+fn complete_list(next: &mut Value, path: &[&'static str], wanted: &[Value]) {
+    let mut items = next.items(path).to_vec();
+    let before = items.len();
+    items.extend(wanted.iter().filter(|one| !next.items(path).contains(one)).cloned());
+    if items.len() > before {
+        next.set(path, items);
+    }
+}
+
+/// Adds what the wanted rules permit and those that are there do not.
+fn complete_rules(next: &mut Value, wanted: &Value) {
+    let (held, wanted) = (read::rules(next), read::rules(wanted));
+    let (held, wanted): (Vec<_>, Vec<_>) = (held.iter().collect(), wanted.iter().collect());
+    let lacking = missing(&held, &wanted).unwrap_or_default();
+    if lacking.is_empty() {
+        return;
+    }
+    let mut rules = next.items(&["rules"]).to_vec();
+    rules.extend(compacted(lacking).iter().map(rule_value));
+    next.set(&["rules"], rules);
+}
+
+fn rule_value(rule: &Rule) -> Value {
+    let lists = [
+        ("verbs", &rule.verbs),
+        ("apiGroups", &rule.api_groups),
+        ("resources", &rule.resources),
+        ("resourceNames", &rule.names),
+        ("nonResourceURLs", &rule.paths),
+    ];
+    let mut out = Value::map();
+    for (field, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        out.set(&[field], crate::answers::texts(list));
+    }
+    out
+}
+
+async fn take(api: &Api, resource: &Arc<Resource>, wanted: &Wanted, step: Step) -> Result<(), ApiError> {
+    let user = Requester {
+        name: auth::APISERVER.to_owned(),
+        groups: vec![auth::MASTERS.to_owned()],
+        ..Requester::default()
+    };
+    let (object, is_new) = match step {
+        Step::Nothing => return Ok(()),
+        Step::Create(object) => (object, true),
+        Step::Update(object) => (object, false),
+        Step::Replace(object) => {
+            let options = DeleteOptions::default();
+            api.delete(resource, &wanted.namespace, &wanted.name, &options, &user).await?;
+            (object, true)
+        }
+    };
+    let manager = format!("{}-apiserver", api.names.prefix);
+    let mut writing = Writing {
+        resource,
+        namespace: &wanted.namespace,
+        name: if is_new { "" } else { &wanted.name },
+        subresource: "",
+        options: &WriteOptions::default(),
+        user: &user,
+        manager: &manager,
+        owned: false,
+        warnings: Vec::new(),
+    };
+    let input = Input { bytes: schema::encode::untyped(&object).into(), format: Format::Json };
+    if is_new {
+        api.create(&mut writing, &input).await?;
+    } else {
+        api.update(&mut writing, &input).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use names::Names;
+
+    #[test]
+    fn what_lacks_something_is_completed() {
+        let names = Names::kubernetes();
+        let all = defaults::all(&names);
+        let annotation = defaults::kept_up_annotation(&names);
+        let of = |plural: &str, name: &str| {
+            all.iter().find(|one| one.plural == plural && one.name == name).unwrap()
+        };
+        for one in &all {
+            assert_eq!(step(&one.object, one, &annotation), Step::Nothing, "{}", one.name);
+        }
+        let role = of("clusterroles", "cluster-admin");
+        let mut less = role.object.clone();
+        less.set(&["rules"], role.object.items(&["rules"])[..1].to_vec());
+        less.unset(&["metadata", "labels"]);
+        assert_eq!(step(&less, role, &annotation), Step::Update(role.object.clone()));
+        let mut kept = Map::new();
+        kept.insert(annotation.clone(), "false");
+        less.set(&["metadata", "annotations"], kept);
+        assert_eq!(step(&less, role, &annotation), Step::Nothing);
+        let view = of("clusterroles", "view");
+        let mut none = view.object.clone();
+        none.unset(&["aggregationRule"]);
+        assert_eq!(step(&none, view, &annotation), Step::Update(view.object.clone()));
+        let binding = of("clusterrolebindings", "system:public-info-viewer");
+        let mut less = binding.object.clone();
+        less.set(&["subjects"], binding.object.items(&["subjects"])[..1].to_vec());
+        assert_eq!(step(&less, binding, &annotation), Step::Update(binding.object.clone()));
+        less.set(&["roleRef", "name"], "other");
+        assert_eq!(step(&less, binding, &annotation), Step::Replace(binding.object.clone()));
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+use auth::{Attributes, Authorizer, User};
+
+fn role(name: &str, label: &str, gathers: &str) -> Arc<Read> {
+    let gathers = match gathers {
+        "" => String::new(),
+        set => {
+            format!(r#","aggregationRule":{{"clusterRoleSelectors":[{{"matchLabels":{{"to":"{set}"}}}}]}}"#)
+        }
+    };
+    let json = format!(
+        r#"{{"metadata":{{"name":"{name}","labels":{{"to":"{label}"}}}}{gathers},
+            "rules":[{{"verbs":["{name}"],"apiGroups":[""],"resources":["x"]}}]}}"#
+    );
+    Arc::new(read::role(&schema::decode::json_untyped(json.as_bytes()).unwrap().value))
+}
+
+#[test]
+fn roles_gather_others_through_others_and_in_circles() {
+    let roles = [
+        role("a", "c", "a"),
+        role("b", "a", "b"),
+        role("c", "b", "c"),
+        role("d", "b", ""),
+        role("e", "", ""),
+    ];
+    let verbs: Vec<String> = read::gathered(&roles)
+        .iter()
+        .map(|role| {
+            role.rules.iter().flat_map(|part| part.iter()).flat_map(|rule| rule.verbs.clone()).collect()
+        })
+        .collect();
+    assert_eq!(verbs, ["abcd", "bcda", "cabd", "d", "e"]);
+}
+
+#[test]
+fn the_roles_of_every_cluster_permit_what_they_are_for() {
+    let (roles, mut bindings) = policy_of_every_cluster();
+    let role = auth::rbac::RoleRef { of_cluster: true, name: "edit".to_owned() };
+    let subjects = vec![auth::rbac::Subject::User("bob".to_owned())];
+    bindings.push(Arc::new(Binding { namespace: "a".to_owned(), name: "b".to_owned(), role, subjects }));
+    let rbac = Rbac::new(&names::Names::kubernetes());
+    rbac.replace(Policy::compile(roles, bindings));
+    let may = |user: &User, verb: &str, resource: &str, namespace: &str| {
+        let asked = Attributes {
+            user,
+            verb,
+            api_group: "",
+            version: "v1",
+            resource,
+            subresource: "",
+            namespace,
+            name: "",
+            path: "",
+            resource_request: true,
+        };
+        rbac.authorize(&asked).is_allowed()
+    };
+    let bob = User::named("bob").authenticated();
+    assert!(may(&bob, "create", "secrets", "a"), "what editors may");
+    assert!(may(&bob, "get", "endpoints", "a"), "what editors may because viewers may");
+    assert!(!may(&bob, "create", "resourcequotas", "a") && !may(&bob, "create", "secrets", "b"));
+    let scheduler = User::named("system:kube-scheduler").authenticated();
+    assert!(may(&scheduler, "list", "nodes", "") && !may(&scheduler, "delete", "nodes", ""));
+}

@@ -1,0 +1,179 @@
+use super::*;
+use crate::user::{AUTHENTICATED, UNAUTHENTICATED};
+
+fn texts(many: &str) -> Vec<String> {
+    many.split(',').filter(|one| !one.is_empty()).map(|one| one.replace('-', "")).collect()
+}
+
+/// `verbs groups resources names`, with `-` for the nameless group.
+fn rule(text: &str) -> Rule {
+    let mut parts = text.split(' ').chain(std::iter::repeat("")).map(texts);
+    let mut next = || parts.next().unwrap_or_default();
+    Rule { verbs: next(), api_groups: next(), resources: next(), names: next(), paths: Vec::new() }
+}
+
+fn paths(verbs: &str, paths: &str) -> Rule {
+    Rule { verbs: texts(verbs), paths: paths.split(',').map(str::to_owned).collect(), ..Rule::default() }
+}
+
+fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Arc<Role> {
+    Arc::new(Role { namespace: namespace.into(), name: name.into(), rules: vec![rules.into()] })
+}
+
+fn binding(namespace: &str, name: &str, role: (bool, &str), subjects: Vec<Subject>) -> Arc<Binding> {
+    let role = RoleRef { of_cluster: role.0, name: role.1.into() };
+    Arc::new(Binding { namespace: namespace.into(), name: name.into(), role, subjects })
+}
+
+fn user(name: &str) -> Subject {
+    Subject::User(name.to_owned())
+}
+
+fn group(name: &str) -> Subject {
+    Subject::Group(name.to_owned())
+}
+
+/// What everybody may do in every cluster.
+pub(crate) fn for_everybody() -> Rbac {
+    let health = "/healthz,/livez,/readyz,/version,/version/";
+    let discovery = "/api,/api/*,/apis,/apis/*,/openapi,/openapi/*";
+    let reviews = "create authorization.k8s.io selfsubjectaccessreviews,selfsubjectrulesreviews";
+    let identified = vec![group(AUTHENTICATED)];
+    let rbac = Rbac::new(&Names::kubernetes());
+    rbac.replace(Policy::compile(
+        [
+            role("", "info", vec![paths("get", health)]),
+            role("", "discovery", vec![paths("get", discovery)]),
+            role("", "basic", vec![rule(reviews)]),
+        ],
+        [
+            binding("", "info", (true, "info"), vec![group(AUTHENTICATED), group(UNAUTHENTICATED)]),
+            binding("", "discovery", (true, "discovery"), identified.clone()),
+            binding("", "basic", (true, "basic"), identified),
+        ],
+    ));
+    rbac
+}
+
+fn asked<'a>(user: &'a User, text: &'a str) -> Attributes<'a> {
+    let mut parts = text.split(' ').map(|one| if one == "-" { "" } else { one });
+    let mut next = || parts.next().unwrap_or("");
+    let (verb, api_group, resource, namespace, name) = (next(), next(), next(), next(), next());
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let path = "";
+    let (version, resource_request) = ("v1", true);
+    Attributes {
+        user,
+        verb,
+        api_group,
+        version,
+        resource,
+        subresource,
+        namespace,
+        name,
+        path,
+        resource_request,
+    }
+}
+
+#[test]
+fn a_rule_permits_what_it_names() {
+    let bob = User::named("bob");
+    for (given, wanted, expected) in [
+        ("get - pods", "get - pods a", true),
+        ("get - pods", "list - pods a", false),
+        ("* - pods", "list - pods a", true),
+        ("get apps pods", "get - pods a", false),
+        ("get * pods", "get apps pods a", true),
+        ("get - pods", "get - pods/log a", false),
+        ("get - pods/log", "get - pods/log a", true),
+        ("get - pods/log", "get - pods a", false),
+        ("get - */scale", "get - x/scale a", true),
+        ("get - */scale", "get - x/rescale a", false),
+        ("get - */scale", "get - scale a", false),
+        ("get - *", "get - pods/log a", true),
+        ("get - pods x,y", "get - pods a y", true),
+        ("get - pods x,y", "get - pods a z", false),
+        ("get - pods x,y", "get - pods a", false),
+    ] {
+        assert_eq!(rule(given).allows(&asked(&bob, wanted)), expected, "{given}: {wanted}");
+    }
+    let path = |path| Attributes { path, resource_request: false, ..asked(&bob, "get") };
+    for (given, wanted, expected) in [
+        ("/a", "/a", true),
+        ("/a", "/a/b", false),
+        ("/a/*", "/a/b/c", true),
+        ("/a/*", "/a", false),
+        ("*", "/", true),
+    ] {
+        assert_eq!(paths("get", given).allows(&path(wanted)), expected, "{given}: {wanted}");
+    }
+    assert!(!rule("* * *").allows(&path("/a")) && !paths("*", "*").allows(&asked(&bob, "get - pods")));
+}
+
+#[test]
+fn bindings_reach_subjects_where_they_count() {
+    let account = Subject::ServiceAccount { namespace: "a".into(), name: "sa".into() };
+    let rbac = Rbac::new(&Names::kubernetes());
+    rbac.replace(Policy::compile(
+        [role("", "all", vec![rule("* * *")]), role("a", "read", vec![rule("get - pods")])],
+        [
+            binding("", "roots", (true, "all"), vec![user("root")]),
+            binding("a", "readers", (false, "read"), vec![group("staff"), user("bob"), account]),
+            binding("b", "admins", (true, "all"), vec![user("bob")]),
+            binding("b", "lost", (false, "read"), vec![user("eve"), group("staff")]),
+        ],
+    ));
+    let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)) {
+        Decision::Allow(reason) => format!("+{reason}"),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => format!("-{reason}"),
+    };
+    let (root, bob, eve) = (User::named("root"), User::named("bob"), User::named("eve"));
+    let of_cluster = "+RBAC: allowed by ClusterRoleBinding \"roots\" of ClusterRole \"all\" to User \"root\"";
+    assert_eq!(decide(&root, "delete - nodes"), of_cluster);
+    assert_eq!(decide(&root, "delete - pods a x"), of_cluster);
+    let here = "+RBAC: allowed by RoleBinding \"readers/a\" of Role \"read\" to";
+    assert_eq!(decide(&bob, "get - pods a"), format!("{here} User \"bob\""));
+    assert_eq!(decide(&bob, "get - pods -"), "-");
+    assert_eq!(decide(&bob, "get - pods c"), "-");
+    assert!(decide(&bob, "delete - secrets b").starts_with("+RBAC: allowed by RoleBinding \"admins/b\""));
+    let account = User::named("system:serviceaccount:a:sa");
+    assert_eq!(decide(&account, "get - pods a"), format!("{here} ServiceAccount \"sa/a\""));
+    assert_eq!(decide(&eve, "get - pods b"), "-RBAC: role.rbac.authorization.k8s.io \"read\" not found");
+    let both = User { groups: vec!["staff".into()], ..bob };
+    assert_eq!(rbac.rules(&both, "a").resources.len(), 1, "a binding counts once");
+    let there = rbac.rules(&both, "b");
+    assert_eq!(there.problem, "role.rbac.authorization.k8s.io \"read\" not found");
+    assert_eq!(there.resources[0].verbs, ["*"]);
+}
+
+#[test]
+fn what_is_gained_is_told() {
+    let gained = |held: &[Rule], wanted: &[Rule]| {
+        let held: Vec<_> = held.iter().collect();
+        let wanted: Vec<_> = wanted.iter().collect();
+        let told = refusal(&User::named("bob"), missing(&held, &wanted).unwrap());
+        told.split_once('\n').map(|(_, rules)| rules.to_owned()).unwrap_or_default()
+    };
+    let held = [rule("get,list - pods"), paths("get", "/metrics,/foo/*"), rule("get - secrets x")];
+    assert_eq!(gained(&held, &[rule("get - pods"), rule("list - pods x"), paths("get", "/foo/bar")]), "");
+    assert_eq!(gained(&held, &[rule("get - secrets x")]), "");
+    assert_eq!(
+        gained(&held, &[rule("get,delete -,apps pods"), rule("get - secrets")]),
+        "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}\n\
+         {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}\n\
+         {APIGroups:[\"apps\"], Resources:[\"pods\"], Verbs:[\"get\" \"delete\"]}"
+    );
+    assert_eq!(
+        gained(&held, &[rule("get * */scale a,b"), paths("get,post", "/metrics")]),
+        "{APIGroups:[\"*\"], Resources:[\"*/scale\"], ResourceNames:[\"a\"], Verbs:[\"get\"]}\n\
+         {APIGroups:[\"*\"], Resources:[\"*/scale\"], ResourceNames:[\"b\"], Verbs:[\"get\"]}\n\
+         {NonResourceURLs:[\"/metrics\"], Verbs:[\"post\"]}"
+    );
+    assert_eq!(gained(&[rule("* * *")], &[rule("* - a/b,c x")]), "");
+    assert_eq!(gained(&[rule("get - */b")], &[rule("get - a/b")]), "");
+    let many: Vec<String> = (0..300).map(|at| at.to_string()).collect();
+    let huge = Rule { verbs: many.clone(), api_groups: many.clone(), resources: many, ..Rule::default() };
+    assert_eq!(missing(&[], &[&huge]), Err(TooMany));
+    assert_eq!(missing(&[&rule("* * *")], &[&huge]), Ok(Vec::new()));
+}
