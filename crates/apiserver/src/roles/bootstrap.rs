@@ -12,9 +12,13 @@ use rest::options::{DeleteOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Writing};
 use schema::{Map, Value};
 use std::sync::Arc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
-/// Brings all of them about. They are written side by side, so that the store can take them in few batches.
+/// How many are written side by side: enough for the store to take them in few batches, and few enough that
+/// what a start needs of memory is no more than what serving needs.
+const AT_ONCE: usize = 8;
+
+/// Brings all of them about.
 pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
     let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
     let mut writes = JoinSet::new();
@@ -29,19 +33,30 @@ pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
         if step == Step::Nothing {
             continue;
         }
+        while writes.len() >= AT_ONCE {
+            settled(writes.join_next().await)?;
+        }
         let api = api.clone();
         writes.spawn(async move {
             let done = take(&api, &resource, &wanted, step).await;
             done.map_err(|why| StartError::System { name: wanted.name, why })
         });
     }
-    while let Some(done) = writes.join_next().await {
-        match done {
-            Ok(done) => done?,
-            Err(why) => tracing::error!(%why, "a role that every cluster has was not looked after"),
-        }
+    while !writes.is_empty() {
+        settled(writes.join_next().await)?;
     }
     Ok(())
+}
+
+fn settled(done: Option<Result<Result<(), StartError>, JoinError>>) -> Result<(), StartError> {
+    match done {
+        Some(Ok(done)) => done,
+        Some(Err(why)) => {
+            tracing::error!(%why, "a role that every cluster has was not looked after");
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is to be done about an object.
