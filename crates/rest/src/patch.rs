@@ -52,11 +52,11 @@ impl Api {
             let decoded = patch.fit(patched, ty).map_err(|why| refused(&why.to_string()))?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            check_name(&decoded.value, name)?;
             let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
             if !same("kind") || !same("apiVersion") {
                 return Err(refused("the kind and version of an object cannot change"));
             }
-            check_name(&decoded.value, name)?;
             Ok(decoded.value)
         })
         .await
