@@ -7,12 +7,12 @@ use super::defaults::{self, Wanted};
 use super::read;
 use crate::server::StartError;
 use auth::rbac::{Rule, compacted, missing};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Writing};
 use schema::{Map, Value};
 use std::sync::Arc;
-use tokio::task::{JoinError, JoinSet};
 
 /// How many are written side by side: enough for the store to take them in few batches, and few enough that
 /// what a start needs of memory is no more than what serving needs.
@@ -21,42 +21,20 @@ const AT_ONCE: usize = 8;
 /// Brings all of them about.
 pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
     let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
-    let mut writes = JoinSet::new();
-    for wanted in defaults::all(&api.names) {
-        let resources = api.resources();
-        let Some(resource) = resources.get(&group_version, wanted.plural).cloned() else { continue };
-        let there = api.lookup(wanted.plural, &wanted.namespace, &wanted.name);
-        let step = match &there {
+    let annotation = defaults::kept_up_annotation(&api.names);
+    let steps = defaults::all(&api.names).into_iter().filter_map(|wanted| {
+        let resource = api.resources().get(&group_version, wanted.plural).cloned()?;
+        let step = match api.lookup(wanted.plural, &wanted.namespace, &wanted.name) {
             None => Step::Create(wanted.object.clone()),
-            Some(there) => step(there, &wanted, &defaults::kept_up_annotation(&api.names)),
+            Some(there) => step(&there, &wanted, &annotation),
         };
-        if step == Step::Nothing {
-            continue;
-        }
-        while writes.len() >= AT_ONCE {
-            settled(writes.join_next().await)?;
-        }
-        let api = api.clone();
-        writes.spawn(async move {
-            let done = take(&api, &resource, &wanted, step).await;
-            done.map_err(|why| StartError::System { name: wanted.name, why })
-        });
-    }
-    while !writes.is_empty() {
-        settled(writes.join_next().await)?;
-    }
-    Ok(())
-}
-
-fn settled(done: Option<Result<Result<(), StartError>, JoinError>>) -> Result<(), StartError> {
-    match done {
-        Some(Ok(done)) => done,
-        Some(Err(why)) => {
-            tracing::error!(%why, "a role that every cluster has was not looked after");
-            Ok(())
-        }
-        None => Ok(()),
-    }
+        (step != Step::Nothing).then_some((resource, wanted, step))
+    });
+    let writes = steps.map(|(resource, wanted, step)| async move {
+        let done = take(api, &resource, &wanted, step).await;
+        done.map_err(|why| StartError::System { name: wanted.name, why })
+    });
+    stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// What is to be done about an object.
