@@ -21,6 +21,7 @@ pub mod handle;
 #[cfg(test)]
 mod holdings;
 mod negotiate;
+mod own;
 mod own_service;
 mod request;
 mod roles;

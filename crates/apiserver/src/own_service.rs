@@ -3,11 +3,10 @@
 //! Made at the start and looked after from then on: who removes it gets it back, and a server that moved says
 //! where it is now. It is a service like any other, with the first address of the services' network.
 
+use crate::own;
 use kinds::ServiceOptions;
 use names::DEFAULT_NAMESPACE;
-use rest::input::{Format, Input};
-use rest::options::WriteOptions;
-use rest::{Api, ApiError, Requester, Writing};
+use rest::{Api, ApiError};
 use schema::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ impl OwnService {
     pub async fn ensure(&self, api: &Arc<Api>) -> Result<(), ApiError> {
         let name = api.names.vendor.to_string();
         if api.lookup("services", DEFAULT_NAMESPACE, &name).is_none() {
-            write(api, "v1", "services", &name, true, self.service(&name)).await?;
+            write(api, "v1", "services", "", self.service(&name)).await?;
         }
         self.keep(api, "v1", "endpoints", "subsets", self.endpoints(api, &name)).await?;
         let group_version = format!("{}/v1", api.names.group("discovery"));
@@ -46,7 +45,8 @@ impl OwnService {
         if current.as_ref().is_some_and(|it| covers(it.at(&[field]), wanted.at(&[field]))) {
             return Ok(());
         }
-        write(api, group_version, plural, &name, current.is_none(), wanted).await
+        let name = if current.is_some() { &*name } else { "" };
+        write(api, group_version, plural, name, wanted).await
     }
 
     fn service(&self, name: &str) -> Value {
@@ -127,36 +127,16 @@ fn covers(there: Option<&Value>, wanted: Option<&Value>) -> bool {
 }
 
 async fn write(
-    api: &Arc<Api>,
+    api: &Api,
     group_version: &str,
     plural: &str,
     name: &str,
-    is_new: bool,
     object: Value,
 ) -> Result<(), ApiError> {
     let resources = api.resources();
     let Some(resource) = resources.get(group_version, plural) else { return Ok(()) };
-    let options = WriteOptions::default();
-    let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
-    let manager = format!("{}-apiserver", api.names.prefix);
-    let mut writing = Writing {
-        resource,
-        namespace: DEFAULT_NAMESPACE,
-        name: if is_new { "" } else { name },
-        subresource: "",
-        options: &options,
-        user: &user,
-        manager: &manager,
-        owned: false,
-        warnings: Vec::new(),
-    };
-    let input = Input { bytes: schema::encode::untyped(&object).into(), format: Format::Json };
-    if is_new {
-        api.create(&mut writing, &input).await?;
-    } else {
-        api.update(&mut writing, &input).await?;
-    }
-    Ok(())
+    let place = own::Place { resource, namespace: DEFAULT_NAMESPACE, name, subresource: "" };
+    own::write(api, place, &object).await.map(drop)
 }
 
 #[cfg(test)]

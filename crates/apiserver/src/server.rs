@@ -3,6 +3,7 @@
 use crate::admission::{Creation, Escalation, NamespaceLifecycle, Quota, Signers};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
+use crate::own;
 use crate::own_service::OwnService;
 use crate::roles::{self, Follower};
 use crate::serve::{self, Listen, ServeError, Shutdown};
@@ -10,10 +11,9 @@ use crate::service_accounts::{self, BadKey, Issuer, Key, Known};
 use ambient::World;
 use auth::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Mode, Rbac, Tokens};
 use names::Names;
-use rest::input::{Format, Input};
-use rest::options::WriteOptions;
 use rest::storage::Unreadable;
-use rest::{Admission, Api, ApiError, Requester, Storage, Writing};
+use rest::{Admission, Api, ApiError, Storage};
+use schema::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -219,43 +219,25 @@ async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
         names::DEFAULT_NAMESPACE.to_owned(),
     ];
     for name in namespaces {
-        let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        make_missing(api, "v1", "namespaces", name, body).await?;
+        let mut namespace = Value::map();
+        namespace.set(&["metadata", "name"], name);
+        make_missing(api, "v1", "namespaces", namespace).await?;
     }
     let scheduling = format!("{}/v1", names.group("scheduling"));
-    for (name, body) in kinds::priorityclass::system_classes() {
-        make_missing(api, &scheduling, "priorityclasses", name.to_owned(), body).await?;
+    for class in kinds::priorityclass::system_classes() {
+        make_missing(api, &scheduling, "priorityclasses", class).await?;
     }
     Ok(())
 }
 
-async fn make_missing(
-    api: &Arc<Api>,
-    group_version: &str,
-    plural: &str,
-    name: String,
-    body: String,
-) -> Result<(), StartError> {
+async fn make_missing(api: &Api, group_version: &str, plural: &str, object: Value) -> Result<(), StartError> {
     let resources = api.resources();
     let Some(resource) = resources.get(group_version, plural) else { return Ok(()) };
-    if resource.collection.cache.get("", &name).is_some() {
+    let name = object.text(&["metadata", "name"]);
+    if resource.collection.cache.get("", name).is_some() {
         return Ok(());
     }
-    let manager = format!("{}-apiserver", api.names.prefix);
-    let options = WriteOptions::default();
-    let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
-    let mut writing = Writing {
-        resource,
-        namespace: "",
-        name: "",
-        subresource: "",
-        options: &options,
-        user: &user,
-        manager: &manager,
-        owned: false,
-        warnings: Vec::new(),
-    };
-    let input = Input { bytes: body.into(), format: Format::Json };
-    let made = api.create(&mut writing, &input).await;
-    made.map(|_| ()).map_err(|why| StartError::System { name, why })
+    let place = own::Place { resource, namespace: "", name: "", subresource: "" };
+    let made = own::write(api, place, &object).await;
+    made.map(drop).map_err(|why| StartError::System { name: name.to_owned(), why })
 }

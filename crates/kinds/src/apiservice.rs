@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -20,8 +20,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static STATUS: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+static STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
 
 /// What is answered here can be asked at once.
 fn prepare(object: &mut Value, context: &Context<'_>) {

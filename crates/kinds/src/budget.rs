@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -22,8 +22,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
 
 /// What to do with pods that are not healthy cannot be chosen yet; who still has a choice keeps it.
 fn drop_disabled(next: &mut Value, old: Option<&Value>) {

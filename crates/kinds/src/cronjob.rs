@@ -5,7 +5,7 @@ use crate::pod::template;
 use crate::workload::{self, Selector};
 use crate::{Options, cron, failurepolicy, job, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -36,8 +36,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] =
-    [SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(None)];
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = spec::<PRIVILEGED>(object, None, context);

@@ -7,7 +7,7 @@ use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -34,12 +34,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, old, _| status(new, old)),
-    unowned: &[],
-}];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, old, _| status(new, old)))];
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));

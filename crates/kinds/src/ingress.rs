@@ -6,7 +6,7 @@ use crate::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
 use rest::error::ApiError;
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -29,8 +29,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
 
 const CLASS: &[&str] = &["spec", "ingressClassName"];
 

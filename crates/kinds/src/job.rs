@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{Options, failurepolicy, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Path, Value, time};
@@ -46,12 +46,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| status(new)),
-    unowned: &[],
-}];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| status(new)))];
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));

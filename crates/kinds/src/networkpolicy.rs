@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{ingress, metadata, read, scheduling};
-use rest::hooks::{Hooks, SubresourceHooks, apply_status, replace};
+use rest::hooks::{Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -24,8 +24,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(None)];
 
 /// Conditions are not on in this release: what a client writes there is not kept.
 fn restore(next: &mut Value, old: &Value) {

@@ -30,15 +30,17 @@ pub fn hooks() -> Hooks {
 }
 
 /// What must exist before the first pod: the system's own classes, as JSON.
-pub fn system_classes() -> impl Iterator<Item = (&'static str, String)> {
+pub fn system_classes() -> impl Iterator<Item = Value> {
     SYSTEM.iter().map(|(name, value)| {
         let for_what = match *name {
             "system-node-critical" => "for pods that must not leave the node they run on",
             _ => "for pods that the cluster cannot do without, on whatever node",
         };
-        let body =
-            format!(r#"{{"metadata":{{"name":"{name}"}},"value":{value},"description":"{for_what}"}}"#);
-        (*name, body)
+        let mut class = Value::map();
+        class.set(&["metadata", "name"], *name);
+        class.set(&["value"], *value);
+        class.set(&["description"], for_what);
+        class
     })
 }
 
@@ -158,9 +160,9 @@ mod tests {
                 "error: value of system-node-critical PriorityClass must be 2000001000"
             )],
         );
-        for (_, body) in system_classes() {
-            check(&body, &[]);
-            assert!(may_delete(&json(&body), &context()).is_err());
+        for class in system_classes() {
+            assert_eq!(problems(&validate(&class)), [""; 0]);
+            assert!(may_delete(&class, &context()).is_err());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::check::Problems;
 use crate::pod::template;
 use crate::{Options, deployment, metadata, read, workload};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use rest::view::Missing;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -29,12 +29,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| status(new)),
-    unowned: &[],
-}];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| status(new)))];
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();

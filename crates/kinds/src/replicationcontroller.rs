@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Running};
 use crate::{Options, read, replicaset};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -32,12 +32,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| replicaset::status(new)),
-    unowned: &[],
-}];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| replicaset::status(new)))];
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));

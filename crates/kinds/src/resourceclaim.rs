@@ -4,7 +4,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::HashSet;
@@ -27,8 +27,7 @@ pub fn claim_hooks() -> Hooks {
     }
 }
 
-static CLAIM_STATUS: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(claim_status), unowned: &[] }];
+static CLAIM_STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(claim_status))];
 
 fn claim(object: &Value) -> Problems {
     let mut out = Vec::new();
@@ -237,12 +236,7 @@ pub fn scheduling_hooks() -> Hooks {
     }
 }
 
-static SCHEDULING_STATUS: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| answered(new)),
-    unowned: &[],
-}];
+static SCHEDULING_STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| answered(new)))];
 
 fn nodes(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     if items.len() > MOST_NODES {

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::BTreeSet;
@@ -34,16 +34,11 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| {
-        let mut out = Vec::new();
-        status(new, &mut out);
-        out
-    }),
-    unowned: &[],
-}];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| {
+    let mut out = Vec::new();
+    status(new, &mut out);
+    out
+}))];
 
 fn default(object: &mut Value) {
     for path in [["spec", "hard"], ["status", "hard"], ["status", "used"]] {

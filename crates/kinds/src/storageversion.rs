@@ -5,7 +5,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::table::Format;
 use schema::{Path, Value};
@@ -23,8 +23,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(status), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
 
 /// `<group>.<resource>`; the group of core is spelled out.
 fn name(name: &str, _: bool) -> Vec<String> {

@@ -114,9 +114,7 @@ fn version_of<'a>(action: &'a ActionHooks, input: &Input) -> &'a str {
 fn check_place(body: &Value, action: &ActionHooks, writing: &Writing<'_>) -> Result<(), ApiError> {
     let namespace = body.text(&["metadata", "namespace"]);
     if !namespace.is_empty() && namespace != writing.namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(ApiError::wrong_namespace());
     }
     if body.text(&["metadata", "name"]) != writing.name {
         let kind = action.kind;

@@ -7,6 +7,7 @@ use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
 use ambient::World;
 use arc_swap::ArcSwap;
+use memchr::memmem;
 use names::Names;
 use schema::Value;
 use schema::table::{Kind, Ref};
@@ -28,6 +29,8 @@ pub struct Api {
 pub struct Resources {
     /// By group and version (`v1`, `apps/v1`), then by plural name.
     by_version: HashMap<String, HashMap<String, Arc<Resource>>>,
+    /// By plural name alone; of several the one that was registered first.
+    by_plural: HashMap<String, Arc<Resource>>,
     /// In the order of registration.
     pub all: Vec<Arc<Resource>>,
     /// Grows with every change, so that what is derived from it can be kept until then.
@@ -35,6 +38,22 @@ pub struct Resources {
 }
 
 impl Resources {
+    fn of(all: Vec<Arc<Resource>>, generation: u64) -> Self {
+        let mut resources = Resources { generation, ..Resources::default() };
+        for one in &all {
+            let plural = one.kind.plural.to_string();
+            let version = resources.by_version.entry(one.api_version.clone()).or_default();
+            version.insert(plural.clone(), one.clone());
+            resources.by_plural.entry(plural).or_insert_with(|| one.clone());
+        }
+        Resources { all, ..resources }
+    }
+
+    /// The resource of this name, whatever its group, for rules that span resources.
+    pub fn named(&self, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_plural.get(plural)
+    }
+
     pub fn get(&self, group_version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_version.get(group_version)?.get(plural)
     }
@@ -58,10 +77,12 @@ pub trait Admission: Send + Sync {
     /// May change the object, or refuse it. `old` is absent for creations; `object` is absent for deletions.
     fn admit(
         &self,
-        write: &Admitted<'_>,
-        object: Option<&mut Value>,
-        old: Option<&Value>,
-    ) -> Result<(), ApiError>;
+        _: &Admitted<'_>,
+        _object: Option<&mut Value>,
+        _old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
 
     /// The last word before an object that is in order is stored. May write to other objects; nothing to do is
     /// `None`.
@@ -148,15 +169,12 @@ impl Api {
         resource.views = served.collect();
         let resource = Arc::new(resource);
         self.resources.rcu(|old| {
-            let mut by_version = old.by_version.clone();
-            let plural = resource.kind.plural.to_string();
-            by_version.entry(resource.api_version.clone()).or_default().insert(plural, resource.clone());
             let same = |one: &Arc<Resource>| {
                 one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
             };
             let mut all: Vec<_> = old.all.iter().filter(|one| !same(one)).cloned().collect();
             all.push(resource.clone());
-            Resources { by_version, all, generation: old.generation + 1 }
+            Resources::of(all, old.generation + 1)
         });
         Ok(resource)
     }
@@ -167,15 +185,8 @@ impl Api {
             let same = |one: &Arc<Resource>| {
                 one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
             };
-            let mut by_version = old.by_version.clone();
-            if let Some(version) = by_version.get_mut(&resource.api_version) {
-                version.remove(&*resource.kind.plural);
-                if version.is_empty() {
-                    by_version.remove(&resource.api_version);
-                }
-            }
             let all = old.all.iter().filter(|one| !same(one)).cloned().collect();
-            Resources { by_version, all, generation: old.generation + 1 }
+            Resources::of(all, old.generation + 1)
         });
         self.storage.forget(&resource.collection);
     }
@@ -183,7 +194,7 @@ impl Api {
     /// An object of another resource, by plural name, for rules that span resources.
     pub fn lookup(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resources = self.resources.load();
-        let resource = resources.all.iter().find(|one| one.kind.plural == plural)?;
+        let resource = resources.named(plural)?;
         let object = resource.collection.cache.get(namespace, name)?;
         object.value(&resource.collection.kind).ok()
     }
@@ -191,7 +202,7 @@ impl Api {
     /// All objects of another resource, by plural name, in one namespace or in all; the unreadable left out.
     pub fn list_of(&self, plural: &str, namespace: Option<&str>) -> Vec<Value> {
         let resources = self.resources.load();
-        let Some(resource) = resources.all.iter().find(|one| one.kind.plural == plural) else {
+        let Some(resource) = resources.named(plural) else {
             return Vec::new();
         };
         let snapshot = resource.collection.cache.snapshot();
@@ -202,19 +213,19 @@ impl Api {
     /// Those objects of another resource whose JSON holds a text; only they are decoded.
     pub fn list_containing(&self, plural: &str, text: &str) -> Vec<Value> {
         let resources = self.resources.load();
-        let Some(resource) = resources.all.iter().find(|one| one.kind.plural == plural) else {
+        let Some(resource) = resources.named(plural) else {
             return Vec::new();
         };
         let snapshot = resource.collection.cache.snapshot();
-        let holds = |json: &[u8]| json.windows(text.len().max(1)).any(|part| part == text.as_bytes());
-        let objects = snapshot.range(None, None).filter(|(_, object)| holds(&object.json));
+        let text = memmem::Finder::new(text);
+        let objects = snapshot.range(None, None).filter(|(_, object)| text.find(&object.json).is_some());
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
     }
 
     /// A selectable field of such an object, which takes no decoding; `None` when there is no such object.
     pub fn lookup_field(&self, plural: &str, namespace: &str, name: &str, field: &str) -> Option<String> {
         let resources = self.resources.load();
-        let collection = &resources.all.iter().find(|one| one.kind.plural == plural)?.collection;
+        let collection = &resources.named(plural)?.collection;
         let object = collection.cache.get(namespace, name)?;
         match collection.selected(field) {
             Ok(Selected::Field(at)) => object.fields.get(at).map(|text| text.to_string()),

@@ -96,9 +96,7 @@ fn check_config(config: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
     }
     let namespace = config.text(&["metadata", "namespace"]);
     if !namespace.is_empty() && namespace != writing.namespace {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+        return Err(ApiError::wrong_namespace());
     }
     // what exists has its name already
     if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, writing.name) }

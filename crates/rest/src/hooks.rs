@@ -185,9 +185,19 @@ pub struct SubresourceHooks {
     pub name: &'static str,
     /// Puts into `next` (a copy of the live object) what the submitted object may change through here.
     pub apply: fn(next: &mut Value, submitted: &Value, context: &Context<'_>),
-    pub validate: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    pub validate: Option<Check>,
     /// Top-level fields that writes through here never own.
     pub unowned: &'static [&'static str],
+}
+
+/// What is wrong with the next state of an object, given the one before.
+pub type Check = fn(&Value, &Value, &Context<'_>) -> Vec<Problem>;
+
+impl SubresourceHooks {
+    /// The `status` of most kinds: everything but the spec comes from the client.
+    pub const fn status(validate: Option<Check>) -> Self {
+        SubresourceHooks { name: "status", apply: apply_status, validate, unowned: &[] }
+    }
 }
 
 /// A subresource that is posted to and changes its object, such as an assignment, or takes it away.

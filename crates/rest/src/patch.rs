@@ -67,7 +67,7 @@ const RECORD: &str = "managedFields";
 
 fn mentions(text: &[u8], word: &[u8]) -> bool {
     // escapes can spell a word in other ways, so their presence counts as a mention
-    text.contains(&b'\\') || text.windows(word.len()).any(|window| window == word)
+    text.contains(&b'\\') || memchr::memmem::find(text, word).is_some()
 }
 
 fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {

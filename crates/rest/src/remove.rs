@@ -87,7 +87,7 @@ impl Api {
         dry_run: bool,
     ) -> Result<bool, ApiError> {
         let resources = self.resources();
-        let Some(payers) = resources.all.iter().find(|one| one.kind.plural == charge.plural) else {
+        let Some(payers) = resources.named(charge.plural) else {
             return Ok(false);
         };
         let Some(current) = payers.collection.cache.get(&charge.namespace, &charge.name) else {

@@ -438,10 +438,9 @@ pub struct Kind {
     pub doc: Text,
 }
 
-/// The releases in which a version of a kind came and goes, such as `1.26`; empty where that is not settled.
+/// The releases from which on a version of a kind is no longer advised and gone, such as `1.26`; or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lifecycle {
-    pub introduced: Text,
     pub deprecated: Text,
     pub removed: Text,
     /// What to use instead: group and version, where there is something.

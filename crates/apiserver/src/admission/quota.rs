@@ -4,10 +4,9 @@
 //! with the version that they were read at. A write that fails after it was charged stays charged until somebody
 //! counts again.
 
+use crate::own;
 use kinds::quota::{Written, charge};
-use rest::input::{Format, Input};
-use rest::options::WriteOptions;
-use rest::{Admission, Admitted, ApiError, Operation, Requester, Settling, Writing};
+use rest::{Admission, Admitted, ApiError, Operation, Settling};
 use schema::{Map, Value};
 
 const PLURAL: &str = "resourcequotas";
@@ -16,10 +15,6 @@ const ATTEMPTS: usize = 20;
 pub struct Quota;
 
 impl Admission for Quota {
-    fn admit(&self, _: &Admitted<'_>, _: Option<&mut Value>, _: Option<&Value>) -> Result<(), ApiError> {
-        Ok(())
-    }
-
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -78,20 +73,7 @@ async fn tell(write: &Admitted<'_>, quota: &Value, used: Map) -> Result<(), ApiE
     let Some(resource) = resources.get("v1", PLURAL) else { return Ok(()) };
     let mut next = quota.clone();
     next.set(&["status", "used"], Value::Map(used));
-    let options = WriteOptions::default();
-    let user = Requester { name: auth::APISERVER.to_owned(), ..Requester::default() };
-    let manager = format!("{}-apiserver", write.api.names.prefix);
-    let mut writing = Writing {
-        resource,
-        namespace: write.namespace,
-        name: quota.text(&["metadata", "name"]),
-        subresource: "status",
-        options: &options,
-        user: &user,
-        manager: &manager,
-        owned: false,
-        warnings: Vec::new(),
-    };
-    let bytes = schema::encode::json(&next, &resource.kind.root).into();
-    write.api.update(&mut writing, &Input { bytes, format: Format::Json }).await.map(|_| ())
+    let name = quota.text(&["metadata", "name"]);
+    let place = own::Place { resource, namespace: write.namespace, name, subresource: "status" };
+    own::write(write.api, place, &next).await.map(drop)
 }

@@ -11,10 +11,6 @@ pub struct Signers {
 }
 
 impl Admission for Signers {
-    fn admit(&self, _: &Admitted<'_>, _: Option<&mut Value>, _: Option<&Value>) -> Result<(), ApiError> {
-        Ok(())
-    }
-
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,

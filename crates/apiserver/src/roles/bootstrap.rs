@@ -5,12 +5,12 @@
 
 use super::defaults::{self, Wanted};
 use super::read;
+use crate::own;
 use crate::server::StartError;
 use auth::rbac::{Rule, compacted, missing};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rest::input::{Format, Input};
-use rest::options::{DeleteOptions, WriteOptions};
-use rest::{Api, ApiError, Requester, Resource, Writing};
+use rest::options::DeleteOptions;
+use rest::{Api, ApiError, Resource};
 use schema::{Map, Value};
 use std::sync::Arc;
 
@@ -124,40 +124,18 @@ fn rule_value(rule: &Rule) -> Value {
 }
 
 async fn take(api: &Api, resource: &Arc<Resource>, wanted: &Wanted, step: Step) -> Result<(), ApiError> {
-    let user = Requester {
-        name: auth::APISERVER.to_owned(),
-        groups: vec![auth::MASTERS.to_owned()],
-        ..Requester::default()
-    };
-    let (object, is_new) = match step {
+    let (object, name) = match step {
         Step::Nothing => return Ok(()),
-        Step::Create(object) => (object, true),
-        Step::Update(object) => (object, false),
+        Step::Create(object) => (object, ""),
+        Step::Update(object) => (object, &*wanted.name),
         Step::Replace(object) => {
             let options = DeleteOptions::default();
-            api.delete(resource, &wanted.namespace, &wanted.name, &options, &user).await?;
-            (object, true)
+            api.delete(resource, &wanted.namespace, &wanted.name, &options, &own::itself()).await?;
+            (object, "")
         }
     };
-    let manager = format!("{}-apiserver", api.names.prefix);
-    let mut writing = Writing {
-        resource,
-        namespace: &wanted.namespace,
-        name: if is_new { "" } else { &wanted.name },
-        subresource: "",
-        options: &WriteOptions::default(),
-        user: &user,
-        manager: &manager,
-        owned: false,
-        warnings: Vec::new(),
-    };
-    let input = Input { bytes: schema::encode::untyped(&object).into(), format: Format::Json };
-    if is_new {
-        api.create(&mut writing, &input).await?;
-    } else {
-        api.update(&mut writing, &input).await?;
-    }
-    Ok(())
+    let place = own::Place { resource, namespace: &wanted.namespace, name, subresource: "" };
+    own::write(api, place, &object).await.map(drop)
 }
 
 #[cfg(test)]

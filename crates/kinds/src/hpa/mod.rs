@@ -71,12 +71,7 @@ static OLDER_SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     unowned: &[],
 }];
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(|new, _, _| rules::status(new)),
-    unowned: &[],
-}];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| rules::status(new)))];
 
 /// The newer form, whichever it comes in.
 fn as_newer(object: &Value) -> Cow<'_, Value> {

@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::{metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
 use rest::error::ApiError;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -32,8 +32,7 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(None)];
 
 /// Volumes of attachments have the same fields and none of these defaults, so no table has them.
 fn default(object: &mut Value) {

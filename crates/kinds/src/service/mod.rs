@@ -14,7 +14,7 @@ pub(crate) use validate::{load_balancer, name, ordinary_address};
 
 use crate::{ServiceOptions, metadata, read};
 use allocate::Allocator;
-use rest::hooks::{Context, Hooks, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +37,7 @@ pub fn hooks(options: ServiceOptions) -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: apply_status,
-    validate: Some(validate::status),
-    unowned: &[],
-}];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(validate::status))];
 
 fn kind(service: &Value) -> &str {
     service.text(&["spec", "type"])

@@ -324,8 +324,7 @@ fn group_literal(it: &Group) -> String {
 
 fn lifecycle(it: &Lifecycle) -> String {
     format!(
-        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
-        it.introduced,
+        "Lifecycle {{ deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
         it.deprecated,
         it.removed,
         group_version(it.replacement.as_ref())
