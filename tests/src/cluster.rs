@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice};
+use apiserver::{Config, Server, StartError, StoreChoice, identity, permission};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -26,9 +26,8 @@ pub struct Options {
     pub limits: Limits,
     pub event_ttl: Duration,
     pub names: Names,
-    pub tokens: auth::Tokens,
-    /// The key that signs tokens of service accounts.
-    pub signing_key: Option<String>,
+    pub identity: identity::Options,
+    pub permission: permission::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -45,8 +44,8 @@ impl Default for Options {
             limits: Limits::default(),
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
-            tokens: auth::Tokens::default(),
-            signing_key: None,
+            identity: identity::Options::default(),
+            permission: permission::Options { modes: vec![auth::Mode::Rbac] },
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
@@ -99,10 +98,8 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             delete_workers: 4,
-            tokens: options.tokens,
-            signing_key: options.signing_key,
-            issuer: None,
-            authorization: vec![auth::Mode::Rbac],
+            identity: options.identity,
+            permission: options.permission,
             serving: options.serving,
             cache: options.cache,
             kinds: options.kinds,

@@ -3,6 +3,10 @@
 //! Below the binary nothing reads the clock or draws random numbers except through an [`Ambient`] it was
 //! given. Tests hand in a [`Simulated`] one, so that time, expiry and generated names follow from a seed.
 
+mod soon;
+
+pub use soon::Soon;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -7,8 +7,8 @@
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
 //! - `answers`: kinds that are answered and never kept
-//! - `roles`: those that every cluster has, and the policy that follows all of them
-//! - `service_accounts`: their tokens
+//! - `identity`: who is calling, from tokens, certificates and headers
+//! - `permission`: the authorizers that know objects
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
@@ -20,14 +20,14 @@ mod filters;
 pub mod handle;
 #[cfg(test)]
 mod holdings;
+pub mod identity;
 mod negotiate;
 mod own;
 mod own_service;
+pub mod permission;
 mod request;
-mod roles;
 pub mod serve;
 pub mod server;
-pub mod service_accounts;
 mod status;
 
 pub use negotiate::pretty;

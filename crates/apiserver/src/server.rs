@@ -3,13 +3,15 @@
 use crate::admission::{Creation, Escalation, NamespaceLifecycle, Quota, Signers};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
+use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
+use crate::identity::{self};
 use crate::own;
 use crate::own_service::OwnService;
-use crate::roles::{self, Follower};
+use crate::permission::roles::{self, Follower};
+use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
-use crate::service_accounts::{self, BadKey, Issuer, Key, Known};
 use ambient::World;
-use auth::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Mode, Rbac, Tokens};
+use auth::Rbac;
 use names::Names;
 use rest::storage::Unreadable;
 use rest::{Admission, Api, ApiError, Storage};
@@ -31,14 +33,8 @@ pub struct Config {
     pub event_ttl: Duration,
     /// How many objects of a collection are deleted at a time.
     pub delete_workers: usize,
-    /// Bearer tokens that are known from the start.
-    pub tokens: Tokens,
-    /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
-    pub signing_key: Option<String>,
-    /// What the issuer of these tokens calls itself, when it is not as usual.
-    pub issuer: Option<String>,
-    /// How it is decided what callers may do, in the order in which they are asked.
-    pub authorization: Vec<Mode>,
+    pub identity: identity::Options,
+    pub permission: permission::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// How much history is kept for watches and paged lists.
@@ -91,7 +87,7 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = authorizer(&config.authorization, &rbac);
+        let authorizer = permission::authorizer(&config.permission, &rbac);
         let admission: Vec<Box<dyn Admission>> = vec![
             Box::new(NamespaceLifecycle),
             Box::new(Escalation { rbac: rbac.clone(), authorizer: authorizer.clone() }),
@@ -99,8 +95,8 @@ impl Server {
             Box::new(Signers { authorizer: authorizer.clone() }),
             Box::new(Quota),
         ];
-        let issued_by = config.issuer.unwrap_or_else(|| config.names.token_issuer());
-        let issuer = match &config.signing_key {
+        let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
+        let issuer = match &config.identity.signing_key {
             Some(pem) => Some(Arc::new(Issuer {
                 key: Key::from_pem(pem.as_bytes())?,
                 name: issued_by.clone(),
@@ -110,7 +106,7 @@ impl Server {
         };
         let audiences = vec![issued_by];
         let known = Arc::new(Known {
-            tokens: config.tokens,
+            tokens: config.identity.tokens,
             issuer: issuer.clone(),
             audiences: audiences.clone(),
             api: OnceLock::new(),
@@ -174,17 +170,6 @@ impl Server {
         self.following.abort();
         self.service.api.storage.store.close().await;
     }
-}
-
-/// The authorizers of the chosen modes. One for node agents is not there yet: they are left to the others.
-fn authorizer(modes: &[Mode], rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
-    let authorizers = modes.iter().filter_map(|mode| match mode {
-        Mode::AlwaysAllow => Some(Arc::new(AlwaysAllow) as Arc<dyn Authorizer>),
-        Mode::AlwaysDeny => Some(Arc::new(AlwaysDeny)),
-        Mode::Rbac => Some(rbac.clone()),
-        Mode::Node => None,
-    });
-    Arc::new(Chain { authorizers: authorizers.collect() })
 }
 
 fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {

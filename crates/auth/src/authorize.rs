@@ -6,6 +6,7 @@
 //! Here is what needs no roles: the masters' group may do everything, and an operator may have everybody do
 //! everything or nothing. What roles permit is in [`rbac`].
 
+use ambient::Soon;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Decision {
 
 /// Decides what users may do.
 pub trait Authorizer: Send + Sync {
-    fn authorize(&self, asked: &Attributes<'_>) -> Decision;
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision>;
 
     /// What a user may do in a namespace, as far as that can be listed.
     fn rules(&self, user: &User, namespace: &str) -> Rules;
@@ -126,19 +127,35 @@ pub struct Chain {
 }
 
 impl Authorizer for Chain {
-    fn authorize(&self, asked: &Attributes<'_>) -> Decision {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
         if asked.user.is_in(MASTERS) {
-            return Decision::Allow("".into());
+            return Decision::Allow("".into()).into();
         }
-        let mut reasons: Vec<Cow<'static, str>> = Vec::new();
-        for authorizer in &self.authorizers {
+        let mut reasons = Reasons::default();
+        for (at, authorizer) in self.authorizers.iter().enumerate() {
             match authorizer.authorize(asked) {
-                Decision::NoOpinion(reason) if reason.is_empty() => {}
-                Decision::NoOpinion(reason) => reasons.push(reason),
-                decided => return decided,
+                Soon::Now(decision) => {
+                    if let Some(decided) = reasons.add(decision) {
+                        return decided.into();
+                    }
+                }
+                // from the first that takes its time on, all of it does
+                Soon::Later(decision) => {
+                    return Soon::later(async move {
+                        if let Some(decided) = reasons.add(decision.await) {
+                            return decided;
+                        }
+                        for authorizer in &self.authorizers[at + 1..] {
+                            if let Some(decided) = reasons.add(authorizer.authorize(asked).get().await) {
+                                return decided;
+                            }
+                        }
+                        reasons.none()
+                    });
+                }
             }
         }
-        Decision::NoOpinion(reasons.join("\n").into())
+        reasons.none().into()
     }
 
     fn rules(&self, user: &User, namespace: &str) -> Rules {
@@ -156,12 +173,35 @@ impl Authorizer for Chain {
     }
 }
 
+/// Why nobody has an opinion so far.
+#[derive(Default)]
+struct Reasons(Vec<Cow<'static, str>>);
+
+impl Reasons {
+    /// Gives the decision back if it is one.
+    fn add(&mut self, decision: Decision) -> Option<Decision> {
+        match decision {
+            Decision::NoOpinion(reason) => {
+                if !reason.is_empty() {
+                    self.0.push(reason);
+                }
+                None
+            }
+            decided => Some(decided),
+        }
+    }
+
+    fn none(self) -> Decision {
+        Decision::NoOpinion(self.0.join("\n").into())
+    }
+}
+
 /// Permits everything.
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
-    fn authorize(&self, _: &Attributes<'_>) -> Decision {
-        Decision::Allow("".into())
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+        Decision::Allow("".into()).into()
     }
 
     fn rules(&self, _: &User, _: &str) -> Rules {
@@ -176,8 +216,8 @@ impl Authorizer for AlwaysAllow {
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
-    fn authorize(&self, _: &Attributes<'_>) -> Decision {
-        Decision::NoOpinion("Everything is forbidden.".into())
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+        Decision::NoOpinion("Everything is forbidden.".into()).into()
     }
 
     fn rules(&self, _: &User, _: &str) -> Rules {

@@ -15,6 +15,7 @@
 mod covers;
 mod rule;
 
+use ambient::Soon;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -244,8 +245,8 @@ pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
     }
 }
 
-impl Authorizer for Rbac {
-    fn authorize(&self, asked: &Attributes<'_>) -> Decision {
+impl Rbac {
+    fn decide(&self, asked: &Attributes<'_>) -> Decision {
         let policy = self.policy.load();
         let mut dangling = false;
         for grant in policy.grants(asked.user, asked.namespace) {
@@ -259,6 +260,12 @@ impl Authorizer for Rbac {
         }
         let (_, dangling) = policy.held(asked.user, asked.namespace);
         Decision::NoOpinion(format!("RBAC: {}", self.problem(&dangling)).into())
+    }
+}
+
+impl Authorizer for Rbac {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
+        self.decide(asked).into()
     }
 
     fn rules(&self, user: &User, namespace: &str) -> Rules {

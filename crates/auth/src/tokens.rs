@@ -1,6 +1,7 @@
 //! Tokens from a file: one line each, `token,user,uid` and optionally `"group,group"`.
 
 use crate::User;
+use ambient::Soon;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub struct Identified {
 /// Knows whom tokens stand for.
 pub trait Authenticator: Send + Sync {
     /// Without audiences, those of the server itself are meant.
-    fn identify(&self, token: &str, audiences: &[String]) -> Option<Identified>;
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>>;
 }
 
 /// A line that cannot be read.

@@ -12,6 +12,7 @@ static USER: LazyLock<Requester> = LazyLock::new(|| Requester {
     uid: "1".to_owned(),
     groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
     extra: Vec::new(),
+    ..Requester::default()
 });
 
 /// JSON text as a tree.

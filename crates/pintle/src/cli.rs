@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use auth::Mode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
+
+use crate::options::{Authentication, Authorization};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -86,24 +87,6 @@ pub struct Up {
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
 
-    /// A file of bearer tokens, one line each: token,user,uid,"group,group"
-    #[arg(long, value_name = "FILE")]
-    pub token_auth_file: Option<PathBuf>,
-
-    /// The private key that signs tokens of service accounts, in PEM: RSA or P-256 [default: one of its own]
-    #[arg(long, value_name = "FILE")]
-    pub service_account_signing_key_file: Option<PathBuf>,
-
-    /// What the issuer of these tokens calls itself, and for whom they are meant unless they say otherwise
-    /// [default: https://kubernetes.default.svc]
-    #[arg(long, value_name = "URL")]
-    pub service_account_issuer: Option<String>,
-
-    /// How it is decided what callers may do, with commas between: RBAC, Node, AlwaysAllow, AlwaysDeny. Whoever
-    /// is in the group system:masters may do everything
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "RBAC")]
-    pub authorization_mode: Vec<Mode>,
-
     /// API versions and resources to serve or not, with commas between: apps/v1=false,
     /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
@@ -145,6 +128,12 @@ pub struct Up {
     /// Log more: -v what happens, -vv why, -vvv everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    #[command(flatten)]
+    pub authentication: Authentication,
+
+    #[command(flatten)]
+    pub authorization: Authorization,
 }
 
 const CONVERT_EXAMPLES: &str = "\
@@ -188,14 +177,6 @@ pub enum Form {
     Json,
     Yaml,
     Protobuf,
-}
-
-fn mode(text: &str) -> Result<Mode, String> {
-    let known = Mode::ALL.iter().find(|(name, _)| *name == text);
-    known.map(|(_, mode)| *mode).ok_or_else(|| {
-        let names: Vec<_> = Mode::ALL.iter().map(|(name, _)| *name).collect();
-        format!("no such mode; there are {}", names.join(", "))
-    })
 }
 
 fn network(text: &str) -> Result<Network, String> {
@@ -334,7 +315,7 @@ mod tests {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver]);
-        assert_eq!(up.authorization_mode, [Mode::Rbac]);
+        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
 

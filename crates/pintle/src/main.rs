@@ -8,6 +8,7 @@ mod cli;
 mod convert;
 mod files;
 mod kubeconfig;
+mod options;
 mod pki;
 mod up;
 mod world;

@@ -9,13 +9,13 @@ use std::time::Duration;
 use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice};
-use auth::{Mode, Tokens};
+use apiserver::{Config, Server, StartError, StoreChoice, identity, permission};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
+use crate::options::Wrong;
 use crate::pki::{Hosts, Pki};
 use crate::{files, kubeconfig};
 
@@ -192,28 +192,6 @@ fn machine_name() -> Option<String> {
     told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
 }
 
-/// The bearer tokens that a file names.
-fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
-    let Some(path) = file else { return Ok(Tokens::default()) };
-    let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the token file {shown}"))?;
-    Tokens::parse(&text).with_context(|| format!("the token file {shown} cannot be used"))
-}
-
-/// How it is decided what callers may do.
-fn authorization(modes: &[Mode]) -> anyhow::Result<Vec<Mode>> {
-    for (at, mode) in modes.iter().enumerate() {
-        anyhow::ensure!(!modes[..at].contains(mode), "--authorization-mode names a mode twice");
-    }
-    if modes.contains(&Mode::Node) {
-        tracing::warn!(
-            "the authorization mode Node decides nothing yet: node agents have what roles give them"
-        );
-    }
-    Ok(modes.to_vec())
-}
-
 /// Where services get their addresses and ports from.
 fn services(asked: &Up) -> anyhow::Result<kinds::ServiceOptions> {
     let ranges = &asked.service_cluster_ip_range;
@@ -257,14 +235,12 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
 /// What the command line says about the server, read and found to be usable.
 struct Wanted {
     address: SocketAddr,
-    tokens: Tokens,
+    identity: identity::Options,
+    permission: permission::Options,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
     delete_workers: usize,
-    signing_key: Option<String>,
-    issuer: Option<String>,
-    authorization: Vec<Mode>,
     /// The address by which pods reach the server.
     reached_at: Option<IpAddr>,
 }
@@ -272,21 +248,19 @@ struct Wanted {
 impl Wanted {
     fn read(asked: &Up) -> anyhow::Result<Self> {
         let serving = asked.runtime_config.iter().map(String::as_str);
-        let key = asked.service_account_signing_key_file.as_deref().map(|path| {
-            std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the signing key {}", path.display()))
-        });
+        let mut wrong = Wrong::default();
+        let (identity, permission) =
+            (asked.authentication.read(&mut wrong), asked.authorization.read(&mut wrong));
+        wrong.check()?;
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
-            tokens: tokens(asked.token_auth_file.as_deref())?,
+            identity,
+            permission,
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
             event_ttl: asked.event_ttl,
             delete_workers: asked.delete_collection_workers.into(),
-            signing_key: key.transpose()?,
-            issuer: asked.service_account_issuer.clone(),
-            authorization: authorization(&asked.authorization_mode)?,
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
         })
     }
@@ -304,6 +278,8 @@ async fn start_server(
         private_key: pki.apiserver.key.clone().into_bytes(),
         client_authorities: Some(pki.ca.certificate.clone().into_bytes()),
     };
+    let mut identity = wanted.identity;
+    identity.signing_key.get_or_insert_with(|| pki.service_account_key.clone());
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
         listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
@@ -311,10 +287,8 @@ async fn start_server(
         names: Names::kubernetes(),
         event_ttl: wanted.event_ttl,
         delete_workers: wanted.delete_workers,
-        tokens: wanted.tokens,
-        signing_key: Some(wanted.signing_key.unwrap_or_else(|| pki.service_account_key.clone())),
-        issuer: wanted.issuer,
-        authorization: wanted.authorization,
+        identity,
+        permission: wanted.permission,
         serving: wanted.serving,
         cache: Default::default(),
         kinds: wanted.kinds,

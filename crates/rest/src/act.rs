@@ -12,7 +12,7 @@ use store::{Expect, Revision, StoreError};
 
 impl Api {
     /// The name that a body gives itself, where it is one of this resource and could be created here.
-    pub fn name_in(
+    pub async fn name_in(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -44,7 +44,7 @@ impl Api {
             dry_run,
             api: self,
         };
-        self.admit(&write, Some(&mut body), None)?;
+        self.admit(&write, Some(&mut body), None).await?;
         check.map_or(Ok(()), |check| check(&body))?;
         if name.is_empty() { Err(ApiError::bad_request("Name parameter required.")) } else { Ok(name) }
     }
@@ -62,7 +62,7 @@ impl Api {
             Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
         let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
         check_place(&body, action, writing)?;
-        self.admit(&writing.admitted(self, Operation::Create, writing.name), None, None)?;
+        self.admit(&writing.admitted(self, Operation::Create, writing.name), None, None).await?;
         match &action.act {
             Act::Change(change) => self.change(writing, &resource, *change, &body).await,
             Act::Remove(removal) => self.remove_for(writing, removal, &body).await,
@@ -81,11 +81,8 @@ impl Api {
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(resource, &current)?;
             let mut next = old.clone();
-            self.admit(
-                &writing.admitted(self, Operation::Update, writing.name),
-                Some(&mut next),
-                Some(&old),
-            )?;
+            self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut next), Some(&old))
+                .await?;
             self.with_context(writing.user, |context| change(&mut next, body, context))?;
             if writing.options.dry_run || next == old {
                 return Ok(());

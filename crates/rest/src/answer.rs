@@ -14,14 +14,15 @@ use crate::options::ListOptions;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::write::{Writing, Written};
+use ambient::Soon;
 use schema::{Value, defaults, encode};
 use std::sync::Arc;
 
 /// What there is to say about a kind. What the kind's verbs do not reach need not be there.
 pub trait Answer: Send + Sync {
     /// The object as it is answered, given as it was sent.
-    fn create(&self, _: Value, _: &Asking<'_>) -> Result<Value, ApiError> {
-        Err(ApiError::method_not_allowed())
+    fn create<'a>(&'a self, _: Value, _: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        Err(ApiError::method_not_allowed()).into()
     }
 
     /// All objects that there are now, with their metadata.
@@ -47,7 +48,7 @@ pub struct Asking<'a> {
 
 impl Api {
     /// Answers a creation.
-    pub fn answer(
+    pub async fn answer(
         &self,
         writing: &mut Writing<'_>,
         answer: &dyn Answer,
@@ -57,12 +58,12 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
         self.track(writing, None, &mut object);
-        let answered = answer.create(object, &self.asking(writing))?;
+        let answered = answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: writing.encode(&answered) })
     }
 
     /// Answers a post to a subresource.
-    pub fn answer_part(
+    pub async fn answer_part(
         &self,
         writing: &mut Writing<'_>,
         part: &Part,
@@ -82,8 +83,8 @@ impl Api {
         defaults::apply(root, &mut object);
         self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);
         let write = writing.admitted(self, Operation::Create, writing.name);
-        self.admit(&write, Some(&mut object), None)?;
-        let answered = part.answer.create(object, &self.asking(writing))?;
+        self.admit(&write, Some(&mut object), None).await?;
+        let answered = part.answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: encode::json(&answered, root).into() })
     }
 

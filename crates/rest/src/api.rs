@@ -5,14 +5,13 @@ use crate::hooks::{Context, Hooks, Requester};
 use crate::resource::Resource;
 use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
-use ambient::World;
+use ambient::{Soon, World};
 use arc_swap::ArcSwap;
 use memchr::memmem;
 use names::Names;
 use schema::Value;
 use schema::table::{Kind, Ref};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// Everything that the verbs work on.
@@ -75,29 +74,25 @@ impl Resources {
 /// A check that writes pass before they are stored.
 pub trait Admission: Send + Sync {
     /// May change the object, or refuse it. `old` is absent for creations; `object` is absent for deletions.
-    fn admit(
-        &self,
-        _: &Admitted<'_>,
-        _object: Option<&mut Value>,
-        _old: Option<&Value>,
-    ) -> Result<(), ApiError> {
-        Ok(())
+    fn admit<'a>(
+        &'a self,
+        _: &'a Admitted<'a>,
+        _object: Option<&'a mut Value>,
+        _old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        Ok(()).into()
     }
 
-    /// The last word before an object that is in order is stored. May write to other objects; nothing to do is
-    /// `None`.
+    /// The last word before an object that is in order is stored. May write to other objects.
     fn settle<'a>(
         &'a self,
         _: &'a Admitted<'a>,
         _object: &'a Value,
         _old: Option<&'a Value>,
-    ) -> Option<Settling<'a>> {
-        None
+    ) -> Soon<'a, Result<(), ApiError>> {
+        Ok(()).into()
     }
 }
-
-/// Admission that takes its time.
-pub type Settling<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
 
 /// What admission may know about a write.
 pub struct Admitted<'a> {
@@ -251,19 +246,20 @@ impl Api {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         for plugin in &self.admission {
-            if let Some(settling) = plugin.settle(write, object, old) {
-                settling.await?;
-            }
+            plugin.settle(write, object, old).get().await?;
         }
         Ok(())
     }
 
-    pub(crate) fn admit(
+    pub(crate) async fn admit(
         &self,
         write: &Admitted<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        self.admission.iter().try_for_each(|plugin| plugin.admit(write, object.as_deref_mut(), old))
+        for plugin in &self.admission {
+            plugin.admit(write, object.as_deref_mut(), old).get().await?;
+        }
+        Ok(())
     }
 }

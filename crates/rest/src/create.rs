@@ -32,7 +32,7 @@ impl Api {
             self.track(writing, None, &mut object);
         }
         let name = object.text(&["metadata", "name"]).to_owned();
-        self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None)?;
+        self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None).await?;
         self.with_context(writing.user, |context| match resource.hooks.admit {
             Some(admit) => admit(&mut object, None, context),
             None => Ok(()),

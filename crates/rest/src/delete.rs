@@ -107,7 +107,7 @@ impl Api {
             dry_run: options.dry_run,
             api: self,
         };
-        self.admit(&write, None, Some(&object))?;
+        self.admit(&write, None, Some(&object)).await?;
         let step = self.with_context(user, |context| {
             if let Some(may) = resource.hooks.may_delete {
                 may(&object, context)?;

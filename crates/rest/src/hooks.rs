@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::error::ApiError;
+use crate::notes::Notes;
 use crate::reserve::Reserve;
 use crate::view::View;
 use names::Names;
@@ -36,13 +37,14 @@ impl Context<'_> {
     }
 }
 
-/// The identity behind a write, as far as objects record it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The identity behind a request, as far as objects record it, and what is noted for it.
+#[derive(Debug, Clone, Default)]
 pub struct Requester {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: Vec<(String, Vec<String>)>,
+    pub notes: Arc<Notes>,
 }
 
 /// The behaviour of a kind. Absent is absent: a kind that needs nothing has `Hooks::default()`.

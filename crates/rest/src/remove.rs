@@ -26,7 +26,7 @@ impl Api {
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let object = self.tree(resource, &current)?;
             let write = writing.admitted(self, Operation::Update, writing.name);
-            self.admit(&write, Some(&mut object.clone()), Some(&object))?;
+            self.admit(&write, Some(&mut object.clone()), Some(&object)).await?;
             let price = self.with_context(writing.user, |context| (removal.decide)(&object, context))?;
             let mut options = asked.clone();
             let mut pinned = false;

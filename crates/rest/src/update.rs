@@ -65,7 +65,7 @@ impl Api {
                 Some(view) => self.through(writing, view, &old, next)?,
             };
             self.check_version(writing, &wanted, &current)?;
-            let (object, reservation) = self.settle(writing, wanted, &old)?;
+            let (object, reservation) = self.settle(writing, wanted, &old).await?;
             let admitted = writing.admitted(self, Operation::Update, writing.name);
             self.settle_admission(&admitted, &object, Some(&old)).await?;
             let answer = |stored: &Object| match view {
@@ -131,7 +131,7 @@ impl Api {
     }
 
     /// From what the client wants to what will be stored: resets, defaults, ownership, admission, validation.
-    fn settle(
+    async fn settle(
         &self,
         writing: &mut Writing<'_>,
         wanted: Value,
@@ -178,7 +178,8 @@ impl Api {
         if let Some(restore) = resource.hooks.restore {
             restore(&mut object, old);
         }
-        self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))?;
+        self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))
+            .await?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
             let mut reservation = None;
             if part.is_none() {

@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "kinds",
     "rest",
     "auth",
+    "call",
     "cache",
     "store",
     "merge",
@@ -27,13 +28,17 @@ const OUTSIDE: &[&str] = &["bench", "tests", "tidy"];
 const WITHOUT: &[(&str, &[&str], &str)] = &[
     ("store", &["schema", "merge", "names", "serde_json"], "the store never parses a value"),
     ("cache", &["schema", "merge", "names", "serde_json"], "the cache gets its index function passed in"),
-    ("auth", &["cache", "store", "merge", "schema"], "who may do what is decided on what it is handed"),
+    (
+        "auth",
+        &["call", "cache", "store", "merge", "schema"],
+        "who may do what is decided on what it is handed",
+    ),
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];
 
 /// Libraries that speak HTTP; only these crates may.
 const HTTP: &[&str] = &["hyper", "hyper-util", "tower", "axum"];
-const HTTP_USERS: &[&str] = &["pintle", "nodeagent", "controllers", "apiserver", "bench", "tests"];
+const HTTP_USERS: &[&str] = &["pintle", "nodeagent", "controllers", "apiserver", "call", "bench", "tests"];
 
 struct Manifest {
     krate: String,

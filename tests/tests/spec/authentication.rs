@@ -134,7 +134,11 @@ async fn a_token_that_nobody_issued_is_refused() {
 #[tokio::test]
 async fn a_token_names_its_user() {
     let tokens = auth::Tokens::parse("t1,alice,1,\"system:masters,dev\"\nt2,bob,2\n").unwrap();
-    let cluster = Cluster::with(Options { tokens, ..Options::default() }).await;
+    let cluster = Cluster::with(Options {
+        identity: apiserver::identity::Options { tokens, ..Default::default() },
+        ..Options::default()
+    })
+    .await;
     let with = |path: &str, token: &str| {
         cluster.get(path).who(&Who::Nobody).header("authorization", &format!("Bearer {token}"))
     };

@@ -10,7 +10,11 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// A server that gives tokens out.
 async fn issuing() -> Cluster {
     let signing_key = Some(authority().client("signer", "signers").key);
-    let cluster = Cluster::with(Options { signing_key, ..Options::default() }).await;
+    let cluster = Cluster::with(Options {
+        identity: apiserver::identity::Options { signing_key, ..Default::default() },
+        ..Options::default()
+    })
+    .await;
     cluster.named(ACCOUNTS, "robot").await;
     cluster
 }

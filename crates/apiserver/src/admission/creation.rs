@@ -1,8 +1,9 @@
 //! Who makes an object by writing or patching what is not there must be permitted to create it as well.
 
 use crate::answers::user_of;
+use ambient::Soon;
 use auth::{Attributes, Authorizer};
-use rest::{Admission, Admitted, ApiError, Operation, Settling};
+use rest::{Admission, Admitted, ApiError, Operation};
 use schema::Value;
 use std::sync::Arc;
 
@@ -16,11 +17,17 @@ impl Admission for Creation {
         write: &'a Admitted<'a>,
         _: &'a Value,
         _: Option<&'a Value>,
-    ) -> Option<Settling<'a>> {
+    ) -> Soon<'a, Result<(), ApiError>> {
         // a request that leaves the name to the object was one to create, and has been permitted
         if write.operation != Operation::Create || write.asked_name.is_empty() {
-            return None;
+            return Ok(()).into();
         }
+        Soon::later(self.permitted(write))
+    }
+}
+
+impl Creation {
+    async fn permitted(&self, write: &Admitted<'_>) -> Result<(), ApiError> {
         let asked = Attributes {
             user: &user_of(write.user),
             verb: "create",
@@ -33,11 +40,10 @@ impl Admission for Creation {
             path: "",
             resource_request: true,
         };
-        let decision = self.authorizer.authorize(&asked);
+        let decision = self.authorizer.authorize(&asked).get().await;
         if decision.is_allowed() {
-            return None;
+            return Ok(());
         }
-        let refused = ApiError::object_forbidden(write.resource.subject(write.name), decision.reason());
-        Some(Box::pin(std::future::ready(Err(refused))))
+        Err(ApiError::object_forbidden(write.resource.subject(write.name), decision.reason()))
     }
 }

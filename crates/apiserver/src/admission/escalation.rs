@@ -4,7 +4,8 @@
 //! by who holds all permissions of its role, or may `bind` that role. The masters' group may do anything.
 
 use crate::answers::user_of;
-use crate::roles::read;
+use crate::permission::roles::read;
+use ambient::Soon;
 use auth::rbac::{Rbac, Role, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
 use rest::{Admission, Admitted, ApiError, Subject};
@@ -17,29 +18,31 @@ pub struct Escalation {
 }
 
 impl Admission for Escalation {
-    fn admit(
-        &self,
-        write: &Admitted<'_>,
-        object: Option<&mut Value>,
-        old: Option<&Value>,
-    ) -> Result<(), ApiError> {
+    fn admit<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: Option<&'a mut Value>,
+        old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
         let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else {
-            return Ok(());
+            return Ok(()).into();
         };
         let user = user_of(write.user);
         if user.is_in(auth::MASTERS) || old.is_some_and(|old| same_but_for_owners(object, old)) {
-            return Ok(());
+            return Ok(()).into();
         }
-        match &*write.resource.kind.plural {
-            "roles" | "clusterroles" => self.role(write, &user, object, old),
-            "rolebindings" | "clusterrolebindings" => self.binding(write, &user, object),
-            _ => Ok(()),
-        }
+        Soon::later(async move {
+            match &*write.resource.kind.plural {
+                "roles" | "clusterroles" => self.role(write, &user, object, old).await,
+                "rolebindings" | "clusterrolebindings" => self.binding(write, &user, object).await,
+                _ => Ok(()),
+            }
+        })
     }
 }
 
 impl Escalation {
-    fn role(
+    async fn role(
         &self,
         write: &Admitted<'_>,
         user: &User,
@@ -47,7 +50,7 @@ impl Escalation {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         let plural = &*write.resource.kind.plural;
-        if self.may(user, "escalate", plural, write.namespace, write.asked_name) {
+        if self.may(user, "escalate", plural, write.namespace, write.asked_name).await {
             return Ok(());
         }
         let rules = read::rules(object);
@@ -63,10 +66,10 @@ impl Escalation {
         Ok(())
     }
 
-    fn binding(&self, write: &Admitted<'_>, user: &User, object: &Value) -> Result<(), ApiError> {
+    async fn binding(&self, write: &Admitted<'_>, user: &User, object: &Value) -> Result<(), ApiError> {
         let (role, kind) = (read::role_ref(object), object.text(&["roleRef", "kind"]));
         let known = matches!(kind, "Role" | "ClusterRole");
-        if known && self.may(user, "bind", role.plural(), write.namespace, &role.name) {
+        if known && self.may(user, "bind", role.plural(), write.namespace, &role.name).await {
             return Ok(());
         }
         if !known {
@@ -83,7 +86,7 @@ impl Escalation {
         self.hold(write, user, &rules_of(found))
     }
 
-    fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    async fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let asked = Attributes {
             user,
             verb,
@@ -96,7 +99,7 @@ impl Escalation {
             path: "",
             resource_request: true,
         };
-        self.authorizer.authorize(&asked).is_allowed()
+        self.authorizer.authorize(&asked).get().await.is_allowed()
     }
 
     /// Whether the user has all of the permissions itself.

@@ -5,8 +5,9 @@
 //! counts again.
 
 use crate::own;
+use ambient::Soon;
 use kinds::quota::{Written, charge};
-use rest::{Admission, Admitted, ApiError, Operation, Settling};
+use rest::{Admission, Admitted, ApiError, Operation};
 use schema::{Map, Value};
 
 const PLURAL: &str = "resourcequotas";
@@ -20,13 +21,16 @@ impl Admission for Quota {
         write: &'a Admitted<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Option<Settling<'a>> {
+    ) -> Soon<'a, Result<(), ApiError>> {
         let counts = write.operation != Operation::Delete && write.subresource.is_empty();
         if !counts || !write.resource.kind.namespaced {
-            return None;
+            return Ok(()).into();
         }
         let quotas = write.api.list_of(PLURAL, Some(write.namespace));
-        (!quotas.is_empty()).then(|| Box::pin(settle(write, object, old, quotas)) as Settling<'a>)
+        if quotas.is_empty() {
+            return Ok(()).into();
+        }
+        Soon::later(settle(write, object, old, quotas))
     }
 }
 

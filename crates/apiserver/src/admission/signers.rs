@@ -1,8 +1,9 @@
 //! Who approves a request for a certificate, or signs it, must be permitted to do so for its signer.
 
 use crate::answers::user_of;
+use ambient::Soon;
 use auth::{Attributes, Authorizer};
-use rest::{Admission, Admitted, ApiError, Operation, Settling};
+use rest::{Admission, Admitted, ApiError, Operation};
 use schema::Value;
 use std::sync::Arc;
 
@@ -16,32 +17,34 @@ impl Admission for Signers {
         write: &'a Admitted<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Option<Settling<'a>> {
-        let old = old.filter(|_| {
+    ) -> Soon<'a, Result<(), ApiError>> {
+        let about = old.filter(|_| {
             write.operation == Operation::Update
                 && write.resource.kind.plural == "certificatesigningrequests"
                 && *write.resource.kind.group.stem == *"certificates"
-        })?;
+        });
+        let Some(old) = about else { return Ok(()).into() };
         let verb = match write.subresource {
             "approval" => "approve",
             "status" if signs(object, old) => "sign",
-            _ => return None,
+            _ => return Ok(()).into(),
         };
         let signer = old.text(&["spec", "signerName"]);
-        if self.permits(write, verb, signer) {
-            return None;
-        }
-        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-        let refused = ApiError::object_forbidden(write.resource.subject(write.name), &why);
-        Some(Box::pin(std::future::ready(Err(refused))))
+        Soon::later(async move {
+            if self.permits(write, verb, signer).await {
+                return Ok(());
+            }
+            let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+            Err(ApiError::object_forbidden(write.resource.subject(write.name), &why))
+        })
     }
 }
 
 impl Signers {
     /// For this signer, or for all of its domain.
-    fn permits(&self, write: &Admitted<'_>, verb: &str, signer: &str) -> bool {
+    async fn permits(&self, write: &Admitted<'_>, verb: &str, signer: &str) -> bool {
         let user = user_of(write.user);
-        let may = |name: &str| {
+        let may = async |name: &str| {
             let asked = Attributes {
                 user: &user,
                 verb,
@@ -54,10 +57,10 @@ impl Signers {
                 path: "",
                 resource_request: true,
             };
-            self.authorizer.authorize(&asked).is_allowed()
+            self.authorizer.authorize(&asked).get().await.is_allowed()
         };
         let domain = signer.split('/').next().unwrap_or_default();
-        may(signer) || may(&format!("{domain}/*"))
+        may(signer).await || may(&format!("{domain}/*")).await
     }
 }
 

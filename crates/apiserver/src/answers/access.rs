@@ -1,6 +1,7 @@
 //! Access reviews: may this user do that.
 
 use super::{Sources, list_of, user_of};
+use ambient::Soon;
 use auth::{Attributes, Decision, User};
 use rest::{Answer, ApiError, Asking, Subject};
 use schema::problem::{Problem, Reason};
@@ -23,7 +24,13 @@ pub struct Review {
 }
 
 impl Answer for Review {
-    fn create(&self, mut review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn create<'a>(&'a self, review: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        Soon::later(self.answer(review, asking))
+    }
+}
+
+impl Review {
+    async fn answer(&self, mut review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
         let problems = self.problems(&review, asking.namespace);
         if !problems.is_empty() {
             // reviews have no name, and clients are not told the kind either
@@ -34,7 +41,7 @@ impl Answer for Review {
             Whose::Own => user_of(asking.user),
             Whose::Named | Whose::NamedHere => named(&review),
         };
-        let decision = self.sources.authorizer.authorize(&attributes(&review, &user));
+        let decision = self.sources.authorizer.authorize(&attributes(&review, &user)).get().await;
         let mut status = Value::map();
         status.set(&["allowed"], decision.is_allowed());
         if matches!(decision, Decision::Deny(_)) {
@@ -46,9 +53,7 @@ impl Answer for Review {
         review.set(&["status"], status);
         Ok(review)
     }
-}
 
-impl Review {
     fn problems(&self, review: &Value, namespace: &str) -> Vec<Problem> {
         let spec = Path::ROOT.field("spec");
         let (resource, other) = (spec.field("resourceAttributes"), spec.field("nonResourceAttributes"));

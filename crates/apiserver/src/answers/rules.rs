@@ -1,6 +1,7 @@
 //! Rules reviews: everything that who asks may do in a namespace.
 
 use super::{Sources, texts, user_of};
+use ambient::Soon;
 use auth::authorize::{PathRule, ResourceRule};
 use rest::{Answer, ApiError, Asking};
 use schema::Value;
@@ -10,7 +11,13 @@ pub struct Review {
 }
 
 impl Answer for Review {
-    fn create(&self, review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn create<'a>(&'a self, review: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        self.answer(review, asking).into()
+    }
+}
+
+impl Review {
+    fn answer(&self, review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
         let namespace = review.text(&["spec", "namespace"]);
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));

@@ -1,5 +1,6 @@
 use super::*;
-use crate::service_accounts::Known;
+use crate::identity::service_accounts::Known;
+use ambient::Soon;
 use auth::authorize::Rules;
 use auth::{Attributes, Chain, Decision, Tokens};
 use names::Names;
@@ -30,12 +31,12 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
     let bob = User::named("bob").authenticated();
     let user = Requester { name: bob.name, groups: bob.groups, ..Requester::default() };
     let asking = Asking { api: &api, resource: &resource, namespace: "ns", name: "", user: &user };
-    of(kind, &sources).unwrap().create(object, &asking)
+    futures_util::FutureExt::now_or_never(of(kind, &sources).unwrap().create(object, &asking).get()).unwrap()
 }
 
 fn ask(kind: &str, spec: &str) -> Result<Value, String> {
     let roles = Arc::new(auth::Rbac::new(&Names::kubernetes()));
-    let (cluster_roles, bindings) = crate::roles::policy_of_every_cluster();
+    let (cluster_roles, bindings) = crate::permission::roles::policy_of_every_cluster();
     roles.replace(auth::rbac::Policy::compile(cluster_roles, bindings));
     ask_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
 }
@@ -57,8 +58,8 @@ fn access_is_what_the_authorizer_says() {
 struct Refuses;
 
 impl Authorizer for Refuses {
-    fn authorize(&self, asked: &Attributes<'_>) -> Decision {
-        Decision::Deny(format!("not {} with {:?}", asked.user.name, asked.user.extra).into())
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
+        Decision::Deny(format!("not {} with {:?}", asked.user.name, asked.user.extra).into()).into()
     }
 
     fn rules(&self, _: &User, _: &str) -> Rules {

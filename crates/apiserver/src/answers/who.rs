@@ -1,6 +1,7 @@
 //! Who somebody is: the owner of a token, or who asks.
 
 use super::{Sources, list_of, texts, user_of, user_value};
+use ambient::Soon;
 use rest::{Answer, ApiError, Asking};
 use schema::Value;
 
@@ -10,14 +11,20 @@ pub struct TokenReview {
 }
 
 impl Answer for TokenReview {
-    fn create(&self, mut review: Value, _: &Asking<'_>) -> Result<Value, ApiError> {
+    fn create<'a>(&'a self, review: Value, _: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        Soon::later(self.review(review))
+    }
+}
+
+impl TokenReview {
+    async fn review(&self, mut review: Value) -> Result<Value, ApiError> {
         let token = review.text(&["spec", "token"]);
         if token.is_empty() {
             return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
         }
         let wanted = list_of(&review, &["spec", "audiences"]);
         // a token that is meant for others is as good as none
-        let known = self.sources.authenticator.identify(token, &wanted);
+        let known = self.sources.authenticator.identify(token, &wanted).get().await;
         let mut status = review.at(&["status"]).cloned().unwrap_or_else(Value::map);
         match known {
             Some(known) => {
@@ -40,9 +47,9 @@ impl Answer for TokenReview {
 pub struct SelfReview;
 
 impl Answer for SelfReview {
-    fn create(&self, mut review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn create<'a>(&'a self, mut review: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
         review.set(&["status"], Value::map());
         review.set(&["status", "userInfo"], user_value(&user_of(asking.user)));
-        Ok(review)
+        Ok(review).into()
     }
 }

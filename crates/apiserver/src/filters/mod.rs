@@ -30,7 +30,7 @@ impl From<ApiError> for Refused {
 }
 
 /// Runs the list; gives the user that the request is carried out for.
-pub fn pass(
+pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
@@ -38,13 +38,13 @@ pub fn pass(
     authorizer: &dyn Authorizer,
     names: &Names,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, authenticator)?;
-    let user = act_as(caller, headers, authorizer, names)?;
-    permit(&attributes(asked, &user), authorizer)?;
+    let caller = authenticate(headers, peer, authenticator).await?;
+    let user = act_as(caller, headers, authorizer, names).await?;
+    permit(&attributes(asked, &user), authorizer).await?;
     Ok(user)
 }
 
-fn authenticate(
+async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
     authenticator: &dyn Authenticator,
@@ -61,14 +61,14 @@ fn authenticate(
     let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     match given.and_then(bearer) {
         Some(token) => {
-            let known = authenticator.identify(token, &[]);
+            let known = authenticator.identify(token, &[]).get().await;
             known.map(|known| known.user).ok_or_else(ApiError::unauthorized)
         }
         None => Ok(Arc::new(User::anonymous())),
     }
 }
 
-fn act_as(
+async fn act_as(
     caller: Arc<User>,
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
@@ -80,12 +80,14 @@ fn act_as(
         None => return Ok(caller),
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
-    wanted.needed(&caller, &group).iter().try_for_each(|needed| permit(needed, authorizer))?;
+    for needed in wanted.needed(&caller, &group) {
+        permit(&needed, authorizer).await?;
+    }
     Ok(Arc::new(wanted.user))
 }
 
-fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let decision = authorizer.authorize(asked);
+async fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
+    let decision = authorizer.authorize(asked).get().await;
     if decision.is_allowed() {
         return Ok(());
     }

@@ -12,9 +12,9 @@ use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
 use crate::filters::{self, Refused};
+use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
-use crate::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
 use auth::tokens::Authenticator;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use rest::{Api, ApiError, Resource};
+use rest::{Api, ApiError, Notes, Resource};
 use schema::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub(crate) struct Call<'a> {
     pub body: Bytes,
     /// Which connection it came on.
     pub connection: u64,
+    /// What is noted about it on its way.
+    pub notes: Arc<Notes>,
 }
 
 impl Call<'_> {
@@ -115,16 +117,18 @@ impl Service {
         let started = self.api.world.elapsed();
         let (parts, body) = request.into_parts();
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
-        let answered = self.answer(&asked, &parts, &peer, body).await;
+        let notes = Arc::<Notes>::default();
+        let answered = self.answer(&asked, &parts, &peer, body, &notes).await;
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
-                let call =
-                    Call { asked: &asked, headers: &parts.headers, user, body: Bytes::new(), connection: 0 };
+                let (headers, notes) = (&parts.headers, notes.clone());
+                let call = Call { asked: &asked, headers, user, body: Bytes::new(), connection: 0, notes };
                 answer::failure(&error, &call, &self.api.names)
             }
         };
+        answer::warn(&mut response, &notes.take_warnings());
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
@@ -149,6 +153,7 @@ impl Service {
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
+        notes: &Arc<Notes>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -156,7 +161,7 @@ impl Service {
     {
         let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
         let (headers, names) = (&parts.headers, &self.api.names);
-        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names) {
+        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names).await {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
@@ -164,7 +169,8 @@ impl Service {
         let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
-            let call = Call { asked, headers, user, body, connection: peer.connection };
+            let (connection, notes) = (peer.connection, notes.clone());
+            let call = Call { asked, headers, user, body, connection, notes };
             match &asked.target {
                 Some(target) => self.resource(&call, target).await,
                 None => self.plain(&call),

@@ -121,7 +121,7 @@ impl Service {
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         if let Some(answer) = &place.resource.hooks.answer {
-            let work = async |writing: &mut Writing<'_>| self.api.answer(writing, &**answer, &input);
+            let work = async |writing: &mut Writing<'_>| self.api.answer(writing, &**answer, &input).await;
             return self.write(call, place, &options, &manner, work).await;
         }
         self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
@@ -132,7 +132,7 @@ impl Service {
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of_action(call, &self.api.names)?;
         if let Some(part) = place.resource.hooks.parts.iter().find(|one| one.name == place.subresource) {
-            return self.answer_part(call, place, part, &manner);
+            return self.answer_part(call, place, part, &manner).await;
         }
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
@@ -159,7 +159,7 @@ impl Service {
     }
 
     /// A post to a part of an object that is answered and changes nothing.
-    fn answer_part(
+    async fn answer_part(
         &self,
         call: &Call<'_>,
         place: &Place<'_>,
@@ -180,7 +180,7 @@ impl Service {
             owned: false,
             warnings: Vec::new(),
         };
-        let written = self.api.answer_part(&mut writing, part, &input)?;
+        let written = self.api.answer_part(&mut writing, part, &input).await?;
         let mut response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
         answer::warn(&mut response, &writing.warnings);
         Ok(response)
@@ -197,7 +197,7 @@ impl Service {
         let resource = resources.get(&place.resource.api_version, there.plural);
         let resource = resource.ok_or_else(ApiError::no_such_path)?;
         let input = self.input(call)?;
-        let name = self.api.name_in(place.resource, place.namespace, &requester(call), &input)?;
+        let name = self.api.name_in(place.resource, place.namespace, &requester(call), &input).await?;
         let there = Place { resource, namespace: place.namespace, name: &name, subresource: there.action };
         self.act(call, &there).await
     }
@@ -437,5 +437,6 @@ fn requester(call: &Call<'_>) -> Requester {
         uid: user.uid.clone(),
         groups: user.groups.clone(),
         extra: user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect(),
+        notes: call.notes.clone(),
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::rbac::tests::for_everybody;
 
 fn authorize(asked: &Attributes<'_>) -> Decision {
-    everybody().authorize(asked)
+    everybody().authorize(asked).now().unwrap()
 }
 
 /// As a server decides where no roles are given but those that everybody has.
@@ -76,7 +76,7 @@ fn identified_users_may_ask_what_they_may_do() {
         let plain = path_request(user, "create", "");
         let asked =
             Attributes { api_group: "authorization.k8s.io", resource, resource_request: true, ..plain };
-        rules.authorize(&asked).is_allowed()
+        rules.authorize(&asked).now().unwrap().is_allowed()
     };
     assert!(ask(&bob, "selfsubjectaccessreviews") && ask(&bob, "selfsubjectrulesreviews"));
     assert!(!ask(&bob, "subjectaccessreviews") && !ask(&nobody, "selfsubjectaccessreviews"));
@@ -89,10 +89,13 @@ fn a_chain_ends_where_somebody_decides() {
     let bob = User::named("bob");
     let asked = path_request(&bob, "get", "/metrics");
     let of = |authorizers: Vec<Arc<dyn Authorizer>>| Chain { authorizers };
-    let refused = of(vec![Arc::new(AlwaysDeny), Arc::new(for_everybody())]).authorize(&asked);
+    let refused = of(vec![Arc::new(AlwaysDeny), Arc::new(for_everybody())]).authorize(&asked).now().unwrap();
     assert_eq!(refused, Decision::NoOpinion("Everything is forbidden.".into()));
     let open = of(vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)]);
-    assert!(open.authorize(&asked).is_allowed() && open.rules(&bob, "").resources[0].verbs == ["*"]);
+    assert!(
+        open.authorize(&asked).now().unwrap().is_allowed()
+            && open.rules(&bob, "").resources[0].verbs == ["*"]
+    );
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn bindings_reach_subjects_where_they_count() {
             binding("b", "lost", (false, "read"), vec![user("eve"), group("staff")]),
         ],
     ));
-    let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)) {
+    let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)).now().unwrap() {
         Decision::Allow(reason) => format!("+{reason}"),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => format!("-{reason}"),
     };

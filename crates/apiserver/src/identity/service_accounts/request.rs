@@ -2,6 +2,7 @@
 
 use super::Issuer;
 use crate::answers::list_of;
+use ambient::Soon;
 use rest::hooks::Part;
 use rest::{Answer, ApiError, Asking, Subject};
 use schema::problem::Problem;
@@ -30,7 +31,13 @@ pub fn part(kind: &Kind, issuer: &Arc<Issuer>, audiences: &[String]) -> Option<P
 }
 
 impl Answer for TokenRequests {
-    fn create(&self, mut request: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn create<'a>(&'a self, request: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        self.issue(request, asking).into()
+    }
+}
+
+impl TokenRequests {
+    fn issue(&self, mut request: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
         let (namespace, name) = (asking.namespace, asking.name);
         let group = asking.api.names.group("authentication");
         let invalid = |name: &str, problem| {

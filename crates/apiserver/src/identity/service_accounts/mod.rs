@@ -11,6 +11,7 @@ pub use jwt::{BadKey, Key};
 pub use request::{TokenRequests, part};
 
 use crate::answers::list_of;
+use ambient::Soon;
 use auth::tokens::Identified;
 use auth::{SERVICE_ACCOUNT_PREFIX, Tokens, User, service_account_groups};
 use rest::Api;
@@ -65,7 +66,13 @@ pub struct Known {
 }
 
 impl auth::tokens::Authenticator for Known {
-    fn identify(&self, token: &str, audiences: &[String]) -> Option<Identified> {
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>> {
+        self.known(token, audiences).into()
+    }
+}
+
+impl Known {
+    fn known(&self, token: &str, audiences: &[String]) -> Option<Identified> {
         let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
         if let Some(user) = self.tokens.identify(token) {
             let audiences: Vec<_> = wanted.iter().filter(|it| self.audiences.contains(it)).cloned().collect();
@@ -73,9 +80,7 @@ impl auth::tokens::Authenticator for Known {
         }
         self.issued(token, wanted)
     }
-}
 
-impl Known {
     fn issued(&self, token: &str, wanted: &[String]) -> Option<Identified> {
         let issuer = self.issuer.as_ref()?;
         let claims = issuer.key.claims(token)?;

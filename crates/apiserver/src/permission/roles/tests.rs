@@ -54,7 +54,7 @@ fn the_roles_of_every_cluster_permit_what_they_are_for() {
             path: "",
             resource_request: true,
         };
-        rbac.authorize(&asked).is_allowed()
+        rbac.authorize(&asked).now().unwrap().is_allowed()
     };
     let bob = User::named("bob").authenticated();
     assert!(may(&bob, "create", "secrets", "a"), "what editors may");

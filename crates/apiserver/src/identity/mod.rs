@@ -1,0 +1,19 @@
+//! Who is calling: everything that turns a token, a certificate or a header into a user.
+//!
+//! What always holds: what cannot be believed is refused, never taken for nobody; nothing about tokens or keys
+//! is logged.
+
+pub mod service_accounts;
+
+use auth::Tokens;
+
+/// What the operator decided about who is believed.
+#[derive(Default)]
+pub struct Options {
+    /// Bearer tokens that are known from the start.
+    pub tokens: Tokens,
+    /// The private key, in PEM, that signs tokens of service accounts; without one none are given out.
+    pub signing_key: Option<String>,
+    /// What the issuer of these tokens calls itself, when it is not as usual.
+    pub issuer: Option<String>,
+}

@@ -1,0 +1,212 @@
+//! Calls to other servers over HTTP: webhooks, and providers of identity.
+//!
+//! What always holds: a call ends within its time, an answer is read no further than its limit, and whoever
+//! answers has shown a certificate that was asked for (unless the operator said that none is needed). An answer
+//! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
+//!
+//! Nothing here tries twice: who calls knows whether that is safe.
+
+mod kubeconfig;
+mod tls;
+
+pub use kubeconfig::BadKubeconfig;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Whom to call, and what is shown to whom.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Scheme, host and port, and the path below which everything lies.
+    pub url: String,
+    /// Who vouches for the server, in PEM; without it, those whom this machine trusts.
+    pub authorities: Option<Vec<u8>>,
+    /// Believe any certificate.
+    pub insecure: bool,
+    /// The name that the server's certificate must have, when it is not that of the URL.
+    pub server_name: Option<String>,
+    /// Certificate and key, in PEM, by which the server knows who calls.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub credentials: Credentials,
+}
+
+/// What a request carries to say who calls.
+#[derive(Clone, Default)]
+pub enum Credentials {
+    #[default]
+    None,
+    Bearer(String),
+    /// A token that is read anew for every call, since others renew it.
+    BearerFile(PathBuf),
+    Basic {
+        user: String,
+        password: String,
+    },
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Credentials::None => "None",
+            Credentials::Bearer(_) => "Bearer(..)",
+            Credentials::BearerFile(_) => "BearerFile(..)",
+            Credentials::Basic { .. } => "Basic(..)",
+        })
+    }
+}
+
+/// How long a call may take and how much an answer may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub time: Duration,
+    pub answer: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { time: Duration::from_secs(30), answer: 3 * 1024 * 1024 }
+    }
+}
+
+/// Why nobody can be called.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTarget {
+    #[error("{0:?} is not a URL that can be called")]
+    Url(String),
+    #[error("{what} cannot be used: {why}")]
+    Tls { what: &'static str, why: String },
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("{0:?} is not a URL that can be called")]
+    Url(String),
+    #[error("the token file cannot be read: {0}")]
+    Credentials(String),
+    #[error("{0}")]
+    Connection(String),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// An answer, whatever it says.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Calls one server.
+pub struct Caller {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    credentials: Credentials,
+    limits: Limits,
+}
+
+impl Caller {
+    pub fn new(target: &Target, limits: Limits) -> Result<Self, BadTarget> {
+        let url: Uri = target.url.parse().map_err(|_| BadTarget::Url(target.url.clone()))?;
+        if url.host().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
+            return Err(BadTarget::Url(target.url.clone()));
+        }
+        let connector = tls::connector(target)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .build(connector);
+        let base = target.url.trim_end_matches('/').to_owned();
+        Ok(Caller { client, base, credentials: target.credentials.clone(), limits })
+    }
+
+    /// Fetches what lies at a path below the target, which may be empty.
+    pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Posts JSON to a path below the target, which may be empty.
+    pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, CallError> {
+        self.call(Method::POST, path, json).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
+        let url = format!("{}{path}", self.base);
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
+        *request.method_mut() = method;
+        let headers = request.headers_mut();
+        if !body.is_empty() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(value) = self.authorization().await? {
+            headers.insert(AUTHORIZATION, value);
+        }
+        match tokio::time::timeout(self.limits.time, self.answered(request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(CallError::Late(self.limits.time)),
+        }
+    }
+
+    async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
+        let answer = self.client.request(request).await.map_err(|why| CallError::Connection(chain(&why)))?;
+        let (parts, body) = answer.into_parts();
+        let limit = self.limits.answer;
+        let whole = Limited::new(body, limit).collect().await.map_err(|why| {
+            match why.downcast_ref::<LengthLimitError>() {
+                Some(_) => CallError::TooLarge(limit),
+                None => CallError::Connection(chain(&*why)),
+            }
+        })?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
+    }
+
+    async fn authorization(&self) -> Result<Option<HeaderValue>, CallError> {
+        let text = match &self.credentials {
+            Credentials::None => return Ok(None),
+            Credentials::Bearer(token) => format!("Bearer {token}"),
+            Credentials::BearerFile(path) => {
+                let token = tokio::fs::read_to_string(path).await;
+                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
+                format!("Bearer {}", token.trim())
+            }
+            Credentials::Basic { user, password } => {
+                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+            }
+        };
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// What went wrong, with its causes: the outermost seldom says more than that it did.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes {
+        let text = cause.to_string();
+        if !told.iter().any(|before| before.contains(&text)) {
+            told.push(text);
+        }
+    }
+    told.join(": ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! Options of the API server, by what they are about.
+//!
+//! Each group turns its part of the command line into what the server is started with. What is wrong is
+//! gathered, so that all of it is told at once.
+
+mod authentication;
+mod authorization;
+
+pub use authentication::Authentication;
+pub use authorization::Authorization;
+
+use std::fmt::Display;
+use std::path::Path;
+
+/// What is wrong with the command line, each with the name of its option.
+#[derive(Debug, Default)]
+pub struct Wrong(Vec<String>);
+
+impl Wrong {
+    pub fn add(&mut self, option: &str, why: impl Display) {
+        self.0.push(format!("{option}: {why}"));
+    }
+
+    /// A value, unless it is wrong.
+    pub fn take<T, E: Display>(&mut self, option: &str, value: Result<T, E>) -> Option<T> {
+        value.map_err(|why| self.add(option, why)).ok()
+    }
+
+    /// The text of the file that an option names.
+    pub fn text(&mut self, option: &str, file: Option<&Path>) -> Option<String> {
+        let path = file?;
+        let read = std::fs::read_to_string(path);
+        self.take(option, read.map_err(|why| format!("cannot read {}: {why}", path.display())))
+    }
+
+    /// An error that names everything, if there is anything.
+    pub fn check(self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.0.is_empty(), "{}", self.0.join("; "));
+        Ok(())
+    }
+}
