@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ pub struct Options {
     pub names: Names,
     pub identity: identity::Options,
     pub permission: permission::Options,
+    pub admission: admission::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -46,6 +47,7 @@ impl Default for Options {
             names: Names::default(),
             identity: identity::Options::default(),
             permission: permission::Options { modes: vec![auth::Mode::Rbac] },
+            admission: admission::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
@@ -100,6 +102,7 @@ impl Cluster {
             delete_workers: 4,
             identity: options.identity,
             permission: options.permission,
+            admission: options.admission,
             serving: options.serving,
             cache: options.cache,
             kinds: options.kinds,

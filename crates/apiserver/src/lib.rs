@@ -13,7 +13,7 @@
 //!
 //! `server` joins them with a store and the built-in kinds.
 
-mod admission;
+pub mod admission;
 mod answers;
 pub mod describe;
 mod filters;

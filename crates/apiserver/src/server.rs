@@ -1,6 +1,6 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
-use crate::admission::{Creation, Escalation, NamespaceLifecycle, Quota, Signers};
+use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
 use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
@@ -14,7 +14,7 @@ use ambient::World;
 use auth::Rbac;
 use names::Names;
 use rest::storage::Unreadable;
-use rest::{Admission, Api, ApiError, Storage};
+use rest::{Api, ApiError, Storage};
 use schema::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -35,6 +35,7 @@ pub struct Config {
     pub delete_workers: usize,
     pub identity: identity::Options,
     pub permission: permission::Options,
+    pub admission: admission::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// How much history is kept for watches and paged lists.
@@ -63,6 +64,8 @@ pub enum StartError {
     #[error(transparent)]
     Key(#[from] BadKey),
     #[error(transparent)]
+    Plugins(#[from] BadPlugins),
+    #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
@@ -88,13 +91,8 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let authorizer = permission::authorizer(&config.permission, &rbac);
-        let admission: Vec<Box<dyn Admission>> = vec![
-            Box::new(NamespaceLifecycle),
-            Box::new(Escalation { rbac: rbac.clone(), authorizer: authorizer.clone() }),
-            Box::new(Creation { authorizer: authorizer.clone() }),
-            Box::new(Signers { authorizer: authorizer.clone() }),
-            Box::new(Quota),
-        ];
+        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
+        let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.identity.signing_key {
             Some(pem) => Some(Arc::new(Issuer {

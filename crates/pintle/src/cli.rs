@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Authentication, Authorization};
+use crate::options::{Admission, Authentication, Authorization};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -134,6 +134,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub authorization: Authorization,
+
+    #[command(flatten)]
+    pub admission: Admission,
 }
 
 const CONVERT_EXAMPLES: &str = "\

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -237,6 +237,7 @@ struct Wanted {
     address: SocketAddr,
     identity: identity::Options,
     permission: permission::Options,
+    admission: admission::Options,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -249,13 +250,15 @@ impl Wanted {
     fn read(asked: &Up) -> anyhow::Result<Self> {
         let serving = asked.runtime_config.iter().map(String::as_str);
         let mut wrong = Wrong::default();
-        let (identity, permission) =
-            (asked.authentication.read(&mut wrong), asked.authorization.read(&mut wrong));
+        let identity = asked.authentication.read(&mut wrong);
+        let permission = asked.authorization.read(&mut wrong);
+        let admission = asked.admission.read(&mut wrong);
         wrong.check()?;
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
             identity,
             permission,
+            admission,
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
@@ -289,6 +292,7 @@ async fn start_server(
         delete_workers: wanted.delete_workers,
         identity,
         permission: wanted.permission,
+        admission: wanted.admission,
         serving: wanted.serving,
         cache: Default::default(),
         kinds: wanted.kinds,
@@ -309,6 +313,7 @@ fn explained(error: StartError) -> anyhow::Error {
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
+        StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
         StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")

@@ -3,9 +3,11 @@
 //! Each group turns its part of the command line into what the server is started with. What is wrong is
 //! gathered, so that all of it is told at once.
 
+mod admission;
 mod authentication;
 mod authorization;
 
+pub use admission::Admission;
 pub use authentication::Authentication;
 pub use authorization::Authorization;
 
