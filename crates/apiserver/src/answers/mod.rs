@@ -8,7 +8,7 @@ mod components;
 mod rules;
 mod who;
 
-use auth::tokens::Authenticator;
+use crate::identity::Chain;
 use auth::{Authorizer, User};
 use rest::{Answer, Requester};
 use schema::table::Kind;
@@ -20,7 +20,7 @@ use store::Store;
 #[derive(Clone)]
 pub struct Sources {
     pub authorizer: Arc<dyn Authorizer>,
-    pub authenticator: Arc<dyn Authenticator>,
+    pub callers: Arc<Chain>,
     pub store: Arc<dyn Store>,
 }
 

@@ -3,7 +3,10 @@
 //! What always holds: what cannot be believed is refused, never taken for nobody; nothing about tokens or keys
 //! is logged.
 
+mod chain;
 pub mod service_accounts;
+
+pub use chain::{Chain, Refusal};
 
 use auth::Tokens;
 
