@@ -1,7 +1,7 @@
 //! A priority level: seats, those who hold them and those who wait.
 
 use crate::demand::Demand;
-use crate::queues::{Queues, Request, Standing, Width};
+use crate::queues::{QueueView, Queues, Request, Standing, Width};
 use ambient::World;
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -78,8 +78,8 @@ impl Level {
         self.shape
     }
 
-    /// Asks for seats on behalf of a flow.
-    pub fn ask(self: &Arc<Self>, flow: u64, width: Width) -> Entry {
+    /// Asks for seats on behalf of a flow. Requests that wait are described to an operator by `about`.
+    pub fn ask(self: &Arc<Self>, flow: u64, width: Width, about: impl FnOnce() -> Vec<String>) -> Entry {
         let now = self.world.elapsed();
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -106,7 +106,7 @@ impl Level {
         let id = state.next_id;
         state.next_id += 1;
         let (tell, told) = oneshot::channel();
-        state.queues.add(queue, Request { id, width, came: now, tell });
+        state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
         state.note_demand(now);
         Entry::Wait(Waiting { level: self.clone(), queue, id, told })
     }
@@ -186,6 +186,14 @@ impl Level {
     /// What was wanted since the last call: the most, and an estimate of what will be.
     pub fn look_at_demand(&self) -> (u32, f64) {
         self.state.lock().demand.look(self.world.elapsed())
+    }
+
+    /// The queues with all that wait in them; none where nobody waits.
+    pub fn queues(&self) -> Vec<QueueView> {
+        match self.shape {
+            Shape::Queue { .. } => self.state.lock().queues.view(),
+            Shape::Exempt | Shape::Refuse => Vec::new(),
+        }
     }
 
     /// How many wait and run, and how many seats those have.

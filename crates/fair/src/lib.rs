@@ -20,4 +20,4 @@ mod queues;
 
 pub use demand::Demand;
 pub use level::{Entry, Level, Refused, Shape, Ticket, Waiting};
-pub use queues::{Standing, Width};
+pub use queues::{QueueView, RequestView, Standing, Width};

@@ -41,6 +41,8 @@ pub(crate) struct Request<T> {
     pub width: Width,
     /// When it came.
     pub came: Duration,
+    /// Words that describe it to an operator.
+    pub about: Vec<String>,
     /// Whom to tell.
     pub tell: T,
 }
@@ -79,6 +81,24 @@ pub(crate) struct Queues<T> {
     /// Kept beside the queues, since every request asks for them.
     standing: Standing,
     waiting_seats: u32,
+}
+
+/// A queue as an operator sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueView {
+    pub running: u32,
+    pub running_seats: u32,
+    /// Service had, in seat-seconds of virtual time.
+    pub served: f64,
+    pub waiting: Vec<RequestView>,
+}
+
+/// A request that waits, as an operator sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestView {
+    pub width: Width,
+    pub came: Duration,
+    pub about: Vec<String>,
 }
 
 /// How a level's queues stand.
@@ -226,6 +246,18 @@ impl<T> Queues<T> {
 
     pub fn waiting_seats(&self) -> u32 {
         self.waiting_seats
+    }
+
+    pub fn view(&self) -> Vec<QueueView> {
+        let request =
+            |it: &Request<T>| RequestView { width: it.width, came: it.came, about: it.about.clone() };
+        let queue = |it: &Queue<T>| QueueView {
+            running: it.running,
+            running_seats: it.running_seats,
+            served: it.served,
+            waiting: it.waiting.iter().map(request).collect(),
+        };
+        self.queues.iter().map(queue).collect()
     }
 
     pub fn standing(&self) -> Standing {

@@ -39,10 +39,10 @@ fn refused(entry: Entry) -> Refused {
 #[test]
 fn seats_are_taken_and_come_back() {
     let (_, level) = level(Shape::Refuse, 2);
-    let (first, second) = (go(level.ask(1, one())), go(level.ask(1, one())));
-    assert_eq!(refused(level.ask(2, one())), Refused::NoSeat);
+    let (first, second) = (go(level.ask(1, one(), Vec::new)), go(level.ask(1, one(), Vec::new)));
+    assert_eq!(refused(level.ask(2, one(), Vec::new)), Refused::NoSeat);
     drop(first);
-    let third = go(level.ask(2, one()));
+    let third = go(level.ask(2, one(), Vec::new));
     assert_eq!(level.standing().1, 2);
     drop((second, third));
     assert_eq!(level.standing(), (Standing::default(), 0));
@@ -51,7 +51,7 @@ fn seats_are_taken_and_come_back() {
 #[test]
 fn the_exempt_never_wait() {
     let (_, level) = level(Shape::Exempt, 1);
-    let held: Vec<_> = (0..100).map(|_| go(level.ask(1, one()))).collect();
+    let held: Vec<_> = (0..100).map(|_| go(level.ask(1, one(), Vec::new))).collect();
     assert_eq!(level.standing().1, 100);
     drop(held);
     assert_eq!(level.standing().1, 0);
@@ -60,10 +60,10 @@ fn the_exempt_never_wait() {
 #[test]
 fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
     let (world, level) = level(QUEUE, 1);
-    let running = go(level.ask(1, one()));
-    let mut next = wait(level.ask(1, one()));
-    let left = wait(level.ask(1, one()));
-    let last = wait(level.ask(1, one()));
+    let running = go(level.ask(1, one(), Vec::new));
+    let mut next = wait(level.ask(1, one(), Vec::new));
+    let left = wait(level.ask(1, one(), Vec::new));
+    let last = wait(level.ask(1, one(), Vec::new));
     assert!((&mut next).now_or_never().is_none());
     drop(left);
     world.advance(Duration::from_millis(20));
@@ -72,7 +72,7 @@ fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
     assert_eq!(ticket.waited(), Duration::from_millis(20));
     // told and gone before it could look: the seat goes to the next
     drop(ticket);
-    let mut more = wait(level.ask(1, one()));
+    let mut more = wait(level.ask(1, one(), Vec::new));
     drop(last);
     assert!((&mut more).now_or_never().flatten().is_some());
     drop((next, more));
@@ -82,19 +82,22 @@ fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
 #[test]
 fn queues_are_bounded() {
     let (_, level) = level(Shape::Queue { queues: 1, hand: 1, longest: 3 }, 1);
-    let _running = go(level.ask(1, one()));
-    let _waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one()))).collect();
-    assert_eq!(refused(level.ask(1, one())), Refused::QueueFull);
+    let _running = go(level.ask(1, one(), Vec::new));
+    let _waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one(), || vec!["me".to_owned()]))).collect();
+    assert_eq!(refused(level.ask(1, one(), Vec::new)), Refused::QueueFull);
+    let queues = level.queues();
+    assert_eq!((queues.len(), queues[0].running, queues[0].waiting.len()), (1, 1, 3));
+    assert_eq!(queues[0].waiting[0].about, ["me"]);
 }
 
 #[test]
 fn what_is_larger_than_everything_runs_alone() {
     let (_, level) = level(QUEUE, 4);
     let wide = Width { seats: 9, ..one() };
-    let small = go(level.ask(1, one()));
-    let mut waits = wait(level.ask(2, wide));
+    let small = go(level.ask(1, one(), Vec::new));
+    let mut waits = wait(level.ask(2, wide, Vec::new));
     // a small one does not pass it
-    let mut later = wait(level.ask(3, one()));
+    let mut later = wait(level.ask(3, one(), Vec::new));
     drop(small);
     let running = (&mut waits).now_or_never().flatten().unwrap();
     assert!((&mut later).now_or_never().is_none());
@@ -106,19 +109,19 @@ fn what_is_larger_than_everything_runs_alone() {
 fn what_is_left_to_do_keeps_its_seats() {
     let (_, level) = level(Shape::Refuse, 4);
     let after = Duration::from_millis(5);
-    let ticket = go(level.ask(1, Width { seats: 1, after_seats: 3, after }));
+    let ticket = go(level.ask(1, Width { seats: 1, after_seats: 3, after }, Vec::new));
     let (long, ticket) = ticket.answered().unwrap();
     assert_eq!((long, level.standing().1), (after, 3));
     drop(ticket);
     assert_eq!(level.standing().1, 0);
-    assert!(go(level.ask(1, one())).answered().is_none());
+    assert!(go(level.ask(1, one(), Vec::new)).answered().is_none());
 }
 
 #[test]
 fn more_seats_let_more_go() {
     let (_, level) = level(QUEUE, 1);
-    let _running = go(level.ask(1, one()));
-    let mut waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one()))).collect();
+    let _running = go(level.ask(1, one(), Vec::new));
+    let mut waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one(), Vec::new))).collect();
     level.set_limit(3);
     let went: Vec<_> = waiting.iter_mut().filter_map(|it| it.now_or_never().flatten()).collect();
     assert_eq!(went.len(), 2);
@@ -143,7 +146,7 @@ fn a_flood_does_not_drown_the_others() {
         // forty requests of ten milliseconds in ten milliseconds would be ten times what four seats do
         let flows = std::iter::repeat_n(noisy, 4).chain((step % 25 == 0).then_some(quiet));
         for flow in flows {
-            match level.ask(flow, one()) {
+            match level.ask(flow, one(), Vec::new) {
                 Entry::Go(ticket) => {
                     waits[usize::from(flow == quiet)].push(ticket.waited());
                     running.push((now + long, ticket));

@@ -7,15 +7,14 @@ mod bootstrap;
 mod defaults;
 pub(crate) mod read;
 
+use crate::follow::Changes;
 use auth::rbac::{Binding, Policy, Rbac};
-use cache::{Interest, Key, Watcher};
+use cache::Key;
 use read::Read;
-use rest::{Api, Collection, Object};
+use rest::{Api, Collection};
 use schema::Value;
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 pub(crate) use bootstrap::ensure;
@@ -71,35 +70,27 @@ pub(crate) struct Follower {
     roles: Seen<Read>,
     cluster_bindings: Seen<Binding>,
     bindings: Seen<Binding>,
-    watchers: Vec<Watcher<Object>>,
+    changes: Changes,
 }
 
 impl Follower {
     /// With the policy as it is now; what changes from here on is not missed.
     pub fn start(api: &Api, rbac: Arc<Rbac>) -> Self {
         let version = format!("{}/v1", rbac.group());
-        let mut follower = Follower {
-            rbac,
-            cluster_roles: Seen::new(api, &version, "clusterroles"),
-            roles: Seen::new(api, &version, "roles"),
-            cluster_bindings: Seen::new(api, &version, "clusterrolebindings"),
-            bindings: Seen::new(api, &version, "rolebindings"),
-            watchers: Vec::new(),
-        };
-        follower.watch();
+        let (cluster_roles, roles) =
+            (Seen::new(api, &version, "clusterroles"), Seen::new(api, &version, "roles"));
+        let cluster_bindings = Seen::new(api, &version, "clusterrolebindings");
+        let bindings = Seen::new(api, &version, "rolebindings");
+        let all = [
+            &cluster_roles.collection,
+            &roles.collection,
+            &cluster_bindings.collection,
+            &bindings.collection,
+        ];
+        let changes = Changes::of(all.into_iter().flatten().cloned().collect());
+        let mut follower = Follower { rbac, cluster_roles, roles, cluster_bindings, bindings, changes };
         follower.compile();
         follower
-    }
-
-    fn watch(&mut self) {
-        let all = [
-            &self.cluster_roles.collection,
-            &self.roles.collection,
-            &self.cluster_bindings.collection,
-            &self.bindings.collection,
-        ];
-        let watch = |collection: &Arc<Collection>| collection.cache.watch_now(Interest::All).0;
-        self.watchers = all.into_iter().flatten().map(watch).collect();
     }
 
     /// Gives the number of objects that it took.
@@ -118,13 +109,7 @@ impl Follower {
 
     /// Follows until the watches are ended.
     pub async fn follow(mut self) {
-        if self.watchers.is_empty() {
-            return;
-        }
-        while let Some(lagged) = changed(&mut self.watchers).await {
-            if lagged {
-                self.watch();
-            }
+        while self.changes.next().await {
             let objects = self.compile();
             // a policy takes time in proportion to its size: changes that come in a row are then taken together,
             // and following many of them costs a part of one processor at most
@@ -134,30 +119,6 @@ impl Follower {
             }
         }
     }
-}
-
-/// Waits for changes and takes all that wait; whether some were missed, or nothing when a watch has ended.
-async fn changed(watchers: &mut [Watcher<Object>]) -> Option<bool> {
-    let mut taken = Vec::new();
-    poll_fn(|cx| {
-        let (mut news, mut lagged) = (false, false);
-        for watcher in watchers.iter_mut() {
-            loop {
-                taken.clear();
-                match watcher.poll_batch(cx, &mut taken, 256) {
-                    Poll::Pending => break,
-                    Poll::Ready(None) => return Poll::Ready(None),
-                    Poll::Ready(Some(Ok(_))) => news = true,
-                    Poll::Ready(Some(Err(_))) => {
-                        lagged = true;
-                        break;
-                    }
-                }
-            }
-        }
-        if news || lagged { Poll::Ready(Some(lagged)) } else { Poll::Pending }
-    })
-    .await
 }
 
 /// The roles and bindings that every cluster has, for tests.
