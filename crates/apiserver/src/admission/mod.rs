@@ -7,6 +7,7 @@
 mod creation;
 mod escalation;
 mod namespace_lifecycle;
+mod node_restriction;
 mod quota;
 mod signers;
 
@@ -14,6 +15,7 @@ use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
 use namespace_lifecycle::NamespaceLifecycle;
+use node_restriction::NodeRestriction;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
@@ -53,9 +55,15 @@ const fn on(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: true, make: Some(make) }
 }
 
+/// One that is on only if an operator says so.
+const fn off(name: &'static str, make: Make) -> Plugin {
+    Plugin { name, on: false, make: Some(make) }
+}
+
 /// In the order in which they are asked.
 const PLUGINS: &[Plugin] = &[
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
     on("ResourceQuota", |_, _| Ok(Box::new(Quota))),
 ];
