@@ -7,6 +7,7 @@ use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
 use crate::identity::{self};
 use crate::own;
 use crate::own_service::OwnService;
+use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
@@ -91,7 +92,8 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac);
+        let node = Arc::new(Node::new(&config.names));
+        let authorizer = permission::authorizer(&config.permission, &rbac, &node);
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
@@ -135,6 +137,7 @@ impl Server {
         if let Some(accounts) = &accounts {
             let _ = accounts.api.set(Arc::downgrade(&api));
         }
+        node.look_into(&api);
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
         let following = tokio::spawn(Follower::start(&api, rbac).follow());

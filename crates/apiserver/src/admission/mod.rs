@@ -9,6 +9,7 @@ mod configuration;
 mod creation;
 mod escalation;
 mod namespace_lifecycle;
+mod node_restriction;
 mod pod_security;
 mod quota;
 mod signers;
@@ -19,6 +20,7 @@ use creation::Creation;
 use escalation::Escalation;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
+use node_restriction::NodeRestriction;
 use pod_security::PodSecurity;
 use quota::Quota;
 use rest::Admission;
@@ -82,7 +84,7 @@ const PLUGINS: &[Plugin] = &[
     to_come("LimitPodHardAntiAffinityTopology", false),
     to_come("LimitRanger", true),
     to_come("ServiceAccount", true),
-    to_come("NodeRestriction", false),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     to_come("TaintNodesByCondition", true),
     to_come("AlwaysPullImages", false),
     to_come("ImagePolicyWebhook", false),

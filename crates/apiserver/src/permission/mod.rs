@@ -1,8 +1,10 @@
 //! May they: the authorizers that know objects, and the order in which all are asked.
 
+pub mod node;
 pub mod roles;
 
 use auth::{AlwaysAllow, AlwaysDeny, Authorizer, Chain, Mode, Rbac};
+use node::Node;
 use std::sync::Arc;
 
 /// What the operator decided about who may do what.
@@ -11,13 +13,13 @@ pub struct Options {
     pub modes: Vec<Mode>,
 }
 
-/// The authorizers of the chosen modes. One for node agents is not there yet: they are left to the others.
-pub(crate) fn authorizer(options: &Options, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
+/// The authorizers of the chosen modes.
+pub(crate) fn authorizer(options: &Options, rbac: &Arc<Rbac>, node: &Arc<Node>) -> Arc<dyn Authorizer> {
     let authorizers = options.modes.iter().filter_map(|mode| match mode {
         Mode::AlwaysAllow => Some(Arc::new(AlwaysAllow) as Arc<dyn Authorizer>),
         Mode::AlwaysDeny => Some(Arc::new(AlwaysDeny)),
         Mode::Rbac => Some(rbac.clone()),
-        Mode::Node => None,
+        Mode::Node => Some(node.clone()),
     });
     Arc::new(Chain { authorizers: authorizers.collect() })
 }

@@ -8,9 +8,9 @@ use clap::Args;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What they may do")]
 pub struct Authorization {
-    /// How it is decided what callers may do, with commas between: RBAC, Node, AlwaysAllow, AlwaysDeny. Whoever
-    /// is in the group system:masters may do everything
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "RBAC")]
+    /// How it is decided what callers may do, with commas between: Node (agents of nodes, and what concerns their
+    /// node), RBAC (roles), AlwaysAllow, AlwaysDeny. Whoever is in the group system:masters may do everything
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "Node,RBAC")]
     pub authorization_mode: Vec<Mode>,
 }
 
@@ -19,11 +19,6 @@ impl Authorization {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
-        }
-        if modes.contains(&Mode::Node) {
-            tracing::warn!(
-                "the authorization mode Node decides nothing yet: node agents have what roles give them"
-            );
         }
         permission::Options { modes: modes.clone() }
     }
