@@ -12,6 +12,7 @@ use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
 use auth::Rbac;
+use auth::tokens::Authenticator;
 use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
@@ -90,7 +91,7 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac);
+        let authorizer = permission::authorizer(config.permission, &rbac, &config.names, &config.world);
         let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
         let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
@@ -103,15 +104,21 @@ impl Server {
             None => None,
         };
         let audiences = vec![issued_by];
-        let known = Arc::new(Known {
-            tokens: config.identity.tokens,
-            issuer: issuer.clone(),
-            audiences: audiences.clone(),
-            api: OnceLock::new(),
+        let accounts = issuer.as_ref().map(|it| Arc::new(Known { issuer: it.clone(), api: OnceLock::new() }));
+        let mut knowing: Vec<Arc<dyn Authenticator>> = vec![Arc::new(config.identity.tokens)];
+        knowing.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
+        if let Some(options) = config.identity.token_webhook {
+            let own = audiences.clone().into();
+            knowing.push(Arc::new(identity::webhook::Remote::new(options, own, &config.names, &config.world)));
+        }
+        let callers = Arc::new(identity::Chain {
+            tokens: knowing,
+            audiences: audiences.clone().into(),
+            anonymous: true,
         });
         let sources = Sources {
             authorizer: authorizer.clone(),
-            authenticator: known.clone(),
+            callers: callers.clone(),
             store: storage.store.clone(),
         };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
@@ -124,7 +131,9 @@ impl Server {
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        let _ = known.api.set(Arc::downgrade(&api));
+        if let Some(accounts) = &accounts {
+            let _ = accounts.api.set(Arc::downgrade(&api));
+        }
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
         let following = tokio::spawn(Follower::start(&api, rbac).follow());
@@ -134,7 +143,7 @@ impl Server {
         });
         keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
-        let mut service = Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer);
+        let mut service = Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, issuer);
         service.delete_workers = config.delete_workers.max(1);
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));

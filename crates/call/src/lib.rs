@@ -13,8 +13,8 @@ mod tls;
 mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
-pub use memory::Memory;
-pub use webhook::{Backoff, NoVerdict, Webhook};
+pub use memory::{Key, Memory};
+pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -77,6 +77,11 @@ impl std::fmt::Debug for Credentials {
 pub struct Limits {
     pub time: Duration,
     pub answer: usize,
+}
+
+impl Limits {
+    /// For questions whose answers are short.
+    pub const REVIEW: Limits = Limits { time: Duration::from_secs(30), answer: 1024 * 1024 };
 }
 
 impl Default for Limits {

@@ -39,6 +39,33 @@ impl Backoff {
     }
 }
 
+/// A version in which questions of the API's own kinds are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Version {
+    V1,
+    /// What servers are taken to understand unless the operator says otherwise.
+    #[default]
+    V1beta1,
+}
+
+impl Version {
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1beta1 => "v1beta1",
+        }
+    }
+}
+
+impl std::str::FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = [Version::V1, Version::V1beta1].into_iter().find(|it| it.name() == text);
+        known.ok_or("no such version; there are v1 and v1beta1")
+    }
+}
+
 /// Why there is no answer that means anything.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
@@ -50,6 +77,8 @@ pub enum NoVerdict {
     NotAnObject,
     #[error("the server answered with {found} where {wanted} was asked for")]
     OtherKind { found: String, wanted: String },
+    #[error("{0} in the server's answer is not what it should be")]
+    Field(&'static str),
 }
 
 /// A server that answers questions.
