@@ -93,7 +93,8 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let node = Arc::new(Node::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac, &node);
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
@@ -114,6 +115,15 @@ impl Server {
         let accounts = issuer.as_ref().map(|it| Arc::new(Known { issuer: it.clone(), api: OnceLock::new() }));
         let mut knowing: Vec<Arc<dyn Authenticator>> = vec![Arc::new(config.identity.tokens)];
         knowing.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
+        if let Some(options) = config.identity.token_webhook {
+            let own = audiences.clone().into();
+            knowing.push(Arc::new(identity::webhook::Remote::new(
+                options,
+                own,
+                &config.names,
+                &config.world,
+            )));
+        }
         let callers = Arc::new(identity::Chain {
             tokens: knowing,
             audiences: audiences.clone().into(),

@@ -210,6 +210,17 @@ impl Component {
 
 /// Reads a length of time such as `1h30m`, of at least a second.
 fn duration(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        length if length >= Duration::from_secs(1) => Ok(length),
+        _ => Err("it must be at least a second".to_owned()),
+    }
+}
+
+/// Reads a length of time such as `1h30m`, which may be none at all.
+pub(crate) fn any_duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let wrong = || "a length of time is needed, such as 90s, 30m or 1h30m".to_owned();
     let (mut rest, mut seconds) = (text, 0f64);
     while !rest.is_empty() {
@@ -226,11 +237,10 @@ fn duration(text: &str) -> Result<Duration, String> {
             };
         rest = &rest[end..];
     }
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(length) if length >= Duration::from_secs(1) => Ok(length),
-        Ok(_) => Err("it must be at least a second".to_owned()),
-        Err(_) => Err(wrong()),
+    if text.is_empty() {
+        return Err(wrong());
     }
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
 /// Why nothing is run: help was asked for, or the command line is wrong.
