@@ -7,6 +7,7 @@ use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
 use crate::identity::{self};
 use crate::own;
 use crate::own_service::OwnService;
+use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
@@ -91,8 +92,15 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
+        let node = Arc::new(Node::new(&config.names));
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let parts = admission::Parts {
+            names: config.names.clone(),
+            world: config.world.clone(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+        };
         let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.identity.signing_key {
@@ -107,6 +115,15 @@ impl Server {
         let accounts = issuer.as_ref().map(|it| Arc::new(Known { issuer: it.clone(), api: OnceLock::new() }));
         let mut knowing: Vec<Arc<dyn Authenticator>> = vec![Arc::new(config.identity.tokens)];
         knowing.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
+        if let Some(options) = config.identity.token_webhook {
+            let own = audiences.clone().into();
+            knowing.push(Arc::new(identity::webhook::Remote::new(
+                options,
+                own,
+                &config.names,
+                &config.world,
+            )));
+        }
         let callers = Arc::new(identity::Chain {
             tokens: knowing,
             audiences: audiences.clone().into(),
@@ -130,6 +147,7 @@ impl Server {
         if let Some(accounts) = &accounts {
             let _ = accounts.api.set(Arc::downgrade(&api));
         }
+        node.look_into(&api);
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
         let following = tokio::spawn(Follower::start(&api, rbac).follow());

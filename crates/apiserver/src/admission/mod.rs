@@ -5,16 +5,23 @@
 //! (`settle`). A plugin says which writes it is for (`interest`); others do not visit it.
 
 mod always;
+mod configuration;
 mod creation;
 mod escalation;
 mod namespace_lifecycle;
+mod node_restriction;
+mod pod_security;
 mod quota;
 mod signers;
 
+use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
+use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
+use node_restriction::NodeRestriction;
+use pod_security::PodSecurity;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
@@ -35,6 +42,8 @@ pub struct Options {
 
 /// What plugins may be made from.
 pub(crate) struct Parts {
+    pub names: Names,
+    pub world: World,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -75,11 +84,11 @@ const PLUGINS: &[Plugin] = &[
     to_come("LimitPodHardAntiAffinityTopology", false),
     to_come("LimitRanger", true),
     to_come("ServiceAccount", true),
-    to_come("NodeRestriction", false),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     to_come("TaintNodesByCondition", true),
     to_come("AlwaysPullImages", false),
     to_come("ImagePolicyWebhook", false),
-    to_come("PodSecurity", true),
+    on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
     to_come("PodNodeSelector", false),
     to_come("Priority", true),
     to_come("DefaultTolerationSeconds", true),
@@ -146,11 +155,11 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use names::Names;
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let parts = Parts { rbac: rbac.clone(), authorizer: rbac };
+        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
+        let parts = Parts { names, world, rbac: rbac.clone(), authorizer: rbac };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 

@@ -5,6 +5,7 @@
 
 mod chain;
 pub mod service_accounts;
+pub mod webhook;
 
 pub use chain::{Chain, Refusal};
 
@@ -19,4 +20,6 @@ pub struct Options {
     pub signing_key: Option<String>,
     /// What the issuer of these tokens calls itself, when it is not as usual.
     pub issuer: Option<String>,
+    /// Another server that knows tokens.
+    pub token_webhook: Option<webhook::Options>,
 }
