@@ -11,6 +11,7 @@ mod escalation;
 mod namespace_lifecycle;
 mod pod_security;
 mod quota;
+mod service_account;
 mod signers;
 
 use ambient::World;
@@ -23,6 +24,7 @@ use pod_security::PodSecurity;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
+use service_account::ServiceAccount;
 use signers::Signers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,7 +83,7 @@ const PLUGINS: &[Plugin] = &[
     to_come("SecurityContextDeny", false),
     to_come("LimitPodHardAntiAffinityTopology", false),
     to_come("LimitRanger", true),
-    to_come("ServiceAccount", true),
+    on("ServiceAccount", |parts, _| Ok(Box::new(ServiceAccount::new(&parts.names, parts.world.clone())))),
     to_come("NodeRestriction", false),
     to_come("TaintNodesByCondition", true),
     to_come("AlwaysPullImages", false),

@@ -18,10 +18,12 @@ pub struct Admission {
 
 impl Admission {
     pub fn read(&self, _: &mut Wrong) -> admission::Options {
-        admission::Options {
-            enable: self.enable_admission_plugins.clone(),
-            disable: self.disable_admission_plugins.clone(),
-            ..admission::Options::default()
+        let (enable, mut disable) =
+            (self.enable_admission_plugins.clone(), self.disable_admission_plugins.clone());
+        // as long as no component makes the accounts of namespaces, no pod could be made with this on
+        if !enable.iter().any(|name| name == "ServiceAccount") {
+            disable.push("ServiceAccount".to_owned());
         }
+        admission::Options { enable, disable, ..admission::Options::default() }
     }
 }
