@@ -88,14 +88,10 @@ impl Api {
         if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
-        // a name that is taken is told last; admission must not count on what will not be stored
-        let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
-        let mut admitted = writing.admitted(self, Operation::Create, &name);
-        admitted.dry_run |= exists;
-        self.settle_admission(&admitted, &object, None).await?;
-        if exists {
+        if resource.collection.cache.get(writing.namespace, &name).is_some() {
             return Err(taken());
         }
+        self.settle_admission(&writing.admitted(self, Operation::Create, &name), &object, None).await?;
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }

@@ -8,8 +8,11 @@ mod always;
 mod configuration;
 mod creation;
 mod escalation;
+mod event_rate_limit;
 mod namespace_lifecycle;
+mod pod_node_selector;
 mod pod_security;
+mod pod_toleration_restriction;
 mod quota;
 mod service_account;
 mod signers;
@@ -18,9 +21,12 @@ use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
+use event_rate_limit::EventRateLimit;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
+use pod_node_selector::PodNodeSelector;
 use pod_security::PodSecurity;
+use pod_toleration_restriction::PodTolerationRestriction;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
@@ -89,11 +95,15 @@ const PLUGINS: &[Plugin] = &[
     to_come("AlwaysPullImages", false),
     to_come("ImagePolicyWebhook", false),
     on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
-    to_come("PodNodeSelector", false),
+    off("PodNodeSelector", |parts, told| Ok(Box::new(PodNodeSelector::new(&parts.names, told)?))),
     to_come("Priority", true),
     to_come("DefaultTolerationSeconds", true),
-    to_come("PodTolerationRestriction", false),
-    to_come("EventRateLimit", false),
+    off("PodTolerationRestriction", |parts, told| {
+        Ok(Box::new(PodTolerationRestriction::new(&parts.names, told)?))
+    }),
+    off("EventRateLimit", |parts, told| {
+        Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), told)?))
+    }),
     to_come("ExtendedResourceToleration", false),
     to_come("PersistentVolumeLabel", false),
     to_come("DefaultStorageClass", true),
