@@ -91,7 +91,11 @@ impl Server {
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let authorizer = permission::authorizer(&config.permission, &rbac);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
+        let parts = admission::Parts {
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
+        };
         let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.identity.signing_key {

@@ -5,22 +5,62 @@
 //! (`settle`). A plugin says which writes it is for (`interest`); others do not visit it.
 
 mod always;
+mod always_pull_images;
+mod configuration;
 mod creation;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
 mod escalation;
+mod extended_resource_toleration;
+mod limit_pod_hard_anti_affinity_topology;
+mod limit_ranger;
+mod namespace_auto_provision;
+mod namespace_exists;
 mod namespace_lifecycle;
-mod quota;
+mod owner_references;
+mod persistent_volume_claim_resize;
+mod persistent_volume_label;
+mod plain;
+mod priority;
+mod resource_quota;
+mod runtime_class;
+mod security_context_deny;
 mod signers;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
 
+use always_pull_images::AlwaysPullImages;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
+use default_ingress_class::DefaultIngressClass;
+use default_storage_class::DefaultStorageClass;
+use default_toleration_seconds::DefaultTolerationSeconds;
+use deny_service_external_ips::DenyServiceExternalIps;
 use escalation::Escalation;
+use extended_resource_toleration::ExtendedResourceToleration;
+use kinds::pod::admit::Tolerated;
+use limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
+use limit_ranger::LimitRanger;
+use namespace_auto_provision::NamespaceAutoProvision;
+use namespace_exists::NamespaceExists;
 use namespace_lifecycle::NamespaceLifecycle;
-use quota::Quota;
+use owner_references::OwnerReferencesPermissionEnforcement;
+use persistent_volume_claim_resize::PersistentVolumeClaimResize;
+use persistent_volume_label::PersistentVolumeLabel;
+use plain::Plain;
+use priority::Priority;
+use resource_quota::ResourceQuota;
 use rest::Admission;
+use runtime_class::RuntimeClass;
 use schema::Value;
+use security_context_deny::SecurityContextDeny;
 use signers::Signers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use storage_object_in_use_protection::StorageObjectInUseProtection;
+use taint_nodes_by_condition::TaintNodesByCondition;
 
 /// What the operator decided about plugins.
 #[derive(Debug, Default, Clone)]
@@ -31,12 +71,15 @@ pub struct Options {
     pub disable: Vec<String>,
     /// What plugins are told, by name.
     pub configuration: BTreeMap<String, Value>,
+    /// How long pods stay on nodes that are lost.
+    pub tolerated: Tolerated,
 }
 
 /// What plugins may be made from.
 pub(crate) struct Parts {
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
+    pub tolerated: Tolerated,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -60,6 +103,11 @@ const fn off(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: false, make: Some(make) }
 }
 
+/// What decides at once.
+fn plain<T: plain::Decide + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
+    Ok(Box::new(Plain(plugin)))
+}
+
 /// Part of the order, and nothing yet.
 const fn to_come(name: &'static str, on: bool) -> Plugin {
     Plugin { name, on, make: None }
@@ -68,39 +116,41 @@ const fn to_come(name: &'static str, on: bool) -> Plugin {
 /// In the order in which they are asked.
 const PLUGINS: &[Plugin] = &[
     off("AlwaysAdmit", |_, _| Ok(Box::new(always::Admit))),
-    to_come("NamespaceAutoProvision", false),
+    off("NamespaceAutoProvision", |_, _| Ok(Box::new(NamespaceAutoProvision))),
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
-    to_come("NamespaceExists", false),
-    to_come("SecurityContextDeny", false),
-    to_come("LimitPodHardAntiAffinityTopology", false),
-    to_come("LimitRanger", true),
+    off("NamespaceExists", |_, _| Ok(Box::new(NamespaceExists))),
+    off("SecurityContextDeny", |_, _| plain(SecurityContextDeny)),
+    off("LimitPodHardAntiAffinityTopology", |_, _| plain(LimitPodHardAntiAffinityTopology)),
+    on("LimitRanger", |_, _| plain(LimitRanger)),
     to_come("ServiceAccount", true),
     to_come("NodeRestriction", false),
-    to_come("TaintNodesByCondition", true),
-    to_come("AlwaysPullImages", false),
+    on("TaintNodesByCondition", |_, _| plain(TaintNodesByCondition)),
+    off("AlwaysPullImages", |_, _| plain(AlwaysPullImages)),
     to_come("ImagePolicyWebhook", false),
     to_come("PodSecurity", true),
     to_come("PodNodeSelector", false),
-    to_come("Priority", true),
-    to_come("DefaultTolerationSeconds", true),
+    on("Priority", |_, _| plain(Priority)),
+    on("DefaultTolerationSeconds", |parts, _| plain(DefaultTolerationSeconds(parts.tolerated))),
     to_come("PodTolerationRestriction", false),
     to_come("EventRateLimit", false),
-    to_come("ExtendedResourceToleration", false),
-    to_come("PersistentVolumeLabel", false),
-    to_come("DefaultStorageClass", true),
-    to_come("StorageObjectInUseProtection", true),
-    to_come("OwnerReferencesPermissionEnforcement", false),
-    to_come("PersistentVolumeClaimResize", true),
-    to_come("RuntimeClass", true),
+    off("ExtendedResourceToleration", |_, _| plain(ExtendedResourceToleration)),
+    off("PersistentVolumeLabel", |_, _| plain(PersistentVolumeLabel)),
+    on("DefaultStorageClass", |_, _| plain(DefaultStorageClass)),
+    on("StorageObjectInUseProtection", |_, _| plain(StorageObjectInUseProtection)),
+    off("OwnerReferencesPermissionEnforcement", |parts, _| {
+        Ok(Box::new(OwnerReferencesPermissionEnforcement { authorizer: parts.authorizer.clone() }))
+    }),
+    on("PersistentVolumeClaimResize", |_, _| plain(PersistentVolumeClaimResize)),
+    on("RuntimeClass", |_, _| plain(RuntimeClass)),
     on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
     to_come("CertificateSigning", true),
     to_come("CertificateSubjectRestriction", true),
-    to_come("DefaultIngressClass", true),
-    to_come("DenyServiceExternalIPs", false),
+    on("DefaultIngressClass", |_, _| plain(DefaultIngressClass)),
+    off("DenyServiceExternalIPs", |_, _| plain(DenyServiceExternalIps)),
     to_come("MutatingAdmissionWebhook", true),
     to_come("ValidatingAdmissionPolicy", true),
     to_come("ValidatingAdmissionWebhook", true),
-    on("ResourceQuota", |_, _| Ok(Box::new(Quota))),
+    on("ResourceQuota", |_, told| Ok(Box::new(ResourceQuota::new(told)?))),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
 
@@ -150,7 +200,7 @@ mod tests {
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let parts = Parts { rbac: rbac.clone(), authorizer: rbac };
+        let parts = Parts { rbac: rbac.clone(), authorizer: rbac, tolerated: Tolerated::default() };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 
