@@ -2,6 +2,7 @@
 
 use crate::admission::{Admission, Checks};
 use crate::hooks::{Context, Hooks, Requester};
+use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
@@ -143,6 +144,11 @@ impl Api {
             Resources::of(all, old.generation + 1)
         });
         self.storage.forget(&resource.collection);
+    }
+
+    /// An object of another resource as the cache holds it, for who needs its labels or bytes alone.
+    pub fn find(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.resources.load().named(plural)?.collection.cache.get(namespace, name)
     }
 
     /// An object of another resource, by plural name, for rules that span resources.

@@ -19,10 +19,12 @@ mod limit_ranger;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
+mod node_restriction;
 mod owner_references;
 mod persistent_volume_claim_resize;
 mod persistent_volume_label;
 mod plain;
+mod pod_security;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -31,36 +33,21 @@ mod signers;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 
-use always_pull_images::AlwaysPullImages;
+use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
-use default_ingress_class::DefaultIngressClass;
-use default_storage_class::DefaultStorageClass;
-use default_toleration_seconds::DefaultTolerationSeconds;
-use deny_service_external_ips::DenyServiceExternalIps;
 use escalation::Escalation;
-use extended_resource_toleration::ExtendedResourceToleration;
 use kinds::pod::admit::Tolerated;
-use limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology;
-use limit_ranger::LimitRanger;
-use namespace_auto_provision::NamespaceAutoProvision;
-use namespace_exists::NamespaceExists;
+use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
-use owner_references::OwnerReferencesPermissionEnforcement;
-use persistent_volume_claim_resize::PersistentVolumeClaimResize;
-use persistent_volume_label::PersistentVolumeLabel;
+use node_restriction::NodeRestriction;
 use plain::Plain;
-use priority::Priority;
-use resource_quota::ResourceQuota;
+use pod_security::PodSecurity;
 use rest::Admission;
-use runtime_class::RuntimeClass;
 use schema::Value;
-use security_context_deny::SecurityContextDeny;
 use signers::Signers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use storage_object_in_use_protection::StorageObjectInUseProtection;
-use taint_nodes_by_condition::TaintNodesByCondition;
 
 /// What the operator decided about plugins.
 #[derive(Debug, Default, Clone)]
@@ -77,6 +64,8 @@ pub struct Options {
 
 /// What plugins may be made from.
 pub(crate) struct Parts {
+    pub names: Names,
+    pub world: World,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub tolerated: Tolerated,
@@ -116,41 +105,51 @@ const fn to_come(name: &'static str, on: bool) -> Plugin {
 /// In the order in which they are asked.
 const PLUGINS: &[Plugin] = &[
     off("AlwaysAdmit", |_, _| Ok(Box::new(always::Admit))),
-    off("NamespaceAutoProvision", |_, _| Ok(Box::new(NamespaceAutoProvision))),
+    off("NamespaceAutoProvision", |_, _| Ok(Box::new(namespace_auto_provision::NamespaceAutoProvision))),
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
-    off("NamespaceExists", |_, _| Ok(Box::new(NamespaceExists))),
-    off("SecurityContextDeny", |_, _| plain(SecurityContextDeny)),
-    off("LimitPodHardAntiAffinityTopology", |_, _| plain(LimitPodHardAntiAffinityTopology)),
-    on("LimitRanger", |_, _| plain(LimitRanger)),
+    off("NamespaceExists", |_, _| Ok(Box::new(namespace_exists::NamespaceExists))),
+    off("SecurityContextDeny", |_, _| plain(security_context_deny::SecurityContextDeny)),
+    off("LimitPodHardAntiAffinityTopology", |_, _| {
+        plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+    }),
+    on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
     to_come("ServiceAccount", true),
-    to_come("NodeRestriction", false),
-    on("TaintNodesByCondition", |_, _| plain(TaintNodesByCondition)),
-    off("AlwaysPullImages", |_, _| plain(AlwaysPullImages)),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
+    on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
+    off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
     to_come("ImagePolicyWebhook", false),
-    to_come("PodSecurity", true),
+    on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
     to_come("PodNodeSelector", false),
-    on("Priority", |_, _| plain(Priority)),
-    on("DefaultTolerationSeconds", |parts, _| plain(DefaultTolerationSeconds(parts.tolerated))),
+    on("Priority", |_, _| plain(priority::Priority)),
+    on("DefaultTolerationSeconds", |parts, _| {
+        plain(default_toleration_seconds::DefaultTolerationSeconds(parts.tolerated))
+    }),
     to_come("PodTolerationRestriction", false),
     to_come("EventRateLimit", false),
-    off("ExtendedResourceToleration", |_, _| plain(ExtendedResourceToleration)),
-    off("PersistentVolumeLabel", |_, _| plain(PersistentVolumeLabel)),
-    on("DefaultStorageClass", |_, _| plain(DefaultStorageClass)),
-    on("StorageObjectInUseProtection", |_, _| plain(StorageObjectInUseProtection)),
-    off("OwnerReferencesPermissionEnforcement", |parts, _| {
-        Ok(Box::new(OwnerReferencesPermissionEnforcement { authorizer: parts.authorizer.clone() }))
+    off("ExtendedResourceToleration", |_, _| plain(extended_resource_toleration::ExtendedResourceToleration)),
+    off("PersistentVolumeLabel", |_, _| plain(persistent_volume_label::PersistentVolumeLabel)),
+    on("DefaultStorageClass", |_, _| plain(default_storage_class::DefaultStorageClass)),
+    on("StorageObjectInUseProtection", |_, _| {
+        plain(storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
-    on("PersistentVolumeClaimResize", |_, _| plain(PersistentVolumeClaimResize)),
-    on("RuntimeClass", |_, _| plain(RuntimeClass)),
+    off("OwnerReferencesPermissionEnforcement", |parts, _| {
+        Ok(Box::new(owner_references::OwnerReferencesPermissionEnforcement {
+            authorizer: parts.authorizer.clone(),
+        }))
+    }),
+    on("PersistentVolumeClaimResize", |_, _| {
+        plain(persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    on("RuntimeClass", |_, _| plain(runtime_class::RuntimeClass)),
     on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
     to_come("CertificateSigning", true),
     to_come("CertificateSubjectRestriction", true),
-    on("DefaultIngressClass", |_, _| plain(DefaultIngressClass)),
-    off("DenyServiceExternalIPs", |_, _| plain(DenyServiceExternalIps)),
+    on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
+    off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
     to_come("MutatingAdmissionWebhook", true),
     to_come("ValidatingAdmissionPolicy", true),
     to_come("ValidatingAdmissionWebhook", true),
-    on("ResourceQuota", |_, told| Ok(Box::new(ResourceQuota::new(told)?))),
+    on("ResourceQuota", |_, told| Ok(Box::new(resource_quota::ResourceQuota::new(told)?))),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
 
@@ -196,11 +195,12 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use names::Names;
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let parts = Parts { rbac: rbac.clone(), authorizer: rbac, tolerated: Tolerated::default() };
+        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
+        let parts =
+            Parts { names, world, rbac: rbac.clone(), authorizer: rbac, tolerated: Tolerated::default() };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 
