@@ -52,7 +52,7 @@ pub mod resourceclaim;
 pub mod resourcequota;
 pub mod runtimeclass;
 mod scale;
-mod scheduling;
+pub mod scheduling;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;

@@ -67,7 +67,12 @@ impl Api {
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }
-        self.settle_admission(&writing.admitted(self, Operation::Create, &asked), &object, None).await?;
+        let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
+        let versioned = !object.text(&["metadata", "resourceVersion"]).is_empty();
+        // what will not be stored is told last, and nothing must be charged for it
+        let mut admitted = writing.admitted(self, Operation::Create, &asked);
+        admitted.dry_run |= exists || versioned;
+        self.settle_admission(&admitted, &object, None).await?;
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
         let taken = || {
             let subject = resource.subject(&name);
@@ -83,10 +88,10 @@ impl Api {
             }
             error
         };
-        if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
+        if versioned && !writing.options.dry_run {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
-        if resource.collection.cache.get(writing.namespace, &name).is_some() {
+        if exists {
             return Err(taken());
         }
         if writing.options.dry_run {

@@ -116,9 +116,14 @@ impl<'v> Part<'v> {
         self.typed(field, ("a list of texts", read), wrong).unwrap_or_default()
     }
 
-    /// An object below this one, empty when it is missing.
+    /// An object below this one whose fields are not known by name.
+    pub fn any(&self, field: &str) -> Option<Part<'v>> {
+        Some(Part { value: self.get(field)?, path: self.at(field) })
+    }
+
+    /// An object below this one, with no other fields than these.
     pub fn part(&self, field: &str, fields: &[&str], wrong: &mut Wrong) -> Option<Part<'v>> {
-        let part = Part { value: self.get(field)?, path: self.at(field) };
+        let part = self.any(field)?;
         part.only(fields, wrong);
         Some(part)
     }
@@ -136,6 +141,9 @@ impl<'v> Part<'v> {
 
     /// All fields, each a text.
     pub fn entries(&self, wrong: &mut Wrong) -> Vec<(&'v str, &'v str)> {
+        if self.value.as_map().is_none() {
+            wrong.say(&self.path, "must be an object");
+        }
         let fields = self.value.as_map().into_iter().flat_map(|map| map.keys());
         fields.filter_map(|field| Some((field, self.text(field, wrong)?))).collect()
     }

@@ -13,6 +13,7 @@ mod default_storage_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod escalation;
+mod event_rate_limit;
 mod extended_resource_toleration;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
@@ -24,11 +25,14 @@ mod owner_references;
 mod persistent_volume_claim_resize;
 mod persistent_volume_label;
 mod plain;
+mod pod_node_selector;
 mod pod_security;
+mod pod_toleration_restriction;
 mod priority;
 mod resource_quota;
 mod runtime_class;
 mod security_context_deny;
+mod service_account;
 mod signers;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
@@ -37,16 +41,20 @@ use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
-use kinds::pod::admit::Tolerated;
+use event_rate_limit::EventRateLimit;
+pub use kinds::pod::admit::Tolerated;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
 use plain::Plain;
+use pod_node_selector::PodNodeSelector;
 use pod_security::PodSecurity;
+use pod_toleration_restriction::PodTolerationRestriction;
 use rest::Admission;
 use schema::Value;
+use service_account::ServiceAccount;
 use signers::Signers;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the operator decided about plugins.
@@ -74,12 +82,24 @@ pub(crate) struct Parts {
 /// Makes a plugin from its configuration; the error says what is wrong with that.
 type Make = fn(&Parts, &Value) -> Result<Box<dyn Admission>, String>;
 
-struct Plugin {
+/// A plugin that can be switched on and off.
+pub struct Plugin {
     name: &'static str,
     /// Whether it is on unless told otherwise.
     on: bool,
     /// Absent for what has its place in the order but is not there yet.
     make: Option<Make>,
+}
+
+impl Plugin {
+    pub fn named(name: &str) -> Option<&'static Plugin> {
+        PLUGINS.iter().find(|plugin| plugin.name == name)
+    }
+
+    /// The names of all, in the order in which they are asked.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        PLUGINS.iter().map(|plugin| plugin.name)
+    }
 }
 
 /// On unless told otherwise.
@@ -113,19 +133,23 @@ const PLUGINS: &[Plugin] = &[
         plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
     }),
     on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
-    to_come("ServiceAccount", true),
+    on("ServiceAccount", |parts, _| Ok(Box::new(ServiceAccount::new(&parts.names, parts.world.clone())))),
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
     off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
     to_come("ImagePolicyWebhook", false),
     on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
-    to_come("PodNodeSelector", false),
+    off("PodNodeSelector", |parts, told| Ok(Box::new(PodNodeSelector::new(&parts.names, told)?))),
     on("Priority", |_, _| plain(priority::Priority)),
     on("DefaultTolerationSeconds", |parts, _| {
         plain(default_toleration_seconds::DefaultTolerationSeconds(parts.tolerated))
     }),
-    to_come("PodTolerationRestriction", false),
-    to_come("EventRateLimit", false),
+    off("PodTolerationRestriction", |parts, told| {
+        Ok(Box::new(PodTolerationRestriction::new(&parts.names, told)?))
+    }),
+    off("EventRateLimit", |parts, told| {
+        Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), told)?))
+    }),
     off("ExtendedResourceToleration", |_, _| plain(extended_resource_toleration::ExtendedResourceToleration)),
     off("PersistentVolumeLabel", |_, _| plain(persistent_volume_label::PersistentVolumeLabel)),
     on("DefaultStorageClass", |_, _| plain(default_storage_class::DefaultStorageClass)),
@@ -160,10 +184,9 @@ pub struct BadPlugins(Vec<String>);
 
 /// All that writes pass, in order.
 pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admission>>, BadPlugins> {
-    let known: BTreeSet<&str> = PLUGINS.iter().map(|plugin| plugin.name).collect();
-    let named = options.enable.iter().chain(&options.disable).chain(options.configuration.keys());
+    let named = options.enable.iter().chain(&options.disable);
     let mut wrong: Vec<String> = named
-        .filter(|name| !known.contains(name.as_str()))
+        .filter(|name| Plugin::named(name).is_none())
         .map(|name| format!("there is no admission plugin {name:?}"))
         .collect();
     // who may create at all is asked before any plugin has its last word

@@ -8,7 +8,7 @@ use super::configuration::{self, Part, Wrong};
 use crate::own;
 use ambient::Soon;
 use kinds::quota::{Limited, Refusal, Scope, Written, charge, follows_changes};
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::{Map, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tokio::sync::Mutex;
@@ -49,7 +49,7 @@ impl ResourceQuota {
                 Refusal::Forbidden(why) => write.forbidden(Some(object), &why),
                 Refusal::Uncovered(why) => ApiError::internal(why),
             })?;
-            if write.dry_run || cannot_be_stored(write, object) {
+            if write.dry_run {
                 return Ok(());
             }
             match tell(write, &quotas, changed).await {
@@ -88,13 +88,6 @@ fn turn_of(namespace: &str) -> usize {
     let mut hasher = DefaultHasher::new();
     namespace.hash(&mut hasher);
     hasher.finish() as usize % TURNS
-}
-
-/// Whether it is known by now that the write will fail: then it is checked and not charged.
-fn cannot_be_stored(write: &Admitted<'_>, object: &Value) -> bool {
-    let text = |field| object.text(&["metadata", field]);
-    let there = || write.resource.collection.cache.get(write.namespace, text("name")).is_some();
-    write.operation == Operation::Create && (!text("resourceVersion").is_empty() || there())
 }
 
 /// Writes what is used now, unless a quota has changed since it was read.

@@ -20,7 +20,7 @@ mod volume;
 pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
-pub(crate) use status::quality;
+pub use status::quality;
 
 use crate::Options;
 use crate::check::Problems;
