@@ -46,7 +46,7 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
-            permission: permission::Options { modes: vec![auth::Mode::Rbac] },
+            permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             // nobody makes the accounts of namespaces here
             admission: admission::Options {
                 disable: vec!["ServiceAccount".to_owned()],

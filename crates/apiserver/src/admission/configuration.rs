@@ -47,6 +47,23 @@ pub fn whole<'v>(
     part
 }
 
+/// The same for a configuration whose kind is called differently in its versions.
+pub fn whole_of<'v>(
+    value: &'v Value,
+    forms: &[(&str, &str)],
+    fields: &[&str],
+    wrong: &mut Wrong,
+) -> Part<'v> {
+    let given = (value.text(&["apiVersion"]), value.text(&["kind"]));
+    if !forms.contains(&given) {
+        let known: Vec<_> = forms.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
+        wrong.say("", format!("{:?} of {:?} is none of {}", given.1, given.0, known.join(", ")));
+    }
+    let part = Part { value, path: String::new() };
+    part.only(&[fields, &["apiVersion", "kind"]].concat(), wrong);
+    part
+}
+
 impl<'v> Part<'v> {
     /// The root of a configuration that has neither kind nor version.
     pub fn root(value: &'v Value) -> Self {

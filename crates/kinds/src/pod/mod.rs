@@ -3,7 +3,7 @@
 //! `defaults` and `admit` fill in, `drop` takes away what this version has switched off, `spec`, `container`,
 //! `volume` and `security` check, `update` says what may change, `status` and `columns` tell what is going on.
 
-mod admit;
+pub mod admit;
 pub(crate) mod columns;
 mod container;
 mod defaults;
@@ -11,6 +11,7 @@ mod drop;
 mod eviction;
 mod host_process;
 mod image;
+pub mod references;
 mod seccomp;
 mod security;
 mod spec;
@@ -25,7 +26,7 @@ pub use status::quality;
 
 use crate::Options;
 use crate::check::Problems;
-use crate::{limits, read};
+use crate::read;
 use rest::ApiError;
 use rest::hooks::{Act, ActionHooks, Context, Hooks, Removal, SubresourceHooks};
 use schema::problem::Problem;
@@ -41,8 +42,6 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         default: Some(|object, _| defaults::default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
-        admit: Some(admit::admit),
-        review: Some(limits::review_pod),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(update::validate::<PRIVILEGED>),
         warn: Some(warn::warn),
