@@ -47,7 +47,11 @@ impl Default for Options {
             names: Names::default(),
             identity: identity::Options::default(),
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
-            admission: admission::Options::default(),
+            // nobody makes the accounts of namespaces here
+            admission: admission::Options {
+                disable: vec!["ServiceAccount".to_owned()],
+                ..admission::Options::default()
+            },
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,

@@ -100,6 +100,7 @@ impl Server {
             world: config.world.clone(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());

@@ -170,6 +170,13 @@ impl Api {
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
     }
 
+    /// Whether there is any object of another resource in a namespace.
+    pub fn any_of(&self, plural: &str, namespace: &str) -> bool {
+        let resources = self.resources.load();
+        let snapshot = resources.named(plural).map(|resource| resource.collection.cache.snapshot());
+        snapshot.is_some_and(|snapshot| snapshot.range(Some(namespace), None).next().is_some())
+    }
+
     /// Those objects of another resource whose JSON holds a text; only they are decoded.
     pub fn list_containing(&self, plural: &str, text: &str) -> Vec<Value> {
         let resources = self.resources.load();
