@@ -4,12 +4,12 @@
 //! may change or refuse an object (`admit`), then it is validated, then all of them have the last word
 //! (`settle`).
 
+mod certificates;
 mod creation;
 mod escalation;
 mod namespace_lifecycle;
 mod node_restriction;
 mod quota;
-mod signers;
 
 use auth::{Authorizer, Rbac};
 use creation::Creation;
@@ -19,7 +19,6 @@ use node_restriction::NodeRestriction;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
-use signers::Signers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -64,7 +63,13 @@ const fn off(name: &'static str, make: Make) -> Plugin {
 const PLUGINS: &[Plugin] = &[
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
-    on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
+    on("CertificateApproval", |parts, _| {
+        Ok(Box::new(certificates::Approval { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSigning", |parts, _| {
+        Ok(Box::new(certificates::Signing { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
     on("ResourceQuota", |_, _| Ok(Box::new(Quota))),
 ];
 
