@@ -49,7 +49,7 @@ impl Default for Options {
             names: Names::default(),
             identity: identity::Options::default(),
             proxy_authorities: None,
-            permission: permission::Options { modes: vec![auth::Mode::Rbac] },
+            permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             admission: admission::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),

@@ -67,10 +67,15 @@ fn user_value(user: &User) -> Value {
         out.set(&["groups"], texts(&user.groups));
     }
     if !user.extra.is_empty() {
-        let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
-        out.set(&["extra"], Value::Map(extra.collect::<Map>()));
+        out.set(&["extra"], extra_value(user));
     }
     out
+}
+
+/// What else is known of a user, as the API writes it down.
+pub(crate) fn extra_value(user: &User) -> Value {
+    let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
+    Value::Map(extra.collect::<Map>())
 }
 
 pub(crate) fn texts(many: &[String]) -> Value {

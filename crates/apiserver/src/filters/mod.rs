@@ -9,7 +9,7 @@
 use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use names::Names;
 use rest::{ApiError, Notes, Subject};
@@ -21,6 +21,8 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// Nobody could say whether this is permitted, and why; told in plain text too.
+    Undecided(String),
 }
 
 impl From<ApiError> for Refused {
@@ -41,7 +43,12 @@ pub async fn pass(
 ) -> Result<Arc<User>, Refused> {
     let caller = authenticate(headers, peer, callers, notes).await?;
     let user = act_as(caller, headers, authorizer, names).await?;
-    permit(&attributes(asked, &user), authorizer).await?;
+    let wanted = attributes(asked, &user);
+    let decision = authorizer.authorize(&wanted).get().await;
+    match decision.error() {
+        Some(why) => return Err(Refused::Undecided(why.to_owned())),
+        None => permitted(&wanted, &decision)?,
+    }
     Ok(user)
 }
 
@@ -70,13 +77,13 @@ async fn act_as(
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
     for needed in wanted.needed(&caller, &group) {
-        permit(&needed, authorizer).await?;
+        // what cannot be decided is not told here: who may not act as another learns no more than that
+        permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
     Ok(Arc::new(wanted.user))
 }
 
-async fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let decision = authorizer.authorize(asked).get().await;
+fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
     if decision.is_allowed() {
         return Ok(());
     }

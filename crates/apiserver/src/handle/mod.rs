@@ -166,6 +166,7 @@ impl Service {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
         };
         let patience = self.patience(asked)?;
         let work = async {

@@ -11,6 +11,7 @@ mod objects;
 pub mod remembered;
 pub mod service_accounts;
 mod trust_map;
+pub mod webhook;
 
 pub use chain::{Chain, Refusal};
 pub use front_proxy::FrontProxy;
@@ -37,8 +38,8 @@ pub struct Options {
     pub bootstrap_tokens: bool,
     /// How proxies say who is calling. Whom they must be vouched for by is the listener's to know.
     pub front_proxy: Option<FrontProxy>,
-    /// Others who know tokens, those who must ask elsewhere last. They are asked after all of the above.
-    pub elsewhere: Vec<Arc<dyn Authenticator>>,
+    /// Another server that knows tokens.
+    pub token_webhook: Option<webhook::Options>,
     /// Whether those who show nothing are answered.
     pub anonymous: bool,
 }
@@ -69,7 +70,7 @@ impl Default for Options {
             audiences: Vec::new(),
             bootstrap_tokens: false,
             front_proxy: None,
-            elsewhere: Vec::new(),
+            token_webhook: None,
             anonymous: true,
         }
     }
@@ -142,7 +143,9 @@ impl Identity {
         if options.bootstrap_tokens {
             tokens.push(Arc::new(bootstrap::BootstrapTokens::new(names, objects.clone())));
         }
-        tokens.extend(options.elsewhere);
+        if let Some(webhook) = options.token_webhook {
+            tokens.push(Arc::new(webhook::Remote::new(webhook, audiences.clone(), names, world)));
+        }
         let chain = Chain {
             front_proxy: options.front_proxy,
             tokens,

@@ -1,13 +1,16 @@
 //! Who is believed to be whom.
 
 use super::{ServiceAccounts, Wrong};
-use apiserver::identity::{self, FrontProxy};
+use crate::cli::any_duration;
+use apiserver::identity::{self, FrontProxy, webhook};
 use auth::Tokens;
+use call::{Caller, Limits, Version};
 use clap::{ArgAction, Args};
 use http::HeaderName;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is calling")]
@@ -56,6 +59,19 @@ pub struct Authentication {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
+    /// Another server that knows tokens: a kubeconfig that names it and how to call it. It is sent a TokenReview
+    /// for every token that nobody else knows, and answers with its status
+    #[arg(long, value_name = "FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+
+    /// In which version that server is asked: v1 or v1beta1
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
+    pub authentication_token_webhook_version: Version,
+
+    /// How long that server is not asked again about a token
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m")]
+    pub authentication_token_webhook_cache_ttl: Duration,
+
     #[command(flatten)]
     pub service_accounts: ServiceAccounts,
 }
@@ -66,6 +82,8 @@ pub struct Authorities {
     pub clients: Option<String>,
     pub proxies: Option<String>,
 }
+
+const WEBHOOK_FILE: &str = "--authentication-token-webhook-config-file";
 
 impl Authentication {
     pub fn read(&self, wrong: &mut Wrong) -> (identity::Options, Authorities) {
@@ -92,8 +110,8 @@ impl Authentication {
             audiences: self.api_audiences.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             front_proxy: Some(self.front_proxy(wrong)),
+            token_webhook: self.token_webhook(wrong),
             anonymous: self.anonymous_auth,
-            ..identity::Options::default()
         };
         (options, authorities)
     }
@@ -122,6 +140,16 @@ impl Authentication {
             allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
         FrontProxy { allowed_names, username_headers, group_headers, extra_prefixes }
+    }
+
+    fn token_webhook(&self, wrong: &mut Wrong) -> Option<webhook::Options> {
+        let file = self.authentication_token_webhook_config_file.as_deref()?;
+        let caller = wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW))?;
+        Some(webhook::Options {
+            version: self.authentication_token_webhook_version,
+            ttl: self.authentication_token_webhook_cache_ttl,
+            ..webhook::Options::new(caller)
+        })
     }
 }
 
