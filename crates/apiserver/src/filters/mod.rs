@@ -2,10 +2,13 @@
 //!
 //! 1. authentication: a verified client certificate, a known token, or nobody in particular. First, because everything
 //!    below speaks of a user.
-//! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
+//! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
+//!    whatever is refused below is recorded too.
+//! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 3. authorization: whether that user may do this.
+//! 4. authorization: whether that user may do this.
 
+use crate::audit::Trail;
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::tokens::{Authenticator, bearer};
@@ -21,6 +24,8 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// It could not be recorded, and the operator wants no request that is not.
+    Unrecorded,
 }
 
 impl From<ApiError> for Refused {
@@ -37,11 +42,31 @@ pub async fn pass(
     authenticator: &dyn Authenticator,
     authorizer: &dyn Authorizer,
     names: &Names,
+    mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, authenticator).await?;
-    let user = act_as(caller, headers, authorizer, names).await?;
-    permit(&attributes(asked, &user), authorizer).await?;
+    let caller = match authenticate(headers, peer, authenticator).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            unidentified(asked, trail);
+            return Err(error.into());
+        }
+    };
+    if let Some(trail) = &mut trail
+        && !trail.received(&caller, &attributes(asked, &caller)).get().await
+    {
+        trail.abandon();
+        return Err(Refused::Unrecorded);
+    }
+    let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
+    permit(&attributes(asked, &user), authorizer, trail).await?;
     Ok(user)
+}
+
+/// Records a request that is refused before anybody knows who asked.
+pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
+    if let Some(trail) = trail {
+        trail.refused(&attributes(asked, &User::default()));
+    }
 }
 
 async fn authenticate(
@@ -73,6 +98,7 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
+    trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
@@ -81,13 +107,24 @@ async fn act_as(
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
     for needed in wanted.needed(&caller, &group) {
-        permit(&needed, authorizer).await?;
+        permit(&needed, authorizer, None).await?;
     }
-    Ok(Arc::new(wanted.user))
+    let user = Arc::new(wanted.user);
+    if let Some(trail) = trail {
+        trail.acts_as(&user);
+    }
+    Ok(user)
 }
 
-async fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
+async fn permit(
+    asked: &Attributes<'_>,
+    authorizer: &dyn Authorizer,
+    trail: Option<&mut Trail<'_>>,
+) -> Result<(), ApiError> {
     let decision = authorizer.authorize(asked).get().await;
+    if let Some(trail) = trail {
+        trail.decided(&decision);
+    }
     if decision.is_allowed() {
         return Ok(());
     }

@@ -6,6 +6,7 @@ mod lists;
 mod resource;
 mod watch;
 
+use crate::audit::{Audit, Trail};
 use crate::describe::discovery::{self, Documents};
 use crate::describe::health::{self, Check};
 use crate::describe::metrics::Metrics;
@@ -14,7 +15,7 @@ use crate::describe::version;
 use crate::filters::{self, Refused};
 use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use crate::request::Asked;
-use crate::serve::{Body, Handler, Peer, Shutdown};
+use crate::serve::{Body, Handler, Peer, Shutdown, panic_text, unpanicked};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
 use auth::tokens::Authenticator;
@@ -45,6 +46,8 @@ pub struct Service {
     pub authorizer: Arc<dyn Authorizer>,
     /// Who issues tokens, if anybody does.
     pub issuer: Option<Arc<Issuer>>,
+    /// Who keeps the record, if anybody does.
+    pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -102,6 +105,7 @@ impl Service {
             authenticator,
             authorizer,
             issuer,
+            audit: None,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -118,7 +122,21 @@ impl Service {
         let (parts, body) = request.into_parts();
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         let notes = Arc::<Notes>::default();
-        let answered = self.answer(&asked, &parts, &peer, body, &notes).await;
+        let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
+        let answered = match &mut trail {
+            None => self.answer(&asked, &parts, &peer, body, &notes, None).await,
+            Some(recorded) => {
+                match unpanicked(self.answer(&asked, &parts, &peer, body, &notes, Some(recorded))).await {
+                    Ok(answered) => answered,
+                    Err(panic) => {
+                        if let Some(trail) = trail {
+                            trail.panicked(panic_text(&*panic)).await;
+                        }
+                        std::panic::resume_unwind(panic)
+                    }
+                }
+            }
+        };
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
@@ -129,6 +147,9 @@ impl Service {
             }
         };
         answer::warn(&mut response, &notes.take_warnings());
+        if let Some(trail) = trail {
+            response = trail.answered(response).await;
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
@@ -154,6 +175,7 @@ impl Service {
         peer: &Peer,
         body: B,
         notes: &Arc<Notes>,
+        mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -161,12 +183,20 @@ impl Service {
     {
         let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
         let (headers, names) = (&parts.headers, &self.api.names);
-        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names).await {
+        let patience = match self.patience(asked) {
+            Ok(patience) => patience,
+            Err(error) => {
+                filters::unidentified(asked, trail.as_deref_mut());
+                return Err(error);
+            }
+        };
+        let passed = filters::pass(asked, headers, peer, authenticator, authorizer, names, trail).await;
+        let user = match passed {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+            Err(Refused::Unrecorded) => return Ok(failed_plainly(&parts.uri, "failed to store audit event")),
         };
-        let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
             let (connection, notes) = (peer.connection, notes.clone());
@@ -242,11 +272,14 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = if trimmed == "/version" {
+                let mut manner = if trimmed == "/version" {
                     answer::Manner::of_plain(call)?
                 } else {
                     answer::Manner::of_document(call, names)?
                 };
+                if matches!(trimmed, "" | "/index.html" | "/version") {
+                    manner = manner.unrecorded();
+                }
                 Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
