@@ -47,7 +47,7 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
-            permission: permission::Options { modes: vec![auth::Mode::Rbac] },
+            permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             admission: admission::Options::default(),
             audit: audit::Options::default(),
             serving: kinds::Serving::default(),

@@ -8,11 +8,13 @@ use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
 use crate::identity::{self};
 use crate::own;
 use crate::own_service::OwnService;
+use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use ambient::World;
 use auth::Rbac;
+use auth::tokens::Authenticator;
 use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
@@ -94,8 +96,15 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
+        let node = Arc::new(Node::new(&config.names));
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let parts = admission::Parts {
+            names: config.names.clone(),
+            world: config.world.clone(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+        };
         let admission = admission::chain(&config.admission, &parts)?;
         let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
         let issuer = match &config.identity.signing_key {
@@ -107,15 +116,26 @@ impl Server {
             None => None,
         };
         let audiences = vec![issued_by];
-        let known = Arc::new(Known {
-            tokens: config.identity.tokens,
-            issuer: issuer.clone(),
-            audiences: audiences.clone(),
-            api: OnceLock::new(),
+        let accounts = issuer.as_ref().map(|it| Arc::new(Known { issuer: it.clone(), api: OnceLock::new() }));
+        let mut knowing: Vec<Arc<dyn Authenticator>> = vec![Arc::new(config.identity.tokens)];
+        knowing.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
+        if let Some(options) = config.identity.token_webhook {
+            let own = audiences.clone().into();
+            knowing.push(Arc::new(identity::webhook::Remote::new(
+                options,
+                own,
+                &config.names,
+                &config.world,
+            )));
+        }
+        let callers = Arc::new(identity::Chain {
+            tokens: knowing,
+            audiences: audiences.clone().into(),
+            anonymous: true,
         });
         let sources = Sources {
             authorizer: authorizer.clone(),
-            authenticator: known.clone(),
+            callers: callers.clone(),
             store: storage.store.clone(),
         };
         let (names, world) = (config.names.clone(), config.world.clone());
@@ -129,7 +149,10 @@ impl Server {
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        let _ = known.api.set(Arc::downgrade(&api));
+        if let Some(accounts) = &accounts {
+            let _ = accounts.api.set(Arc::downgrade(&api));
+        }
+        node.look_into(&api);
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
         let following = tokio::spawn(Follower::start(&api, rbac).follow());
@@ -139,7 +162,7 @@ impl Server {
         });
         keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
-        let mut service = Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer);
+        let mut service = Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, issuer);
         service.delete_workers = config.delete_workers.max(1);
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);

@@ -1,4 +1,8 @@
-//! Tokens from a file: one line each, `token,user,uid` and optionally `"group,group"`.
+//! What knows tokens, and the simplest that does: a file, one line each, `token,user,uid` and optionally
+//! `"group,group"`.
+//!
+//! Several [`Authenticator`]s are asked one after the other until one knows the token. One that finds fault with
+//! a token does not keep the next from knowing it; what it says is told only if nobody does.
 
 use crate::User;
 use ambient::Soon;
@@ -9,17 +13,55 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Tokens(HashMap<String, Arc<User>>);
 
-/// Who a token stands for, and for which of the audiences that were asked for.
+/// Who a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     pub user: Arc<User>,
-    pub audiences: Vec<String>,
+    /// For which of the audiences that were asked for the token is meant. Left empty by those who do not
+    /// [read audiences](Authenticator::reads_audiences).
+    pub audiences: Arc<[String]>,
+    /// What the record of the request should say about the token: keys and texts.
+    pub annotations: Vec<(String, String)>,
+}
+
+impl Identified {
+    /// Somebody, whomever the token is meant for.
+    pub fn anywhere(user: Arc<User>) -> Self {
+        Identified { user, audiences: Arc::new([]), annotations: Vec::new() }
+    }
+}
+
+/// What an authenticator makes of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stands for this user.
+    Known(Identified),
+    /// It is none of those that this authenticator can tell anything about.
+    Unknown,
+    /// It looks like one of them and must not be believed. Reviews of tokens tell why, so the text must not
+    /// hold the token or anything secret.
+    Refused(String),
 }
 
 /// Knows whom tokens stand for.
 pub trait Authenticator: Send + Sync {
-    /// Without audiences, those of the server itself are meant.
-    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>>;
+    /// Whether tokens say for whom they are meant. Where they do not they are meant for this server, which is
+    /// seen to by who asks.
+    fn reads_audiences(&self) -> bool {
+        false
+    }
+
+    /// `audiences` are those of whoever was shown the token; there is at least one unless the server itself has
+    /// none.
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Verdict>;
+}
+
+impl Authenticator for Tokens {
+    fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> Soon<'a, Verdict> {
+        self.find(token)
+            .map_or(Verdict::Unknown, |user| Verdict::Known(Identified::anywhere(user.clone())))
+            .into()
+    }
 }
 
 /// A line that cannot be read.
@@ -57,7 +99,7 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
-    pub fn identify(&self, token: &str) -> Option<&Arc<User>> {
+    pub fn find(&self, token: &str) -> Option<&Arc<User>> {
         self.0.get(token)
     }
 }
@@ -99,11 +141,11 @@ mod tests {
     #[test]
     fn lines_name_users_and_groups() {
         let tokens = Tokens::parse("# comment\nt1,alice,1,\"a,b\"\n\nt2,bob,\n").unwrap();
-        let alice = tokens.identify("t1").unwrap();
+        let alice = tokens.find("t1").unwrap();
         assert_eq!((&*alice.name, &*alice.uid), ("alice", "1"));
         assert_eq!(alice.groups, ["a", "b", user::AUTHENTICATED]);
-        assert_eq!(tokens.identify("t2").unwrap().groups, [user::AUTHENTICATED]);
-        assert!(tokens.identify("t3").is_none());
+        assert_eq!(tokens.find("t2").unwrap().groups, [user::AUTHENTICATED]);
+        assert!(tokens.find("t3").is_none());
     }
 
     #[test]

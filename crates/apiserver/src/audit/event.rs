@@ -31,8 +31,8 @@ pub(crate) struct Record {
     pub agent: Option<HeaderValue>,
     pub object: Option<Reference>,
     pub received: SystemTime,
-    /// Whether it was permitted, and why.
-    pub decision: Option<(bool, Cow<'static, str>)>,
+    /// Whether it was permitted, where that could be decided, and why.
+    pub decision: Option<(Option<bool>, Cow<'static, str>)>,
     pub answered: Option<Answered>,
     pub traffic: Traffic,
     pub annotations: Vec<(String, String)>,
@@ -226,7 +226,7 @@ impl Record {
         let mut all: Vec<(&str, &str)> =
             self.annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
         if let Some((allowed, reason)) = &self.decision {
-            all.push((&words.decision, if *allowed { "allow" } else { "forbid" }));
+            all.extend(allowed.map(|allowed| (&*words.decision, if allowed { "allow" } else { "forbid" })));
             all.push((&words.reason, reason));
         }
         if truncated {

@@ -77,8 +77,11 @@ impl<'a> Trail<'a> {
     /// Whether it is permitted.
     pub fn decided(&mut self, decision: &Decision) {
         if let Some(open) = &mut self.open {
-            let (Decision::Allow(why) | Decision::Deny(why) | Decision::NoOpinion(why)) = decision;
-            open.record.decision = Some((decision.is_allowed(), why.clone()));
+            open.record.decision = Some(match decision {
+                Decision::Allow(why) => (Some(true), why.clone()),
+                Decision::Deny(why) | Decision::NoOpinion(why) => (Some(false), why.clone()),
+                Decision::Failed(_) => (None, "internal error".into()),
+            });
         }
     }
 

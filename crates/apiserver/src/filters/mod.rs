@@ -1,7 +1,7 @@
 //! Who is calling and may they: one linear list, run before anything of the request is carried out.
 //!
-//! 1. authentication: a verified client certificate, a known token, or nobody in particular. First, because everything
-//!    below speaks of a user.
+//! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
+//!    a user.
 //! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
 //!    whatever is refused below is recorded too.
 //! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
@@ -9,13 +9,13 @@
 //! 4. authorization: whether that user may do this.
 
 use crate::audit::Trail;
+use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::tokens::{Authenticator, bearer};
-use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use names::Names;
-use rest::{ApiError, Subject};
+use rest::{ApiError, Notes, Subject};
 use std::sync::Arc;
 
 /// Why a request goes no further.
@@ -26,6 +26,8 @@ pub enum Refused {
     Impersonation(AuthError),
     /// It could not be recorded, and the operator wants no request that is not.
     Unrecorded,
+    /// Nobody could say whether this is permitted, and why; told in plain text too.
+    Undecided(String),
 }
 
 impl From<ApiError> for Refused {
@@ -34,17 +36,24 @@ impl From<ApiError> for Refused {
     }
 }
 
+/// Those who decide.
+pub struct Gate<'a> {
+    pub callers: &'a Chain,
+    pub authorizer: &'a dyn Authorizer,
+    pub names: &'a Names,
+}
+
 /// Runs the list; gives the user that the request is carried out for.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
-    authorizer: &dyn Authorizer,
-    names: &Names,
+    gate: &Gate<'_>,
+    notes: &Notes,
     mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let caller = match authenticate(headers, peer, authenticator).await {
+    let Gate { callers, authorizer, names } = *gate;
+    let caller = match authenticate(headers, peer, callers, notes).await {
         Ok(caller) => caller,
         Err(error) => {
             unidentified(asked, trail);
@@ -58,7 +67,15 @@ pub async fn pass(
         return Err(Refused::Unrecorded);
     }
     let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
-    permit(&attributes(asked, &user), authorizer, trail).await?;
+    let wanted = attributes(asked, &user);
+    let decision = authorizer.authorize(&wanted).get().await;
+    if let Some(trail) = trail {
+        trail.decided(&decision);
+    }
+    match decision.error() {
+        Some(why) => return Err(Refused::Undecided(why.to_owned())),
+        None => permitted(&wanted, &decision)?,
+    }
     Ok(user)
 }
 
@@ -72,25 +89,13 @@ pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
+    callers: &Chain,
+    notes: &Notes,
 ) -> Result<Arc<User>, ApiError> {
-    match &peer.certificate {
-        Some(Ok(user)) => return Ok(user.clone()),
-        Some(Err(why)) => {
-            tracing::debug!(remote = %peer.remote, %why, "a client certificate was refused");
-            return Err(ApiError::unauthorized());
-        }
-        None => {}
-    }
-    // a token that nobody knows is refused, not ignored; other schemes are nobody's
-    let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match given.and_then(bearer) {
-        Some(token) => {
-            let known = authenticator.identify(token, &[]).get().await;
-            known.map(|known| known.user).ok_or_else(ApiError::unauthorized)
-        }
-        None => Ok(Arc::new(User::anonymous())),
-    }
+    callers.caller(headers, peer, notes).await.map_err(|why| {
+        tracing::debug!(remote = %peer.remote, %why, "a caller was not believed");
+        ApiError::unauthorized()
+    })
 }
 
 async fn act_as(
@@ -107,7 +112,8 @@ async fn act_as(
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
     for needed in wanted.needed(&caller, &group) {
-        permit(&needed, authorizer, None).await?;
+        // what cannot be decided is not told here: who may not act as another learns no more than that
+        permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
     let user = Arc::new(wanted.user);
     if let Some(trail) = trail {
@@ -116,15 +122,7 @@ async fn act_as(
     Ok(user)
 }
 
-async fn permit(
-    asked: &Attributes<'_>,
-    authorizer: &dyn Authorizer,
-    trail: Option<&mut Trail<'_>>,
-) -> Result<(), ApiError> {
-    let decision = authorizer.authorize(asked).get().await;
-    if let Some(trail) = trail {
-        trail.decided(&decision);
-    }
+fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
     if decision.is_allowed() {
         return Ok(());
     }

@@ -12,13 +12,13 @@ use crate::describe::health::{self, Check};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
-use crate::filters::{self, Refused};
+use crate::filters::{self, Gate, Refused};
+use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown, panic_text, unpanicked};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
-use auth::tokens::Authenticator;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -42,7 +42,8 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
-    pub authenticator: Arc<dyn Authenticator>,
+    /// Who can tell who is calling.
+    pub callers: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
     /// Who issues tokens, if anybody does.
     pub issuer: Option<Arc<Issuer>>,
@@ -91,7 +92,7 @@ impl Service {
         api: Arc<Api>,
         shutdown: Shutdown,
         advertised: SocketAddr,
-        authenticator: Arc<dyn Authenticator>,
+        callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
         issuer: Option<Arc<Issuer>>,
     ) -> Self {
@@ -102,7 +103,7 @@ impl Service {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
-            authenticator,
+            callers,
             authorizer,
             issuer,
             audit: None,
@@ -181,8 +182,8 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
-        let (headers, names) = (&parts.headers, &self.api.names);
+        let gate = Gate { callers: &self.callers, authorizer: &*self.authorizer, names: &self.api.names };
+        let headers = &parts.headers;
         let patience = match self.patience(asked) {
             Ok(patience) => patience,
             Err(error) => {
@@ -190,12 +191,13 @@ impl Service {
                 return Err(error);
             }
         };
-        let passed = filters::pass(asked, headers, peer, authenticator, authorizer, names, trail).await;
+        let passed = filters::pass(asked, headers, peer, &gate, notes, trail).await;
         let user = match passed {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
             Err(Refused::Unrecorded) => return Ok(failed_plainly(&parts.uri, "failed to store audit event")),
+            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
         };
         let work = async {
             let body = read_body(body).await?;

@@ -3,7 +3,11 @@
 //! What always holds: what cannot be believed is refused, never taken for nobody; nothing about tokens or keys
 //! is logged.
 
+mod chain;
 pub mod service_accounts;
+pub mod webhook;
+
+pub use chain::{Chain, Refusal};
 
 use auth::Tokens;
 
@@ -16,4 +20,6 @@ pub struct Options {
     pub signing_key: Option<String>,
     /// What the issuer of these tokens calls itself, when it is not as usual.
     pub issuer: Option<String>,
+    /// Another server that knows tokens.
+    pub token_webhook: Option<webhook::Options>,
 }

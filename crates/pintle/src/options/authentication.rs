@@ -1,10 +1,13 @@
 //! Who is believed to be whom.
 
 use super::Wrong;
-use apiserver::identity;
+use crate::cli::any_duration;
+use apiserver::identity::{self, webhook};
 use auth::Tokens;
+use call::{Caller, Limits, Version};
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is calling")]
@@ -21,7 +24,22 @@ pub struct Authentication {
     /// [default: https://kubernetes.default.svc]
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Option<String>,
+
+    /// Another server that knows tokens: a kubeconfig that names it and how to call it. It is sent a TokenReview
+    /// for every token that nobody else knows, and answers with its status
+    #[arg(long, value_name = "FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+
+    /// In which version that server is asked: v1 or v1beta1
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
+    pub authentication_token_webhook_version: Version,
+
+    /// How long that server is not asked again about a token
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m")]
+    pub authentication_token_webhook_cache_ttl: Duration,
 }
+
+const WEBHOOK_FILE: &str = "--authentication-token-webhook-config-file";
 
 impl Authentication {
     pub fn read(&self, wrong: &mut Wrong) -> identity::Options {
@@ -32,6 +50,17 @@ impl Authentication {
             tokens: tokens.unwrap_or_default(),
             signing_key: wrong.text("--service-account-signing-key-file", key),
             issuer: self.service_account_issuer.clone(),
+            token_webhook: self.token_webhook(wrong),
         }
+    }
+
+    fn token_webhook(&self, wrong: &mut Wrong) -> Option<webhook::Options> {
+        let file = self.authentication_token_webhook_config_file.as_deref()?;
+        let caller = wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW))?;
+        Some(webhook::Options {
+            version: self.authentication_token_webhook_version,
+            ttl: self.authentication_token_webhook_cache_ttl,
+            ..webhook::Options::new(caller)
+        })
     }
 }

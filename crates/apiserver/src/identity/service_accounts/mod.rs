@@ -12,8 +12,8 @@ pub use request::{TokenRequests, part};
 
 use crate::answers::list_of;
 use ambient::Soon;
-use auth::tokens::Identified;
-use auth::{SERVICE_ACCOUNT_PREFIX, Tokens, User, service_account_groups};
+use auth::tokens::{Authenticator, Identified, Verdict};
+use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use rest::Api;
 use schema::{Value, encode};
 use std::sync::{Arc, OnceLock, Weak};
@@ -55,34 +55,26 @@ pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 /// Where its keys are.
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
 
-/// Knows tokens: those of a file, and those that were issued here.
+/// Knows the tokens that were issued here.
 pub struct Known {
-    pub tokens: Tokens,
-    pub issuer: Option<Arc<Issuer>>,
-    /// For whom tokens are meant that are shown to this server.
-    pub audiences: Vec<String>,
+    pub issuer: Arc<Issuer>,
     /// Where accounts are looked up; there once the server is put together.
     pub api: OnceLock<Weak<Api>>,
 }
 
-impl auth::tokens::Authenticator for Known {
-    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>> {
-        self.known(token, audiences).into()
+impl Authenticator for Known {
+    fn reads_audiences(&self) -> bool {
+        true
+    }
+
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Verdict> {
+        self.issued(token, audiences).map_or(Verdict::Unknown, Verdict::Known).into()
     }
 }
 
 impl Known {
-    fn known(&self, token: &str, audiences: &[String]) -> Option<Identified> {
-        let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
-        if let Some(user) = self.tokens.identify(token) {
-            let audiences: Vec<_> = wanted.iter().filter(|it| self.audiences.contains(it)).cloned().collect();
-            return (!audiences.is_empty()).then(|| Identified { user: user.clone(), audiences });
-        }
-        self.issued(token, wanted)
-    }
-
     fn issued(&self, token: &str, wanted: &[String]) -> Option<Identified> {
-        let issuer = self.issuer.as_ref()?;
+        let issuer = &self.issuer;
         let claims = issuer.key.claims(token)?;
         let api = self.api.get()?.upgrade()?;
         let now = ambient::unix_seconds(&api.world);
@@ -128,6 +120,10 @@ impl Known {
                 }
             }
         }
-        Some(Identified { user: Arc::new(user.authenticated()), audiences })
+        Some(Identified {
+            user: Arc::new(user.authenticated()),
+            audiences: audiences.into(),
+            annotations: Vec::new(),
+        })
     }
 }
