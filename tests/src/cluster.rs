@@ -92,6 +92,7 @@ impl Cluster {
             certificate_chain: served.certificate.into(),
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
+            ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listen = Listen { address, tls, limits: options.limits, world: world.clone() };

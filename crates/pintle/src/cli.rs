@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Audit, Authentication, Authorization};
+use crate::options::{Admission, Audit, Authentication, Authorization, Tls};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -128,6 +128,9 @@ pub struct Up {
     /// Log more: -v what happens, -vv why, -vvv everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    #[command(flatten)]
+    pub tls: Tls,
 
     #[command(flatten)]
     pub authentication: Authentication,

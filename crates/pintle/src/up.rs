@@ -15,7 +15,7 @@ use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::options::Wrong;
+use crate::options::{Shown, Wrong};
 use crate::pki::{Hosts, Pki};
 use crate::{files, kubeconfig};
 
@@ -35,9 +35,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
+    let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
-    let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
+    let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
         server.shutdown().await;
         return Err(error);
@@ -235,6 +236,7 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
 /// What the command line says about the server, read and found to be usable.
 struct Wanted {
     address: SocketAddr,
+    shown: Shown,
     identity: identity::Options,
     permission: permission::Options,
     admission: admission::Options,
@@ -251,6 +253,7 @@ impl Wanted {
     fn read(asked: &Up) -> anyhow::Result<Self> {
         let serving = asked.runtime_config.iter().map(String::as_str);
         let mut wrong = Wrong::default();
+        let shown = asked.tls.read(&mut wrong);
         let identity = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
         let admission = asked.admission.read(&mut wrong);
@@ -258,6 +261,7 @@ impl Wanted {
         wrong.check()?;
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
+            shown,
             identity,
             permission,
             admission,
@@ -283,7 +287,9 @@ async fn start_server(
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
         client_authorities: Some(pki.ca.certificate.clone().into_bytes()),
+        ..TlsMaterial::default()
     };
+    let tls = wanted.shown.onto(tls);
     let mut identity = wanted.identity;
     identity.signing_key.get_or_insert_with(|| pki.service_account_key.clone());
     let config = Config {
@@ -312,7 +318,7 @@ fn explained(error: StartError) -> anyhow::Error {
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
         StartError::Serve(ServeError::Tls { .. }) | StartError::Key(_) => {
-            "restore the certificates in the data directory, or remove them"
+            "see the --tls options, or restore the certificates in the data directory, or remove them"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"

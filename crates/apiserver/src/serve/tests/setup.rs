@@ -113,6 +113,7 @@ pub(super) async fn serve(limits: Limits) -> Served {
         certificate_chain: server.certificate.into_bytes(),
         private_key: server.key.into_bytes(),
         client_authorities: Some(authority.pem().into_bytes()),
+        ..TlsMaterial::default()
     };
     let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, world };
     let bound = bind(listen).await.unwrap();
