@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -29,6 +29,7 @@ pub struct Options {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub audit: audit::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -48,6 +49,7 @@ impl Default for Options {
             identity: identity::Options::default(),
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             admission: admission::Options::default(),
+            audit: audit::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
@@ -103,6 +105,7 @@ impl Cluster {
             identity: options.identity,
             permission: options.permission,
             admission: options.admission,
+            audit: options.audit,
             serving: options.serving,
             cache: options.cache,
             kinds: options.kinds,

@@ -2,6 +2,7 @@
 
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
+use crate::audit::{self, Audit, BadAudit};
 use crate::handle::Service;
 use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
 use crate::identity::{self};
@@ -38,6 +39,7 @@ pub struct Config {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// How much history is kept for watches and paged lists.
@@ -67,6 +69,8 @@ pub enum StartError {
     Key(#[from] BadKey),
     #[error(transparent)]
     Plugins(#[from] BadPlugins),
+    #[error(transparent)]
+    Audit(#[from] BadAudit),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
@@ -134,6 +138,7 @@ impl Server {
             callers: callers.clone(),
             store: storage.store.clone(),
         };
+        let (names, world) = (config.names.clone(), config.world.clone());
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
@@ -159,6 +164,7 @@ impl Server {
         let shutdown = Shutdown::new();
         let mut service = Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, issuer);
         service.delete_workers = config.delete_workers.max(1);
+        service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
@@ -187,6 +193,9 @@ impl Server {
         self.service.api.storage.close_watches();
         self.shutdown.stop();
         let _ = self.serving.await;
+        if let Some(audit) = &self.service.audit {
+            audit.close().await;
+        }
         self.upkeep.abort();
         self.following.abort();
         self.service.api.storage.store.close().await;

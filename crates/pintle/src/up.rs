@@ -9,7 +9,7 @@ use std::time::Duration;
 use ambient::World;
 use anyhow::Context;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -238,6 +238,7 @@ struct Wanted {
     identity: identity::Options,
     permission: permission::Options,
     admission: admission::Options,
+    audit: audit::Options,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -253,12 +254,14 @@ impl Wanted {
         let identity = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
         let admission = asked.admission.read(&mut wrong);
+        let audit = asked.audit.read(&mut wrong);
         wrong.check()?;
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
             identity,
             permission,
             admission,
+            audit,
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
@@ -293,6 +296,7 @@ async fn start_server(
         identity,
         permission: wanted.permission,
         admission: wanted.admission,
+        audit: wanted.audit,
         serving: wanted.serving,
         cache: Default::default(),
         kinds: wanted.kinds,
@@ -314,6 +318,7 @@ fn explained(error: StartError) -> anyhow::Error {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
+        StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
         StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")

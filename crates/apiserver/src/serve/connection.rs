@@ -228,7 +228,7 @@ async fn answer<H: Handler>(
 }
 
 /// Runs a future whose panic is a value. Nothing of the future is used after it panicked.
-async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(crate) async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
@@ -237,7 +237,7 @@ async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Sen
     .await
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }

@@ -41,6 +41,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 pub use body::Body;
+pub(crate) use connection::{panic_text, unpanicked};
 pub use shutdown::{Phase, Shutdown};
 pub use tls::TlsMaterial;
 

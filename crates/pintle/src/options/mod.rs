@@ -4,10 +4,12 @@
 //! gathered, so that all of it is told at once.
 
 mod admission;
+mod audit;
 mod authentication;
 mod authorization;
 
 pub use admission::Admission;
+pub use audit::Audit;
 pub use authentication::Authentication;
 pub use authorization::Authorization;
 
