@@ -7,6 +7,7 @@
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
+//! - `audit`: the record of what was asked and how it ended
 //! - `answers`: kinds that are answered and never kept
 //! - `identity`: who is calling, from tokens, certificates and headers
 //! - `permission`: the authorizers that know objects
@@ -16,10 +17,10 @@
 
 pub mod admission;
 mod answers;
+pub mod audit;
 pub mod describe;
-mod fairness;
+pub mod fairness;
 mod filters;
-mod follow;
 pub mod handle;
 #[cfg(test)]
 mod holdings;

@@ -7,21 +7,23 @@
 //! What always holds: the masters' group and probes never wait; a request that may not wait any longer is told when
 //! to try again; what is mandatory is there, whoever removed it.
 
+mod follow;
 mod objects;
 mod plan;
 mod rules;
 mod shown;
 mod width;
 
-use crate::follow::Changes;
 use crate::request::Asked;
 use ambient::World;
 use arc_swap::ArcSwap;
 use auth::Attributes;
-use fair::{Entry, Refused, Ticket};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use plan::Plan;
+use fair::{Entry, Ticket};
+use http::{HeaderMap, HeaderName};
+use follow::Changes;
+use plan::{Placed, Plan};
 use rest::Api;
+use rules::Schema;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,11 +43,13 @@ pub struct Options {
     /// How many requests run at a time: those that only read, and those that write. Together they are the seats.
     pub reading: u32,
     pub writing: u32,
+    /// The longest that a request waits for its turn.
+    pub patience: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { on: true, reading: 400, writing: 200 }
+        Options { on: true, reading: 400, writing: 200, patience: Duration::from_secs(15) }
     }
 }
 
@@ -58,58 +62,65 @@ pub(crate) struct Fairness {
     world: World,
 }
 
-/// Where a request belongs, for the headers of its answer.
-pub(crate) struct Belonging {
-    schema: String,
-    level: String,
+/// The place of a request while it is carried out: where it belongs, and the seats that it has.
+#[derive(Default)]
+pub(crate) struct Seat {
+    belongs: Option<(Arc<Schema>, Arc<Placed>)>,
+    ticket: Option<Ticket>,
 }
 
-impl Belonging {
-    pub fn tell(&self, headers: &mut HeaderMap) {
-        for (name, uid) in [(SCHEMA, &self.schema), (LEVEL, &self.level)] {
-            if let Ok(value) = HeaderValue::from_str(uid) {
-                headers.insert(name, value);
-            }
+impl Seat {
+    /// The request is answered: says where it belonged, and gives the seats back when all is done.
+    pub fn answered(self, headers: &mut HeaderMap) {
+        if let Some((schema, placed)) = &self.belongs {
+            headers.insert(SCHEMA, schema.header.clone());
+            headers.insert(LEVEL, placed.header.clone());
+        }
+        if let Some((long, ticket)) = self.ticket.and_then(Ticket::answered) {
+            tokio::spawn(async move {
+                tokio::time::sleep(long).await;
+                drop(ticket);
+            });
         }
     }
 }
 
-/// What became of a request that asked for seats.
-pub(crate) enum Entered {
-    /// It may go; the seats are held until the ticket is dropped.
-    Go(Option<Ticket>, Belonging),
-    /// It may not, and may try again.
-    Refused(&'static str, Belonging),
-}
+/// A request may not be carried out now, and may try again.
+#[derive(Debug)]
+pub(crate) struct Busy;
 
 impl Fairness {
-    pub fn new(options: Options, patience: Duration, world: World) -> Self {
+    pub fn new(options: Options, world: World) -> Self {
         let seats = options.reading.saturating_add(options.writing).max(1);
-        Fairness { plan: ArcSwap::default(), seats, patience, world }
+        Fairness { plan: ArcSwap::default(), seats, patience: options.patience, world }
     }
 
     /// Asks for the seats that a request takes, and waits for them if need be.
-    pub async fn enter(&self, asked: &Asked, attributes: &Attributes<'_>, api: &Api) -> Option<Entered> {
-        let (entry, belonging) = {
+    pub async fn enter(
+        &self,
+        asked: &Asked,
+        attributes: &Attributes<'_>,
+        api: &Api,
+        seat: &mut Seat,
+    ) -> Result<(), Busy> {
+        let entry = {
             let plan = self.plan.load();
-            let (schema, placed) = plan.place(attributes)?;
-            let belonging = Belonging { schema: schema.uid.clone(), level: placed.uid.clone() };
+            let Some((schema, placed)) = plan.place(attributes) else { return Ok(()) };
+            seat.belongs = Some((schema.clone(), placed.clone()));
             if placed.is_exempt() {
-                return Some(Entered::Go(None, belonging));
+                return Ok(());
             }
             let width = width::of(asked, api, placed.bounds.nominal);
             let about = || shown::about(schema, attributes);
-            (placed.level.ask(schema.flow(attributes), width, about), belonging)
+            placed.level.ask(schema.flow(attributes), width, about)
         };
-        Some(match entry {
-            Entry::Go(ticket) => Entered::Go(Some(ticket), belonging),
-            Entry::Refused(Refused::NoSeat) => Entered::Refused("concurrency-limit", belonging),
-            Entry::Refused(Refused::QueueFull) => Entered::Refused("queue-full", belonging),
-            Entry::Wait(waiting) => match tokio::time::timeout(self.patience, waiting).await {
-                Ok(Some(ticket)) => Entered::Go(Some(ticket), belonging),
-                Ok(None) | Err(_) => Entered::Refused("time-out", belonging),
-            },
-        })
+        let ticket = match entry {
+            Entry::Go(ticket) => Some(ticket),
+            Entry::Refused(_) => None,
+            Entry::Wait(waiting) => tokio::time::timeout(self.patience, waiting).await.ok().flatten(),
+        };
+        seat.ticket = ticket;
+        if seat.ticket.is_some() { Ok(()) } else { Err(Busy) }
     }
 
     /// Reads the objects as they are.
@@ -124,7 +135,6 @@ impl Fairness {
     /// Makes what must be there and reads everything, before the first request.
     pub async fn begin(&self, api: &Arc<Api>) {
         objects::ensure(api).await;
-        objects::tell_all(api).await;
         self.read(api);
     }
 
@@ -133,6 +143,7 @@ impl Fairness {
         let mut changes = Changes::of(objects::collections(&api));
         let mut lending = tokio::time::interval(LENDING);
         let mut upkeep = tokio::time::interval(UPKEEP);
+        objects::tell_all(&api).await;
         loop {
             tokio::select! {
                 more = changes.next() => {

@@ -4,6 +4,7 @@
 //! as their annotation says so.
 
 use crate::own;
+use futures_util::{StreamExt, stream};
 use names::Names;
 use rest::{Api, ApiError, Collection};
 use schema::Value;
@@ -17,6 +18,9 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 /// The condition that says whether a schema names a level that there is.
 const DANGLING: &str = "Dangling";
+
+/// How many are written side by side, so that the store takes them in few batches.
+const AT_ONCE: usize = 8;
 
 struct Level {
     name: &'static str,
@@ -319,15 +323,18 @@ pub(super) fn all(api: &Api, group_version: &str, plural: &str) -> Vec<Value> {
 pub(super) async fn ensure(api: &Arc<Api>) {
     let annotation = format!("apf.{}/autoupdate-spec", api.names.well_known_domain);
     let (schemas, levels) = (all(api, &version(api), SCHEMAS), all(api, &version(api), LEVELS));
-    for wanted in wanted(&api.names) {
+    let writes = wanted(&api.names).into_iter().filter_map(|wanted| {
         let there = if wanted.plural == LEVELS { &levels } else { &schemas };
         let there = there.iter().find(|it| it.text(&["metadata", "name"]) == wanted.name);
-        if let Some(next) = mended(there, &wanted, &annotation)
-            && let Err(why) = write(api, &wanted, there.is_some(), &next).await
-        {
-            tracing::warn!(name = wanted.name, %why, "an object of priority and fairness could not be kept");
-        }
-    }
+        let next = mended(there, &wanted, &annotation)?;
+        let exists = there.is_some();
+        Some(async move {
+            if let Err(why) = write(api, &wanted, exists, &next).await {
+                tracing::warn!(name = wanted.name, %why, "an object of priority and fairness could not be kept");
+            }
+        })
+    });
+    stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await
 }
 
 /// The next state of an object, if it is not as it should be.

@@ -1,10 +1,11 @@
 //! The schemas and levels of the moment: where each request belongs.
 
-use super::rules::Schema;
+use super::rules::{Schema, uid};
 use ambient::World;
 use auth::Attributes;
 use fair::limits::{self, Bounds, Share, Wanted};
 use fair::{Level, Shape};
+use http::HeaderValue;
 use schema::Value;
 use std::sync::Arc;
 
@@ -16,9 +17,9 @@ pub(super) const EXEMPT: &str = "exempt";
 /// A level with what its object says about it.
 pub(super) struct Placed {
     pub name: String,
-    pub uid: String,
+    /// Its uid, as answers tell it.
+    pub header: HeaderValue,
     pub level: Arc<Level>,
-    pub share: Share,
     pub bounds: Bounds,
 }
 
@@ -42,7 +43,7 @@ impl Plan {
             levels.iter().map(|object| (object, shape(object), share(object))).collect();
         let shares: Vec<Share> = read.iter().map(|(_, _, share)| share.clone()).collect();
         let bounds = limits::bounds(&shares, server);
-        let placed = read.into_iter().zip(bounds).map(|((object, shape, share), bounds)| {
+        let placed = read.into_iter().zip(bounds).map(|((object, shape, _), bounds)| {
             let name = object.text(&["metadata", "name"]);
             let kept = before.levels.iter().find(|it| it.name == name && it.level.shape() == shape);
             let level = match kept {
@@ -54,8 +55,7 @@ impl Plan {
                 }
                 None => Level::new(shape, bounds.nominal, world.clone()),
             };
-            let uid = object.text(&["metadata", "uid"]).to_owned();
-            Arc::new(Placed { name: name.to_owned(), uid, level, share, bounds })
+            Arc::new(Placed { name: name.to_owned(), header: uid(object), level, bounds })
         });
         let levels: Vec<_> = placed.collect();
         let mut schemas: Vec<_> = schemas.iter().map(|object| Arc::new(Schema::read(object))).collect();

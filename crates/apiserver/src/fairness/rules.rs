@@ -1,5 +1,6 @@
 //! Which flow schema a request belongs to, and to which flow in it.
 
+use http::HeaderValue;
 use auth::{Attributes, User, service_account};
 use schema::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,7 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Schema {
     pub name: String,
-    pub uid: String,
+    /// Its uid, as answers tell it.
+    pub header: HeaderValue,
     pub precedence: i64,
     pub level: String,
     distinguisher: Distinguisher,
@@ -51,6 +53,11 @@ struct PathRule {
     paths: Vec<String>,
 }
 
+/// The uid of an object, for a header.
+pub(super) fn uid(object: &Value) -> HeaderValue {
+    HeaderValue::from_str(object.text(&["metadata", "uid"])).unwrap_or(HeaderValue::from_static(""))
+}
+
 const ALL: &str = "*";
 
 fn texts(value: &Value, field: &str) -> Vec<String> {
@@ -62,7 +69,7 @@ impl Schema {
         let text = |path: &[&str]| object.text(path).to_owned();
         Schema {
             name: text(&["metadata", "name"]),
-            uid: text(&["metadata", "uid"]),
+            header: uid(object),
             precedence: object.at(&["spec", "matchingPrecedence"]).and_then(Value::as_int).unwrap_or(0),
             level: text(&["spec", "priorityLevelConfiguration", "name"]),
             distinguisher: match object.text(&["spec", "distinguisherMethod", "type"]) {
