@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
-use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
+use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, limits, permission};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -239,6 +239,8 @@ struct Wanted {
     permission: permission::Options,
     admission: admission::Options,
     audit: audit::Options,
+    limits: limits::Options,
+    connections: serve::Limits,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -255,6 +257,7 @@ impl Wanted {
         let permission = asked.authorization.read(&mut wrong);
         let admission = asked.admission.read(&mut wrong);
         let audit = asked.audit.read(&mut wrong);
+        let limits = asked.limits.read(&mut wrong);
         wrong.check()?;
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
@@ -262,6 +265,8 @@ impl Wanted {
             permission,
             admission,
             audit,
+            limits,
+            connections: asked.limits.of_connections(),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
@@ -288,7 +293,7 @@ async fn start_server(
     identity.signing_key.get_or_insert_with(|| pki.service_account_key.clone());
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
+        listen: Listen { address: wanted.address, tls, limits: wanted.connections, world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
         event_ttl: wanted.event_ttl,
@@ -299,6 +304,7 @@ async fn start_server(
         audit: wanted.audit,
         serving: wanted.serving,
         cache: Default::default(),
+        limits: wanted.limits,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
     };

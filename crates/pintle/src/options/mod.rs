@@ -7,11 +7,13 @@ mod admission;
 mod audit;
 mod authentication;
 mod authorization;
+mod limits;
 
 pub use admission::Admission;
 pub use audit::Audit;
 pub use authentication::Authentication;
 pub use authorization::Authorization;
+pub use limits::Limits;
 
 use std::fmt::Display;
 use std::path::Path;
