@@ -18,6 +18,7 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod fairness;
     mod field_validation;
     mod health;
     mod identity;

@@ -25,6 +25,7 @@ pub mod handle;
 #[cfg(test)]
 mod holdings;
 pub mod identity;
+pub mod limits;
 mod negotiate;
 mod own;
 mod own_service;
@@ -32,6 +33,7 @@ pub mod permission;
 mod request;
 pub mod serve;
 pub mod server;
+mod start;
 mod status;
 
 pub use negotiate::pretty;

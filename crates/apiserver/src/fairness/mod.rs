@@ -14,13 +14,15 @@ mod rules;
 mod shown;
 mod width;
 
+use crate::filters::in_flight::Place;
+use crate::limits;
 use crate::request::Asked;
 use ambient::World;
 use arc_swap::ArcSwap;
 use auth::Attributes;
 use fair::{Entry, Ticket};
-use http::{HeaderMap, HeaderName};
 use follow::Changes;
+use http::{HeaderMap, HeaderName};
 use plan::{Placed, Plan};
 use rest::Api;
 use rules::Schema;
@@ -40,16 +42,13 @@ const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel
 pub struct Options {
     /// Whether requests are told apart at all.
     pub on: bool,
-    /// How many requests run at a time: those that only read, and those that write. Together they are the seats.
-    pub reading: u32,
-    pub writing: u32,
     /// The longest that a request waits for its turn.
     pub patience: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { on: true, reading: 400, writing: 200, patience: Duration::from_secs(15) }
+        Options { on: true, patience: Duration::from_secs(15) }
     }
 }
 
@@ -67,6 +66,8 @@ pub(crate) struct Fairness {
 pub(crate) struct Seat {
     belongs: Option<(Arc<Schema>, Arc<Placed>)>,
     ticket: Option<Ticket>,
+    /// Counts it among those that are carried out.
+    pub place: Option<Place>,
 }
 
 impl Seat {
@@ -90,8 +91,9 @@ impl Seat {
 pub(crate) struct Busy;
 
 impl Fairness {
-    pub fn new(options: Options, world: World) -> Self {
-        let seats = options.reading.saturating_add(options.writing).max(1);
+    /// What may be carried out at a time in all are the seats.
+    pub fn new(options: Options, limits: &limits::Options, world: World) -> Self {
+        let seats = limits.reading.saturating_add(limits.writing).max(1);
         Fairness { plan: ArcSwap::default(), seats, patience: options.patience, world }
     }
 

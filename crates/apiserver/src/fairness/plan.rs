@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 /// The level for requests that no other takes.
 pub(super) const CATCH_ALL: &str = "catch-all";
-/// The level that never waits.
-pub(super) const EXEMPT: &str = "exempt";
 
 /// A level with what its object says about it.
 pub(super) struct Placed {

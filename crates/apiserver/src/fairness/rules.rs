@@ -1,7 +1,7 @@
 //! Which flow schema a request belongs to, and to which flow in it.
 
-use http::HeaderValue;
 use auth::{Attributes, User, service_account};
+use http::HeaderValue;
 use schema::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
