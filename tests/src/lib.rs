@@ -16,6 +16,7 @@
 
 mod ask;
 mod cluster;
+mod elsewhere;
 mod kube_client;
 mod pki;
 mod transport;
@@ -23,6 +24,7 @@ mod watch;
 
 pub use ask::{Answer, Ask, Payload, escape};
 pub use cluster::{Cluster, NOW, Options};
+pub use elsewhere::{Elsewhere, Reply, Seen};
 pub use pki::{Authority, Pair, authority};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;

@@ -27,8 +27,10 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod oidc;
     mod openapi;
     mod patches;
+    mod policies;
     mod protobuf;
     mod resources;
     mod restart;
@@ -45,6 +47,7 @@ mod spec {
     mod versions;
     mod virtual_resources;
     mod watch;
+    mod webhooks;
 
     use serde_json::{Value, json};
 

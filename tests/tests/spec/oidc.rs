@@ -1,0 +1,1 @@
+//! "Authentication": providers of identity elsewhere.
