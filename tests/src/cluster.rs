@@ -27,6 +27,8 @@ pub struct Options {
     pub event_ttl: Duration,
     pub names: Names,
     pub identity: identity::Options,
+    /// Who vouches for proxies that say who is calling, in PEM.
+    pub proxy_authorities: Option<String>,
     pub permission: permission::Options,
     pub admission: admission::Options,
     pub serving: kinds::Serving,
@@ -46,6 +48,7 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
+            proxy_authorities: None,
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             admission: admission::Options::default(),
             serving: kinds::Serving::default(),
@@ -90,6 +93,7 @@ impl Cluster {
             certificate_chain: served.certificate.into(),
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
+            proxy_authorities: options.proxy_authorities.map(Vec::from),
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listen = Listen { address, tls, limits: options.limits, world: world.clone() };

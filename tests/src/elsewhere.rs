@@ -29,6 +29,7 @@ pub struct Seen {
 }
 
 /// What is answered.
+#[derive(Clone)]
 pub enum Reply {
     Json(Value),
     /// A status and a text.

@@ -19,6 +19,7 @@ mod cluster;
 mod elsewhere;
 mod kube_client;
 mod pki;
+mod provider;
 mod transport;
 mod watch;
 
@@ -26,6 +27,7 @@ pub use ask::{Answer, Ask, Payload, escape};
 pub use cluster::{Cluster, NOW, Options};
 pub use elsewhere::{Elsewhere, Reply, Seen};
 pub use pki::{Authority, Pair, authority};
+pub use provider::{Provider, Published, SigningKey};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;
 

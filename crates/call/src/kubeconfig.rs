@@ -29,7 +29,8 @@ impl Caller {
     /// Calls whom a kubeconfig names.
     pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<Caller, BadKubeconfig> {
         let target = Target::from_kubeconfig(file)?;
-        let bad = |why: crate::BadTarget| BadKubeconfig { file: file.display().to_string(), why: why.to_string() };
+        let bad =
+            |why: crate::BadTarget| BadKubeconfig { file: file.display().to_string(), why: why.to_string() };
         Caller::new(&target, limits).map_err(bad)
     }
 }

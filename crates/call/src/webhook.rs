@@ -7,8 +7,8 @@
 
 use crate::{Answer, CallError, Caller};
 use ambient::{World, random_u64};
-use http::header::RETRY_AFTER;
 use http::StatusCode;
+use http::header::RETRY_AFTER;
 use schema::{Value, decode, encode};
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ impl Backoff {
     /// The wait after so many tries.
     fn wait(&self, tried: u32, world: &World) -> Duration {
         let random = random_u64(world) as f64 / u64::MAX as f64;
-        let times = self.factor.powi(i32::try_from(tried).unwrap_or(i32::MAX) - 1) * (1.0 + random * self.jitter);
+        let times =
+            self.factor.powi(i32::try_from(tried).unwrap_or(i32::MAX) - 1) * (1.0 + random * self.jitter);
         self.first.mul_f64(times)
     }
 }
@@ -113,10 +114,13 @@ impl Webhook {
 fn passing(outcome: &Result<Answer, CallError>) -> bool {
     match outcome {
         Ok(answer) => {
-            let asked_to_wait = || answer.status.is_server_error() && answer.headers.contains_key(RETRY_AFTER);
+            let asked_to_wait =
+                || answer.status.is_server_error() && answer.headers.contains_key(RETRY_AFTER);
             matches!(
                 answer.status,
-                StatusCode::INTERNAL_SERVER_ERROR | StatusCode::GATEWAY_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+                StatusCode::INTERNAL_SERVER_ERROR
+                    | StatusCode::GATEWAY_TIMEOUT
+                    | StatusCode::TOO_MANY_REQUESTS
             ) || asked_to_wait()
         }
         Err(why) => matches!(why, CallError::Lost(_)),

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Authentication, Authorization};
+use crate::options::{Admission, Authentication, Authorization, Features};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -137,6 +137,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub admission: Admission,
+
+    #[command(flatten)]
+    pub features: Features,
 }
 
 const CONVERT_EXAMPLES: &str = "\

@@ -49,7 +49,8 @@ async fn policies_permit_what_they_say() {
     }
     cluster.get(CONFIGMAPS).who(&Who::Nobody).await.refused(403, "Forbidden");
     let review = json!({"spec": {"namespace": "default"}});
-    let rules = with(cluster.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review), "r").await;
+    let rules =
+        with(cluster.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review), "r").await;
     let status = rules.code(201).json()["status"].clone();
     let expected = json!({
         "resourceRules": [

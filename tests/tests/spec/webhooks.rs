@@ -21,14 +21,18 @@ fn by_name(seen: &tests::Seen) -> Reply {
     let review = body["kind"] == "TokenReview";
     answer["status"] = match name {
         _ if name.starts_with("allow") && !review => json!({"allowed": true, "reason": "as it said"}),
-        _ if name.starts_with("deny") && !review => json!({"allowed": false, "denied": true, "reason": "never"}),
+        _ if name.starts_with("deny") && !review => {
+            json!({"allowed": false, "denied": true, "reason": "never"})
+        }
         "both" if !review => json!({"allowed": true, "denied": true}),
         "text" if !review => json!({"allowed": "true"}),
         "nobodys" => json!({"authenticated": false}),
         "faulty" => json!({"authenticated": false, "error": "it is stale"}),
         "nameless" => json!({"authenticated": true, "user": {"groups": ["system:masters"]}}),
         "yes" => json!({"authenticated": "true", "user": {"username": "yes"}}),
-        "grouped" => json!({"authenticated": true, "user": {"username": "grouped", "groups": "system:masters"}}),
+        "grouped" => {
+            json!({"authenticated": true, "user": {"username": "grouped", "groups": "system:masters"}})
+        }
         "meant" => {
             let mut status = whose;
             status["audiences"] = json!(["b", "a"]);
@@ -64,8 +68,11 @@ const FAILURES: [(&str, usize, &str); 8] = [
 ];
 
 async fn who_knows_tokens(hook: &Elsewhere, version: Version) -> Cluster {
-    let options =
-        identity::webhook::Options { version, backoff: Elsewhere::backoff(), ..identity::webhook::Options::new(hook.caller()) };
+    let options = identity::webhook::Options {
+        version,
+        backoff: Elsewhere::backoff(),
+        ..identity::webhook::Options::new(hook.caller())
+    };
     Cluster::with(Options {
         identity: identity::Options {
             tokens: auth::Tokens::parse("local,alice,1").unwrap(),
@@ -106,7 +113,10 @@ async fn another_server_knows_tokens() {
         let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
         assert_eq!(status["user"]["username"], "ann");
         assert_eq!(status["user"]["groups"], json!(["staff", "system:authenticated"]));
-        assert_eq!((&status["user"]["uid"], &status["user"]["extra"]), (&json!("7"), &json!({"Key": ["a", "b"]})));
+        assert_eq!(
+            (&status["user"]["uid"], &status["user"]["extra"]),
+            (&json!("7"), &json!({"Key": ["a", "b"]}))
+        );
         let asked = &hook.seen()[0].body;
         assert_eq!(asked["apiVersion"], format!("authentication.k8s.io/{}", version.name()));
         assert_eq!(asked["spec"], json!({"token": "ann", "audiences": ["https://kubernetes.default.svc"]}));
@@ -203,7 +213,8 @@ async fn another_server_says_what_is_permitted() {
         with(&cluster, "/metrics", "allow").await.code(200);
         let path = &hook.seen()[1].body["spec"]["nonResourceAttributes"];
         assert_eq!(path, &json!({"path": "/metrics", "verb": "get"}));
-        let told = |status: &Value| status["message"].as_str().unwrap().split("\": ").last().unwrap().to_owned();
+        let told =
+            |status: &Value| status["message"].as_str().unwrap().split("\": ").last().unwrap().to_owned();
         let status = with(&cluster, CONFIGMAPS, "deny").await.refused(403, "Forbidden");
         assert_eq!(told(&status), "never", "nobody else is asked");
         let status = with(&cluster, CONFIGMAPS, "bob").await.refused(403, "Forbidden");
@@ -269,5 +280,8 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
     let review = json!({"spec": {"namespace": "default"}});
     let rules = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review).await;
     assert_eq!(rules["status"]["incomplete"], true);
-    assert_eq!(rules["status"]["evaluationError"], "webhook authorizer does not support user rule resolution");
+    assert_eq!(
+        rules["status"]["evaluationError"],
+        "webhook authorizer does not support user rule resolution"
+    );
 }

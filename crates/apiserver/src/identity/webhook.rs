@@ -134,17 +134,22 @@ fn user(answer: &Value) -> Result<User, NoVerdict> {
 fn strings(value: &Value, path: &[&str], told: &'static str) -> Result<Vec<String>, NoVerdict> {
     match value.at(path) {
         None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::List(items)) if items.iter().all(|item| item.as_str().is_some()) => Ok(list_of(value, path)),
+        Some(Value::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
+            Ok(list_of(value, path))
+        }
         Some(_) => Err(NoVerdict::Field(told)),
     }
 }
 
 /// About how much memory a verdict takes.
-fn size(verdict: &Verdict) -> usize {
+pub(super) fn size(verdict: &Verdict) -> usize {
     let Verdict::Known(known) = verdict else { return 64 };
     let user = &known.user;
     let texts = user.groups.iter().chain(&*known.audiences).chain(user.extra.values().flatten());
-    let texts = texts.map(String::as_str).chain(user.extra.keys().map(String::as_str)).chain([&*user.name, &*user.uid]);
+    let texts = texts
+        .map(String::as_str)
+        .chain(user.extra.keys().map(String::as_str))
+        .chain([&*user.name, &*user.uid]);
     texts.map(|text| text.len() + 48).sum()
 }
 

@@ -56,11 +56,8 @@ fn policy(line: &str, version: &str) -> Result<Policy, String> {
         Some(spec @ Value::Map(_)) => spec,
         Some(_) => return Err("spec must be an object".to_owned()),
     };
-    let policy = Policy {
-        api_group: text(spec, "apiGroup")?,
-        path: text(spec, "nonResourcePath")?,
-        ..fields(spec)?
-    };
+    let policy =
+        Policy { api_group: text(spec, "apiGroup")?, path: text(spec, "nonResourcePath")?, ..fields(spec)? };
     Ok(policy.settled())
 }
 

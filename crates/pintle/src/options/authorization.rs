@@ -166,7 +166,10 @@ mod tests {
                 format!("--authorization-mode ABAC --authorization-policy-file {bad}"),
                 vec!["bad, line 2: not JSON", "bad, line 3: user must be text"],
             ),
-            ("--authorization-mode ABAC --authorization-policy-file /none".to_owned(), vec!["cannot read /none"]),
+            (
+                "--authorization-mode ABAC --authorization-policy-file /none".to_owned(),
+                vec!["cannot read /none"],
+            ),
             (
                 format!("--authorization-mode Webhook --authorization-webhook-config-file {without}"),
                 vec!["--authorization-webhook-config-file: ", "no context \"c\""],

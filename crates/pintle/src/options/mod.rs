@@ -6,10 +6,18 @@
 mod admission;
 mod authentication;
 mod authorization;
+mod features;
+mod oidc;
+mod service_accounts;
+mod token_webhook;
 
 pub use admission::Admission;
-pub use authentication::Authentication;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
+pub use oidc::Oidc;
+pub use service_accounts::ServiceAccounts;
+pub use token_webhook::TokenWebhook;
 
 use std::fmt::Display;
 use std::path::Path;
