@@ -133,6 +133,9 @@ impl Server {
         let mut service =
             Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, identity.published);
         service.delete_workers = config.delete_workers.max(1);
+        if let Some(accounts) = &identity.accounts {
+            service.metrics.tell_of_tokens(&accounts.uses);
+        }
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
