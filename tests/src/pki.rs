@@ -69,7 +69,15 @@ impl Authority {
     }
 
     pub(crate) fn server(&self) -> Pair {
-        let mut params = params("server", NOW - 60, YEAR);
+        self.server_named("server", "")
+    }
+
+    /// A server's certificate, whatever else it says.
+    pub fn server_named(&self, name: &str, group: &str) -> Pair {
+        let mut params = params(name, NOW - 60, YEAR);
+        if !group.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

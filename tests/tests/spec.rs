@@ -10,6 +10,7 @@ mod spec {
     mod apply;
     mod authentication;
     mod bad_input;
+    mod callers;
     mod cases;
     mod defaults;
     mod deletion;
@@ -44,6 +45,7 @@ mod spec {
     mod signing_requests;
     mod states;
     mod tables;
+    mod tokens;
     mod versions;
     mod virtual_resources;
     mod watch;

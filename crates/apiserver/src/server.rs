@@ -6,6 +6,7 @@ use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::own;
 use crate::own_service::OwnService;
+use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
@@ -91,8 +92,15 @@ impl Server {
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(config.permission, &rbac, &config.names, &config.world);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
+        let node = Arc::new(Node::new(&config.names));
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let parts = admission::Parts {
+            names: config.names.clone(),
+            world: config.world.clone(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+        };
         let admission = admission::chain(&config.admission, &parts)?;
         let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
         let callers = identity.chain.clone();
@@ -114,6 +122,7 @@ impl Server {
             api.register_as(kind, stored, hooks)?;
         }
         identity.connect(&api);
+        node.look_into(&api);
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
         let following = tokio::spawn(Follower::start(&api, rbac).follow());
@@ -126,6 +135,9 @@ impl Server {
         let mut service =
             Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, identity.published);
         service.delete_workers = config.delete_workers.max(1);
+        if let Some(accounts) = &identity.accounts {
+            service.metrics.tell_of_tokens(&accounts.uses);
+        }
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {

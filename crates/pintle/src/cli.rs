@@ -331,7 +331,7 @@ mod tests {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver]);
-        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Rbac]);
+        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
 
@@ -362,7 +362,7 @@ mod tests {
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
             ("pintle up --components apiserver,kubelet", "there is apiserver"),
-            ("pintle up --authorization-mode RBAC,ABAC", "there are AlwaysAllow, AlwaysDeny, Node, RBAC"),
+            ("pintle up --authorization-mode RBAC,Roles", "there are AlwaysAllow, AlwaysDeny, ABAC, Webhook"),
             ("pintle up --event-ttl 5", "a length of time is needed"),
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),

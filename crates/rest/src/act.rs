@@ -1,6 +1,7 @@
 //! Act: a post to a subresource that changes its object, or takes it away.
 
-use crate::api::{Admitted, Api, Operation};
+use crate::admission::{Admitted, Operation};
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Act, ActionHooks, Context, Requester};
 use crate::input::{Expected, Input};

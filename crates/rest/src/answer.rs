@@ -4,7 +4,8 @@
 //! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
 //! revision or a time of creation.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Part, Requester};
 use crate::input::{Expected, Input};

@@ -1,6 +1,7 @@
 //! Create: a new object.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::input::Input;
 use crate::metadata;

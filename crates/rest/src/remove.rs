@@ -4,7 +4,8 @@
 //! changed only if nobody else changed it in between, and whoever was slower looks at everything again. A
 //! removal that fails after the payment is not paid back; whoever keeps the payer's books corrects that.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Charge, Price, Removal};
 use crate::options::{DeleteOptions, Query};

@@ -1,6 +1,7 @@
 //! Update: the next state of an object, whole or of a part of it.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{MetadataAgain, replace};
 use crate::input::Input;

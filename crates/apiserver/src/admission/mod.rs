@@ -2,18 +2,26 @@
 //!
 //! Each plugin is one file and one line in [`PLUGINS`], in the order in which they are asked. First all of them
 //! may change or refuse an object (`admit`), then it is validated, then all of them have the last word
-//! (`settle`).
+//! (`settle`). A plugin says which writes it is for (`interest`); others do not visit it.
 
+mod always;
+mod configuration;
 mod creation;
 mod escalation;
 mod namespace_lifecycle;
+mod node_restriction;
+mod pod_security;
 mod quota;
 mod signers;
 
+use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
+use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
+use node_restriction::NodeRestriction;
+use pod_security::PodSecurity;
 use quota::Quota;
 use rest::Admission;
 use schema::Value;
@@ -34,6 +42,8 @@ pub struct Options {
 
 /// What plugins may be made from.
 pub(crate) struct Parts {
+    pub names: Names,
+    pub world: World,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
 }
@@ -45,23 +55,63 @@ struct Plugin {
     name: &'static str,
     /// Whether it is on unless told otherwise.
     on: bool,
-    /// Absent for what is part of the order but has its place elsewhere, or nowhere yet.
+    /// Absent for what has its place in the order but is not there yet.
     make: Option<Make>,
 }
 
+/// On unless told otherwise.
 const fn on(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: true, make: Some(make) }
 }
 
+/// Off unless told otherwise.
+const fn off(name: &'static str, make: Make) -> Plugin {
+    Plugin { name, on: false, make: Some(make) }
+}
+
+/// Part of the order, and nothing yet.
+const fn to_come(name: &'static str, on: bool) -> Plugin {
+    Plugin { name, on, make: None }
+}
+
 /// In the order in which they are asked.
 const PLUGINS: &[Plugin] = &[
+    off("AlwaysAdmit", |_, _| Ok(Box::new(always::Admit))),
+    to_come("NamespaceAutoProvision", false),
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
+    to_come("NamespaceExists", false),
+    to_come("SecurityContextDeny", false),
+    to_come("LimitPodHardAntiAffinityTopology", false),
+    to_come("LimitRanger", true),
+    to_come("ServiceAccount", true),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
+    to_come("TaintNodesByCondition", true),
+    to_come("AlwaysPullImages", false),
+    to_come("ImagePolicyWebhook", false),
+    on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
+    to_come("PodNodeSelector", false),
+    to_come("Priority", true),
+    to_come("DefaultTolerationSeconds", true),
+    to_come("PodTolerationRestriction", false),
+    to_come("EventRateLimit", false),
+    to_come("ExtendedResourceToleration", false),
+    to_come("PersistentVolumeLabel", false),
+    to_come("DefaultStorageClass", true),
+    to_come("StorageObjectInUseProtection", true),
+    to_come("OwnerReferencesPermissionEnforcement", false),
+    to_come("PersistentVolumeClaimResize", true),
+    to_come("RuntimeClass", true),
     on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
+    to_come("CertificateSigning", true),
+    to_come("CertificateSubjectRestriction", true),
+    to_come("DefaultIngressClass", true),
+    to_come("DenyServiceExternalIPs", false),
+    to_come("MutatingAdmissionWebhook", true),
+    to_come("ValidatingAdmissionPolicy", true),
+    to_come("ValidatingAdmissionWebhook", true),
     on("ResourceQuota", |_, _| Ok(Box::new(Quota))),
+    off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
-
-/// The plugin before which what always holds is asked: after all that may change an object.
-const AFTER_CHANGES: &str = "ResourceQuota";
 
 /// Why the plugins cannot be as asked for.
 #[derive(Debug, thiserror::Error)]
@@ -76,34 +126,40 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
         .filter(|name| !known.contains(name.as_str()))
         .map(|name| format!("there is no admission plugin {name:?}"))
         .collect();
-    let mut chain: Vec<Box<dyn Admission>> = Vec::new();
+    // who may create at all is asked before any plugin has its last word
+    let mut chain: Vec<Box<dyn Admission>> =
+        vec![Box::new(Creation { authorizer: parts.authorizer.clone() })];
     for plugin in PLUGINS {
-        if plugin.name == AFTER_CHANGES {
-            let authorizer = parts.authorizer.clone();
-            chain.push(Box::new(Escalation { rbac: parts.rbac.clone(), authorizer: authorizer.clone() }));
-            chain.push(Box::new(Creation { authorizer }));
-        }
         let is = |names: &[String]| names.iter().any(|name| name == plugin.name);
-        if !(plugin.on || is(&options.enable)) || is(&options.disable) {
+        let asked = is(&options.enable);
+        if !(plugin.on || asked) || is(&options.disable) {
             continue;
         }
-        let Some(make) = plugin.make else { continue };
+        let Some(make) = plugin.make else {
+            if asked {
+                tracing::warn!(plugin = plugin.name, "this admission plugin does nothing yet");
+            }
+            continue;
+        };
         match make(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
             Ok(made) => chain.push(made),
             Err(why) => wrong.push(format!("admission plugin {}: {why}", plugin.name)),
         }
     }
+    // what roles permit is looked at in the form that plugins have given them
+    let (rbac, authorizer) = (parts.rbac.clone(), parts.authorizer.clone());
+    chain.push(Box::new(Escalation { rbac, authorizer }));
     if wrong.is_empty() { Ok(chain) } else { Err(BadPlugins(wrong)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use names::Names;
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let parts = Parts { rbac: rbac.clone(), authorizer: rbac };
+        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
+        let parts = Parts { names, world, rbac: rbac.clone(), authorizer: rbac };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 

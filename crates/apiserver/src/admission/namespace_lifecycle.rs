@@ -1,12 +1,16 @@
 //! Objects are made only in namespaces that exist and are not going away.
 
 use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Cause, Operation, Subject};
+use rest::{Admission, Admitted, ApiError, Cause, Interest, Resource, Subject};
 use schema::Value;
 
 pub struct NamespaceLifecycle;
 
 impl Admission for NamespaceLifecycle {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced)
+    }
+
     fn admit<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -18,9 +22,6 @@ impl Admission for NamespaceLifecycle {
 }
 
 fn check(write: &Admitted<'_>) -> Result<(), ApiError> {
-    if write.operation != Operation::Create || !write.resource.kind.namespaced {
-        return Ok(());
-    }
     let namespace = write.namespace;
     let Some(phase) = write.api.lookup_field("namespaces", "", namespace, "status.phase") else {
         return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));

@@ -7,7 +7,7 @@
 use crate::own;
 use ambient::Soon;
 use kinds::quota::{Written, charge};
-use rest::{Admission, Admitted, ApiError, Operation};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::{Map, Value};
 
 const PLURAL: &str = "resourcequotas";
@@ -16,16 +16,16 @@ const ATTEMPTS: usize = 20;
 pub struct Quota;
 
 impl Admission for Quota {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).when(resource.kind.namespaced)
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let counts = write.operation != Operation::Delete && write.subresource.is_empty();
-        if !counts || !write.resource.kind.namespaced {
-            return Ok(()).into();
-        }
         let quotas = write.api.list_of(PLURAL, Some(write.namespace));
         if quotas.is_empty() {
             return Ok(()).into();

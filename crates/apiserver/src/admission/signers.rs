@@ -3,7 +3,7 @@
 use crate::answers::user_of;
 use ambient::Soon;
 use auth::{Attributes, Authorizer};
-use rest::{Admission, Admitted, ApiError, Operation};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
@@ -12,18 +12,19 @@ pub struct Signers {
 }
 
 impl Admission for Signers {
+    fn interest(&self, resource: &Resource) -> Interest {
+        let requests = resource.kind.plural == "certificatesigningrequests"
+            && *resource.kind.group.stem == *"certificates";
+        Interest::UPDATE.and(Interest::PARTS).when(requests)
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let about = old.filter(|_| {
-            write.operation == Operation::Update
-                && write.resource.kind.plural == "certificatesigningrequests"
-                && *write.resource.kind.group.stem == *"certificates"
-        });
-        let Some(old) = about else { return Ok(()).into() };
+        let Some(old) = old else { return Ok(()).into() };
         let verb = match write.subresource {
             "approval" => "approve",
             "status" if signs(object, old) => "sign",

@@ -31,6 +31,9 @@ use std::time::Duration;
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
+/// What is taken of the body of a request that is refused.
+const LITTLE: usize = 64 * 1024;
+
 /// Answers requests.
 pub struct Service {
     pub api: Arc<Api>,
@@ -164,9 +167,14 @@ impl Service {
         let (headers, names) = (&parts.headers, &self.api.names);
         let user = match filters::pass(asked, headers, peer, callers, authorizer, names, notes).await {
             Ok(user) => user,
-            Err(Refused::Api(error)) => return Err(error),
-            Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
-            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
+            Err(refused) => {
+                take_little(body).await;
+                return match refused {
+                    Refused::Api(error) => Err(error),
+                    Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
+                    Refused::Undecided(why) => Ok(failed_plainly(&parts.uri, &why)),
+                };
+            }
         };
         let patience = self.patience(asked)?;
         let work = async {
@@ -362,6 +370,19 @@ where
             ApiError::bad_request(format!("the body could not be read: {why}"))
         }
     })
+}
+
+/// Takes a body that nobody wants, if it is small and comes soon: a client that is still sending when the answer
+/// comes may take that for a broken connection and not read why it was refused.
+async fn take_little<B>(body: B)
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if !body.is_end_stream() {
+        let taken = Box::pin(Limited::new(body, LITTLE).collect());
+        let _ = tokio::time::timeout(Duration::from_secs(1), taken).await;
+    }
 }
 
 fn text(code: u16, text: String) -> Response<Body> {

@@ -13,6 +13,7 @@ pub mod remembered;
 pub mod service_accounts;
 mod trust_map;
 pub mod webhook;
+mod websocket;
 
 pub use chain::{Chain, Refusal};
 pub use front_proxy::FrontProxy;
@@ -155,6 +156,7 @@ impl Identity {
         }
         let chain = Chain {
             front_proxy: options.front_proxy,
+            websocket_prefix: format!("base64url.bearer.authorization.{}.", names.api_domain),
             tokens,
             audiences,
             anonymous: options.anonymous,

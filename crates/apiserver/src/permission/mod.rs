@@ -1,5 +1,6 @@
 //! May they: the authorizers that know objects, and the order in which all are asked.
 
+pub mod node;
 pub mod policy_file;
 pub mod roles;
 pub mod webhook;
@@ -7,6 +8,7 @@ pub mod webhook;
 use ambient::World;
 use auth::{Abac, AlwaysAllow, AlwaysDeny, Authorizer, Chain, Mode, Rbac};
 use names::Names;
+use node::Node;
 use std::sync::Arc;
 
 /// What the operator decided about who may do what.
@@ -20,10 +22,11 @@ pub struct Options {
     pub webhook: Option<webhook::Options>,
 }
 
-/// The authorizers of the chosen modes. One for node agents is not there yet: they are left to the others.
+/// The authorizers of the chosen modes.
 pub(crate) fn authorizer(
     options: Options,
     rbac: &Arc<Rbac>,
+    node: &Arc<Node>,
     names: &Names,
     world: &World,
 ) -> Arc<dyn Authorizer> {
@@ -34,7 +37,7 @@ pub(crate) fn authorizer(
         Mode::Abac => Some(Arc::new(policies.take()?)),
         Mode::Webhook => Some(Arc::new(webhook::Remote::new(webhook.take()?, names, world))),
         Mode::Rbac => Some(rbac.clone()),
-        Mode::Node => None,
+        Mode::Node => Some(node.clone()),
     });
     Arc::new(Chain { authorizers: authorizers.collect() })
 }

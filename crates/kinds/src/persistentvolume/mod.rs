@@ -1,5 +1,6 @@
 //! PersistentVolumes: storage that exists apart from any pod. What they are made of never changes.
 
+pub mod secrets;
 mod sources;
 
 use crate::check::{self, Problems};

@@ -10,6 +10,7 @@ mod defaults;
 mod drop;
 mod eviction;
 mod image;
+pub mod references;
 mod security;
 mod spec;
 mod status;

@@ -4,6 +4,9 @@ use super::Wrong;
 use apiserver::admission;
 use clap::Args;
 
+/// On besides those that are anywhere: an agent of a node keeps to its node.
+const ALWAYS: &[&str] = &["NodeRestriction"];
+
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What writes must pass")]
 pub struct Admission {
@@ -19,7 +22,11 @@ pub struct Admission {
 impl Admission {
     pub fn read(&self, _: &mut Wrong) -> admission::Options {
         admission::Options {
-            enable: self.enable_admission_plugins.clone(),
+            enable: ALWAYS
+                .iter()
+                .map(|name| (*name).to_owned())
+                .chain(self.enable_admission_plugins.clone())
+                .collect(),
             disable: self.disable_admission_plugins.clone(),
             ..admission::Options::default()
         }

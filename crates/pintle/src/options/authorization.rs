@@ -13,9 +13,10 @@ use std::time::Duration;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What they may do")]
 pub struct Authorization {
-    /// How it is decided what callers may do, with commas between, in the order in which they are asked: RBAC,
-    /// Node, ABAC, Webhook, AlwaysAllow, AlwaysDeny. Whoever is in the group system:masters may do everything
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "RBAC")]
+    /// How it is decided what callers may do, with commas between, in the order in which they are asked: Node (agents
+    /// of nodes, and what concerns their node), RBAC (roles), ABAC (a policy file), Webhook (another server),
+    /// AlwaysAllow, AlwaysDeny. Whoever is in the group system:masters may do everything
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "Node,RBAC")]
     pub authorization_mode: Vec<Mode>,
 
     /// What the mode ABAC decides by: a file with one policy as a JSON object on each line
@@ -48,11 +49,6 @@ impl Authorization {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
-        }
-        if modes.contains(&Mode::Node) {
-            tracing::warn!(
-                "the authorization mode Node decides nothing yet: node agents have what roles give them"
-            );
         }
         let policies = self.file_for(Mode::Abac, "ABAC", POLICY_FILE, &self.authorization_policy_file, wrong);
         let policies = policies.and_then(|file| policies_in(file, wrong));

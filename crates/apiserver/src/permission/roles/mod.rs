@@ -160,6 +160,13 @@ async fn changed(watchers: &mut [Watcher<Object>]) -> Option<bool> {
     .await
 }
 
+/// The rules of a role that every cluster has, as it is made.
+pub(crate) fn rules_of_every_cluster(names: &names::Names, role: &str) -> Vec<auth::rbac::Rule> {
+    let all = defaults::all(names).into_iter();
+    let mut named = all.filter(|one| one.plural == "clusterroles" && one.name == role);
+    named.next().map(|one| read::rules(&one.object)).unwrap_or_default()
+}
+
 /// The roles and bindings that every cluster has, for tests.
 #[cfg(test)]
 pub(crate) fn policy_of_every_cluster() -> (Vec<Arc<auth::rbac::Role>>, Vec<Arc<Binding>>) {
