@@ -93,6 +93,31 @@ async fn only_believed_servers_are_told_anything() {
     assert!(misnamed.contains("not valid for name"), "{misnamed}");
     let unknown = ask(Target { authorities: None, ..target.clone() }).await;
     assert!(matches!(unknown, Err(CallError::Connection(_))), "{unknown:?}");
+    // one that says that it may vouch for others
+    let mut params = rcgen::CertificateParams::new(vec!["there.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let made = async |mut params: rcgen::CertificateParams, last_year: i32| {
+        params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+        let signing_key = rcgen::KeyPair::generate().unwrap();
+        let cert = params.self_signed(&signing_key).unwrap();
+        let certified = rcgen::CertifiedKey { cert, signing_key };
+        let port = server("hello".to_owned(), Some(&certified)).await;
+        Target {
+            url: format!("https://127.0.0.1:{port}"),
+            authorities: Some(certified.cert.pem().into_bytes()),
+            ..target.clone()
+        }
+    };
+    let own = made(params.clone(), 4000).await;
+    assert_eq!(&*ask(own.clone()).await.unwrap().body, b"hello");
+    for (wrong, part) in [
+        (Target { server_name: None, ..own.clone() }, "not valid for name"),
+        (Target { authorities: target.authorities.clone(), ..own }, "invalid peer certificate"),
+        (made(params, 2000).await, "Expired"),
+    ] {
+        let told = ask(wrong).await.unwrap_err().to_string();
+        assert!(told.contains(part), "{told}");
+    }
     let careless = Target { authorities: None, server_name: None, insecure: true, ..target };
     assert_eq!(&*ask(careless).await.unwrap().body, b"hello");
 }
