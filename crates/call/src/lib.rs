@@ -5,15 +5,18 @@
 //! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
 //!
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
-//! which may be asked again. What was answered can be kept in a [`Memory`].
+//! which may be asked again. What was answered can be kept in a [`Memory`],
+//! and what many ask at the same time is asked [`Together`].
 
 mod kubeconfig;
 mod memory;
 mod tls;
+mod together;
 mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
+pub use together::Together;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;

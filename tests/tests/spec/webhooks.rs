@@ -143,6 +143,13 @@ async fn what_it_said_of_a_token_is_kept_for_its_time() {
         with(&cluster, CONFIGMAPS, token).await.code(code);
         assert_eq!(hook.count(), before + 2, "{token}");
     }
+    // many at the same time ask once
+    let before = hook.count();
+    let asks = (0..20).map(|_| with(&cluster, CONFIGMAPS, "at-once").into_future());
+    for answer in futures_util::future::join_all(asks).await {
+        answer.code(200);
+    }
+    assert_eq!(hook.count(), before + 1);
     // what went wrong is asked again at once
     let before = hook.count();
     for _ in 0..2 {

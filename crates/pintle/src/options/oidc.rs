@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Users of an OpenID Connect provider")]
 pub struct Oidc {
     /// A provider whose ID tokens are believed: the https URL that it calls itself, below which it describes
     /// itself and its keys

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Tokens that another server knows")]
 pub struct TokenWebhook {
     /// Another server that knows tokens: a kubeconfig that names it and how to call it. It is sent a TokenReview
     /// for every token that nobody here knows, and answers with its status
