@@ -1,6 +1,6 @@
 // A real OpenID Connect provider, and somebody who logs in to it.
 //
-//     node provider.mjs serve PORT KEY CERTIFICATE ALGORITHM CLIENT     serves until its input ends
+//     node provider.mjs serve PORT KEY CERTIFICATE ALGORITHM CLIENT     serves until it is stopped
 //     node provider.mjs login ISSUER CERTIFICATE CLIENT USER            prints the ID token of a user
 //
 // Serving makes keys of its own, for one algorithm, each time. Logging in does what a browser would: it follows
@@ -42,7 +42,6 @@ async function serve([port, key, certificate, algorithm, client]) {
   });
   const server = https.createServer({ key: readFileSync(key), cert: readFileSync(certificate) }, provider.callback());
   server.listen(Number(port), '127.0.0.1', () => console.log(`serving ${issuer}`));
-  process.stdin.resume().on('end', () => process.exit(0));
 }
 
 /** One request, with the cookies that came so far. */

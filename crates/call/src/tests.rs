@@ -179,3 +179,42 @@ impl Scripted {
         self.calls.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
+
+#[tokio::test]
+async fn a_server_that_asks_who_calls_is_shown_a_certificate() {
+    let server = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let client = rcgen::generate_simple_self_signed(["caller".to_owned()]).unwrap();
+    let mut trusted = rustls::RootCertStore::empty();
+    trusted.add(client.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let clients =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider.clone());
+    let key = rustls_pki_types::PrivateKeyDer::try_from(server.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(vec![server.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(speak(stream, "welcome".to_owned()));
+            }
+        }
+    });
+    let authorities = Some(server.cert.pem().into_bytes());
+    let nobody = Target { url, authorities, ..Target::default() };
+    let pair = (client.cert.pem().into_bytes(), client.signing_key.serialize_pem().into_bytes());
+    let known = Target { identity: Some(pair.clone()), ..nobody.clone() };
+    assert_eq!(&*caller(known, Limits::default()).get("").await.unwrap().body, b"welcome");
+    assert!(caller(nobody.clone(), Limits::default()).get("").await.is_err());
+    // a key that is another's is found out before anybody is called
+    let other =
+        Target { identity: Some((pair.0, server.signing_key.serialize_pem().into_bytes())), ..nobody };
+    let why = Caller::new(&other, Limits::default()).err().unwrap().to_string();
+    assert!(why.contains("the client certificate"), "{why}");
+}
