@@ -102,7 +102,12 @@ impl Server {
             authorizer: authorizer.clone(),
         };
         let admission = admission::chain(&config.admission, &parts)?;
-        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        // who listens everywhere is found where pods find it
+        let found_at = match config.reached_at {
+            Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
+            _ => address,
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
         let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
@@ -131,7 +136,7 @@ impl Server {
         keep_up(own.as_ref(), &trusted, &api).await;
         let shutdown = Shutdown::new();
         let mut service =
-            Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, identity.published);
+            Service::new(api.clone(), shutdown.clone(), found_at, callers, authorizer, identity.published);
         service.delete_workers = config.delete_workers.max(1);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
