@@ -23,7 +23,7 @@ mod watch;
 
 pub use ask::{Answer, Ask, Payload, escape};
 pub use cluster::{Cluster, NOW, Options};
-pub use pki::{Authority, Pair, authority};
+pub use pki::{Authority, Pair, authority, self_signed};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;
 

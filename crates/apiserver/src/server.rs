@@ -2,6 +2,7 @@
 
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
+use crate::audit::{self, Audit, BadAudit};
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::own;
@@ -36,6 +37,7 @@ pub struct Config {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
     /// How much history is kept for watches and paged lists.
@@ -63,6 +65,8 @@ pub enum StartError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Plugins(#[from] BadPlugins),
+    #[error(transparent)]
+    Audit(#[from] BadAudit),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
@@ -100,6 +104,7 @@ impl Server {
             world: config.world.clone(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
         // who listens everywhere is found where pods find it
@@ -114,6 +119,7 @@ impl Server {
             callers: callers.clone(),
             store: storage.store.clone(),
         };
+        let (names, world) = (config.names.clone(), config.world.clone());
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
@@ -141,6 +147,7 @@ impl Server {
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
+        service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let upkeep = tokio::spawn(async move {
@@ -169,6 +176,9 @@ impl Server {
         self.service.api.storage.close_watches();
         self.shutdown.stop();
         let _ = self.serving.await;
+        if let Some(audit) = &self.service.audit {
+            audit.close().await;
+        }
         self.upkeep.abort();
         self.following.abort();
         self.service.api.storage.store.close().await;

@@ -10,13 +10,13 @@ use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
 use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::options::{Authorities, Wrong};
+use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
 use crate::{files, kubeconfig};
 
@@ -36,9 +36,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
+    let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
     let written = home.kubeconfig(&asked, &world);
-    let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
+    let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
         server.shutdown().await;
         return Err(error);
@@ -236,10 +237,12 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
 /// What the command line says about the server, read and found to be usable.
 struct Wanted {
     address: SocketAddr,
+    shown: Shown,
     identity: identity::Options,
     authorities: Authorities,
     permission: permission::Options,
     admission: admission::Options,
+    audit: audit::Options,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -252,10 +255,12 @@ impl Wanted {
     fn read(asked: &Up) -> anyhow::Result<Self> {
         let serving = asked.runtime_config.iter().map(String::as_str);
         let mut wrong = Wrong::default();
+        let shown = asked.tls.read(&mut wrong);
         let (mut identity, authorities) = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
         let admission = asked.admission.read(&mut wrong);
         let gates = asked.features.read(&mut wrong);
+        let audit = asked.audit.read(&mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -265,10 +270,12 @@ impl Wanted {
         }
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
+            shown,
             identity,
             authorities,
             permission,
             admission,
+            audit,
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?
                 .with_gates(gates),
@@ -292,7 +299,9 @@ async fn start_server(
         private_key: pki.apiserver.key.clone().into_bytes(),
         client_authorities: Some(besides(&pki.ca, wanted.authorities.clients)),
         proxy_authorities: Some(besides(&pki.front_proxy_ca, wanted.authorities.proxies)),
+        ..TlsMaterial::default()
     };
+    let tls = wanted.shown.onto(tls);
     let mut identity = wanted.identity;
     let accounts = &mut identity.service_accounts;
     if accounts.signer.is_none() {
@@ -309,6 +318,7 @@ async fn start_server(
         identity,
         permission: wanted.permission,
         admission: wanted.admission,
+        audit: wanted.audit,
         serving: wanted.serving,
         cache: Default::default(),
         kinds: wanted.kinds,
@@ -329,12 +339,13 @@ fn explained(error: StartError) -> anyhow::Error {
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
         StartError::Serve(ServeError::Tls { .. }) => {
-            "restore the certificates in the data directory, or remove them"
+            "see the --tls options, or restore the certificates in the data directory, or remove them"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
+        StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
         StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")

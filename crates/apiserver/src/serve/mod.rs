@@ -19,6 +19,7 @@
 
 mod activity;
 mod body;
+mod certificates;
 mod connection;
 mod cork;
 mod shutdown;
@@ -41,8 +42,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 pub use body::Body;
+pub use certificates::Pair;
+pub(crate) use connection::{panic_text, unpanicked};
 pub use shutdown::{Phase, Shutdown};
-pub use tls::TlsMaterial;
+pub use tls::{TlsMaterial, suites};
 
 /// What answers the requests.
 pub trait Handler: Send + Sync + 'static {
@@ -202,8 +205,10 @@ pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) 
     // each connection holds one place, so holding all places means that no connection is left
     let places = Arc::new(Semaphore::new(limits.max_connections as usize));
     let (all, grace) = (limits.max_connections, limits.shutdown_grace);
+    let certificates = tls.certificates.clone();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
     tokio::select! {
+        () = certificates.follow() => {}
         () = accept(&listener, &places, &server) => {}
         () = shutdown.stopping() => {}
     }
