@@ -16,12 +16,13 @@
 
 mod ask;
 mod cluster;
+pub mod http2;
 mod kube_client;
 mod pki;
 mod transport;
 mod watch;
 
-pub use ask::{Answer, Ask, Payload, escape};
+pub use ask::{Answer, Ask, Payload, answer, ask, escape};
 pub use cluster::{Cluster, NOW, Options};
 pub use pki::{Authority, Pair, authority, self_signed};
 pub use transport::{Protocol, Stream, Who};

@@ -23,6 +23,7 @@ pub mod handle;
 #[cfg(test)]
 mod holdings;
 pub mod identity;
+pub mod limits;
 mod negotiate;
 mod own;
 mod own_service;
@@ -30,6 +31,7 @@ pub mod permission;
 mod request;
 pub mod serve;
 pub mod server;
+mod start;
 mod status;
 
 pub use negotiate::pretty;

@@ -5,12 +5,14 @@ use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
+use crate::limits;
 use crate::own;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
+use crate::start::{Hook, Start};
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -40,6 +42,8 @@ pub struct Config {
     pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
+    /// How many requests, for how long, and how the server begins and ends.
+    pub limits: limits::Options,
     /// How much history is kept for watches and paged lists.
     pub cache: cache::Options,
     /// What the operator decided about the built-in kinds.
@@ -54,6 +58,8 @@ pub enum StoreChoice {
     Memory,
     /// In a file below this directory.
     Directory(PathBuf),
+    /// In a store that was opened elsewhere and is empty.
+    Opened(Arc<dyn Store>),
 }
 
 /// Why a server could not start.
@@ -93,8 +99,10 @@ impl Server {
         };
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let (store, recovered) = open_store(&config.store, &config.world)?;
-        let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
+        let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
+        // what the store has forgotten the caches need not remember
+        let cache = cache::Options { retention: config.limits.history, ..config.cache };
+        let storage = Storage::new(store, recovered, cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let node = Arc::new(Node::new(&config.names));
         let authorizer =
@@ -132,17 +140,14 @@ impl Server {
         }
         identity.connect(&api);
         node.look_into(&api);
-        make_system_objects(&api).await?;
-        roles::ensure(&api).await?;
-        let following = tokio::spawn(Follower::start(&api, rbac).follow());
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
         });
-        keep_up(own.as_ref(), &trusted, &api).await;
         let shutdown = Shutdown::new();
+        let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), shutdown.clone(), found_at, callers, authorizer, identity.published);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
@@ -150,6 +155,14 @@ impl Server {
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
+        let following = match begin(&api, &service.start, (own.as_ref(), &trusted), rbac).await {
+            Ok(follower) => tokio::spawn(follower.follow()),
+            Err(why) => {
+                shutdown.cut();
+                let _ = serving.await;
+                return Err(why);
+            }
+        };
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
@@ -170,9 +183,22 @@ impl Server {
         self.shutdown.reached(serve::Phase::Stopping).await;
     }
 
-    /// Fails readiness, ends watches, lets requests finish, closes the store: nothing acknowledged is lost.
+    /// Fails readiness, goes on for as long as was asked for, ends watches, lets requests finish, closes the store:
+    /// nothing acknowledged is lost.
     pub async fn shutdown(self) {
+        let limits = &self.service.limits;
         self.shutdown.drain();
+        if !limits.shutdown_delay.is_zero() {
+            tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
+            tokio::time::sleep(limits.shutdown_delay).await;
+        }
+        if limits.send_retry_after {
+            self.shutdown.refuse();
+            let done = self.service.in_flight.wait_for_none();
+            if tokio::time::timeout(limits.request_timeout, done).await.is_err() {
+                tracing::warn!("requests did not finish in time");
+            }
+        }
         self.service.api.storage.close_watches();
         self.shutdown.stop();
         let _ = self.serving.await;
@@ -185,17 +211,40 @@ impl Server {
     }
 }
 
-fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
-    let options = store::Options::default();
+/// Makes what every cluster has, while requests that need it wait.
+async fn begin(
+    api: &Arc<Api>,
+    start: &Start,
+    (own, trusted): (Option<&OwnService>, &TrustMap),
+    rbac: Arc<Rbac>,
+) -> Result<Follower, StartError> {
+    make_namespaces(api).await?;
+    make_priority_classes(api).await?;
+    start.finish(Hook::PriorityClasses);
+    roles::ensure(api).await?;
+    let follower = Follower::start(api, rbac);
+    start.finish(Hook::Roles);
+    keep_up(own, trusted, api).await;
+    start.finish(Hook::Bootstrap);
+    Ok(follower)
+}
+
+fn open_store(
+    choice: StoreChoice,
+    retention: Duration,
+    world: &World,
+) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
+    let options = store::Options { retention, ..store::Options::default() };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
         StoreChoice::Directory(directory) => {
             let mut recovered = Vec::new();
-            let engine = store::embedded::open(directory, &options, world.clone(), &mut |record| {
+            let engine = store::embedded::open(&directory, &options, world.clone(), &mut |record| {
                 recovered.push(record)
             })?;
             Ok((Arc::new(engine), recovered))
         }
+        StoreChoice::Opened(store) => Ok((store, Vec::new())),
     }
 }
 
@@ -210,8 +259,7 @@ async fn keep_up(own: Option<&OwnService>, trusted: &TrustMap, api: &Arc<Api>) {
     }
 }
 
-/// Makes what must exist in every cluster: the system's namespaces and priority classes.
-async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
+async fn make_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
     let names = &api.names;
     let namespaces = [
         names.system_namespace(),
@@ -224,7 +272,11 @@ async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
         namespace.set(&["metadata", "name"], name);
         make_missing(api, "v1", "namespaces", namespace).await?;
     }
-    let scheduling = format!("{}/v1", names.group("scheduling"));
+    Ok(())
+}
+
+async fn make_priority_classes(api: &Arc<Api>) -> Result<(), StartError> {
+    let scheduling = format!("{}/v1", api.names.group("scheduling"));
     for class in kinds::priorityclass::system_classes() {
         make_missing(api, &scheduling, "priorityclasses", class).await?;
     }

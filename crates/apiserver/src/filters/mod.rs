@@ -6,7 +6,11 @@
 //!    whatever is refused below is recorded too.
 //! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 4. authorization: whether that user may do this.
+//! 4. room: whether that many requests are carried out at a time (`in_flight`). After impersonation, because some
+//!    users always find room; before authorization, which may have to ask others.
+//! 5. authorization: whether that user may do this.
+
+pub mod in_flight;
 
 use crate::audit::Trail;
 use crate::identity::Chain;
@@ -14,6 +18,7 @@ use crate::request::Asked;
 use crate::serve::Peer;
 use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
+use in_flight::{InFlight, Place};
 use names::Names;
 use rest::{ApiError, Notes, Subject};
 use std::sync::Arc;
@@ -26,6 +31,8 @@ pub enum Refused {
     Impersonation(AuthError),
     /// It could not be recorded, and the operator wants no request that is not.
     Unrecorded,
+    /// Too many requests are being carried out; told in plain text too.
+    NoRoom,
     /// Nobody could say whether this is permitted, and why; told in plain text too.
     Undecided(String),
 }
@@ -41,9 +48,11 @@ pub struct Gate<'a> {
     pub callers: &'a Chain,
     pub authorizer: &'a dyn Authorizer,
     pub names: &'a Names,
+    pub in_flight: &'a Arc<InFlight>,
 }
 
-/// Runs the list; gives the user that the request is carried out for.
+/// Runs the list; gives the user that the request is carried out for, and its place among those that are, which is
+/// to be kept until it is done.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
@@ -51,8 +60,8 @@ pub async fn pass(
     gate: &Gate<'_>,
     notes: &Notes,
     mut trail: Option<&mut Trail<'_>>,
-) -> Result<Arc<User>, Refused> {
-    let Gate { callers, authorizer, names } = *gate;
+) -> Result<(Arc<User>, Option<Place>), Refused> {
+    let Gate { callers, authorizer, names, in_flight } = *gate;
     let caller = match authenticate(headers, peer, callers, notes).await {
         Ok(caller) => caller,
         Err(error) => {
@@ -67,6 +76,10 @@ pub async fn pass(
         return Err(Refused::Unrecorded);
     }
     let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
+    let place = match in_flight::lasts(asked) {
+        true => None,
+        false => Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?),
+    };
     let wanted = attributes(asked, &user);
     let decision = authorizer.authorize(&wanted).get().await;
     if let Some(trail) = trail {
@@ -76,7 +89,7 @@ pub async fn pass(
         Some(why) => return Err(Refused::Undecided(why.to_owned())),
         None => permitted(&wanted, &decision)?,
     }
-    Ok(user)
+    Ok((user, place))
 }
 
 /// Records a request that is refused before anybody knows who asked.

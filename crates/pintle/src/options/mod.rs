@@ -8,6 +8,7 @@ mod audit;
 mod authentication;
 mod authorization;
 mod features;
+mod limits;
 mod service_accounts;
 mod serving;
 
@@ -16,6 +17,7 @@ pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
 pub use features::Features;
+pub use limits::Limits;
 pub use service_accounts::ServiceAccounts;
 pub use serving::{Shown, Tls};
 
