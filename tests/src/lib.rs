@@ -27,7 +27,7 @@ mod watch;
 pub use ask::{Answer, Ask, Payload, answer, ask, escape};
 pub use cluster::{Cluster, NOW, Options};
 pub use elsewhere::{Elsewhere, Reply, Seen};
-pub use pki::{Authority, Pair, authority};
+pub use pki::{Authority, Pair, authority, self_signed};
 pub use provider::{Provider, Published, SigningKey};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;

@@ -91,6 +91,16 @@ impl Authority {
     }
 }
 
+/// A certificate that vouches for itself.
+pub fn self_signed(name: &str, group: &str) -> Pair {
+    let mut params = params(name, NOW - 60, YEAR);
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+}
+
 fn params(name: &str, from: u64, valid: Duration) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

@@ -115,7 +115,12 @@ impl Server {
             tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
-        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        // who listens everywhere is found where pods find it
+        let found_at = match config.reached_at {
+            Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
+            _ => address,
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
         let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
@@ -144,7 +149,7 @@ impl Server {
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), ending, address, callers, authorizer, identity.published, limits);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);

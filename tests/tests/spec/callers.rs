@@ -183,6 +183,7 @@ async fn a_bad_certificate_does_not_stand_in_the_way_of_a_good_token() {
     let stranger = Authority::new("cluster");
     for bad in [
         Who::Holder(stranger.client("root", "system:masters")),
+        Who::Holder(tests::self_signed("root", "system:masters")),
         Who::Holder(authority().client_from("root", "system:masters", NOW - 60, Duration::from_secs(30))),
         Who::Holder(authority().client_from("root", "system:masters", NOW + 60, Duration::from_secs(30))),
         Who::Holder(authority().server_named("root", "system:masters")),

@@ -214,7 +214,7 @@ impl Service {
         let (user, place) = match passed {
             Ok(passed) => passed,
             Err(refused) => {
-                take_little(body).await;
+                take_little(headers, body).await;
                 return match refused {
                     Refused::Api(error) => Err(error),
                     Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
@@ -428,15 +428,24 @@ where
 
 /// Takes a body that nobody wants, if it is small and comes soon: a client that is still sending when the answer
 /// comes may take that for a broken connection and not read why it was refused.
-async fn take_little<B>(body: B)
+async fn take_little<B>(headers: &HeaderMap, body: B)
 where
     B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if !body.is_end_stream() {
-        let taken = Box::pin(Limited::new(body, LITTLE).collect());
-        let _ = tokio::time::timeout(Duration::from_secs(1), taken).await;
+    // who waits to be told to go on is better told that it need not, and most have nothing to send
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
     }
+    let all = async {
+        let mut body = Box::pin(body);
+        let mut taken = 0;
+        while taken < LITTLE
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
 }
 
 fn text(code: u16, text: String) -> Response<Body> {

@@ -143,3 +143,78 @@ fn certificates(wrong: &mut Wrong, option: &str, file: Option<&Path>) -> Option<
     };
     wrong.take(option, good)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn read(line: &str) -> Result<(identity::Options, Authorities), String> {
+        let words = ["pintle", "up"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
+        let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
+        let Command::Up(up) = cli.command else { panic!("not up") };
+        let mut wrong = Wrong::default();
+        let read = up.authentication.read(&mut wrong);
+        wrong.check().map(|()| read).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn every_wrong_option_is_named_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        std::fs::write(&text, "nothing\n").unwrap();
+        let text = text.display();
+        let told = read(&format!(
+            "--client-ca-file {text} --requestheader-client-ca-file /nowhere --token-auth-file {text} \
+             --service-account-key-file {text} --service-account-signing-key-file {text} \
+             --service-account-issuer https://a --service-account-issuer https://a --service-account-issuer a:%zz \
+             --service-account-jwks-uri http://a --service-account-max-token-expiration 30m --api-audiences= \
+             --requestheader-username-headers a{{b --requestheader-allowed-names a,"
+        ));
+        let told = told.err().unwrap();
+        for part in [
+            "--client-ca-file: the file holds no certificate",
+            "--requestheader-client-ca-file: cannot read /nowhere",
+            "--token-auth-file: line 1",
+            "--service-account-key-file: ",
+            "--service-account-signing-key-file: ",
+            "--service-account-issuer: \"https://a\" is named twice",
+            "--service-account-issuer: \"a:%zz\" has a colon",
+            "--service-account-jwks-uri: \"http://a\" is not",
+            "--service-account-max-token-expiration: must be between",
+            "--api-audiences: \"\" is nobody",
+            "--requestheader-username-headers: \"a{b\" is no name",
+            "--requestheader-allowed-names: a name is empty",
+        ] {
+            assert!(told.contains(part), "{part} is not in: {told}");
+        }
+        assert_eq!(told.lines().count(), 1);
+    }
+
+    #[test]
+    fn defaults_are_those_that_others_expect() {
+        let (options, authorities) = read("").unwrap();
+        assert!(options.anonymous && !options.bootstrap_tokens && options.audiences.is_empty());
+        let accounts = options.service_accounts;
+        assert!(
+            accounts.extend && accounts.lookup && accounts.longest.is_none() && accounts.issuers.is_empty()
+        );
+        assert!(authorities.clients.is_none() && authorities.proxies.is_none());
+        let front = options.front_proxy.unwrap();
+        assert_eq!(front.allowed_names, ["front-proxy-client"]);
+        assert_eq!(
+            (front.username_headers[0].as_str(), &*front.extra_prefixes[0]),
+            ("x-remote-user", "x-remote-extra-")
+        );
+        let (options, _) = read(
+            "--anonymous-auth=false --enable-bootstrap-token-auth --service-account-extend-token-expiration=false \
+             --service-account-max-token-expiration 48h --api-audiences a,b --service-account-issuer plain",
+        )
+        .unwrap();
+        assert!(!options.anonymous && options.bootstrap_tokens && options.audiences == ["a", "b"]);
+        assert_eq!(
+            (options.service_accounts.extend, options.service_accounts.longest),
+            (false, Some(48 * 3600))
+        );
+    }
+}

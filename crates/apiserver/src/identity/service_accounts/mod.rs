@@ -9,9 +9,6 @@ mod issuer;
 mod legacy;
 mod request;
 
-#[cfg(test)]
-mod tests;
-
 pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
 pub use request::{TokenRequests, part};
 
