@@ -10,6 +10,7 @@ mod spec {
     mod apply;
     mod authentication;
     mod bad_input;
+    mod callers;
     mod cases;
     mod defaults;
     mod deletion;
@@ -28,8 +29,10 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod oidc;
     mod openapi;
     mod patches;
+    mod policies;
     mod protobuf;
     mod resources;
     mod restart;
@@ -43,9 +46,11 @@ mod spec {
     mod signing_requests;
     mod states;
     mod tables;
+    mod tokens;
     mod versions;
     mod virtual_resources;
     mod watch;
+    mod webhooks;
 
     use serde_json::{Value, json};
 

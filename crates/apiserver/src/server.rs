@@ -118,7 +118,12 @@ impl Server {
             tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
-        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        // who listens everywhere is found where pods find it
+        let found_at = match config.reached_at {
+            Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
+            _ => address,
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
         let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
@@ -132,6 +137,8 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
+            // what is never kept was never in a form that cannot tell
+            hooks.keeps_empty_lists |= hooks.answer.is_some();
             hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
@@ -149,13 +156,16 @@ impl Server {
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), ending, address, callers, authorizer, identity.published, limits);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
         if fairness.is_some() {
             // turns are taken, so nobody is turned away for the number alone
             service.in_flight = Arc::default();
         }
         service.fairness = fairness;
+        if let Some(accounts) = &identity.accounts {
+            service.metrics.tell_of_tokens(&accounts.uses);
+        }
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));

@@ -39,6 +39,9 @@ pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// Where an operator sees what waits.
 const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
 
+/// What is taken of the body of a request that is refused.
+const LITTLE: usize = 64 * 1024;
+
 /// Answers requests.
 pub struct Service {
     pub api: Arc<Api>,
@@ -235,11 +238,16 @@ impl Service {
         let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail).await;
         let user = match passed {
             Ok(user) => user,
-            Err(Refused::Api(error)) => return Err(error),
-            Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
-            Err(Refused::Unrecorded) => return Ok(failed_plainly(&parts.uri, "failed to store audit event")),
-            Err(Refused::NoRoom) => return Ok(come_back(1, "Too many requests, please try again later.\n")),
-            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
+            Err(refused) => {
+                take_little(headers, body).await;
+                return match refused {
+                    Refused::Api(error) => Err(error),
+                    Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
+                    Refused::Unrecorded => Ok(failed_plainly(&parts.uri, "failed to store audit event")),
+                    Refused::NoRoom => Ok(come_back(1, "Too many requests, please try again later.\n")),
+                    Refused::Undecided(why) => Ok(failed_plainly(&parts.uri, &why)),
+                };
+            }
         };
         let work = async {
             let body = read_body(body).await?;
@@ -445,6 +453,28 @@ where
             ApiError::bad_request(format!("the body could not be read: {why}"))
         }
     })
+}
+
+/// Takes a body that nobody wants, if it is small and comes soon: a client that is still sending when the answer
+/// comes may take that for a broken connection and not read why it was refused.
+async fn take_little<B>(headers: &HeaderMap, body: B)
+where
+    B: http_body::Body<Data = Bytes> + Send,
+{
+    // who waits to be told to go on is better told that it need not, and most have nothing to send
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let all = async {
+        let mut body = Box::pin(body);
+        let mut taken = 0;
+        while taken < LITTLE
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
 }
 
 fn text(code: u16, text: String) -> Response<Body> {
