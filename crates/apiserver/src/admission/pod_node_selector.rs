@@ -131,12 +131,14 @@ fn parse(text: &str) -> Result<Selector, String> {
             return Err(format!("invalid selector: [{}]", pieces.join(" ")));
         };
         let (label, value) = (label.trim(), value.trim());
-        for (text, complaints) in
-            [(label, format::qualified_name(label)), (value, format::label_value(value))]
-        {
-            if !complaints.is_empty() {
-                return Err(format!("<nil>: Invalid value: {text:?}: {}", complaints.join("; ")));
-            }
+        let wrong = |at: &str, text: &str, complaints: Vec<String>| {
+            (!complaints.is_empty())
+                .then(|| format!("{at}: Invalid value: {text:?}: {}", complaints.join("; ")))
+        };
+        let of_label = wrong("<nil>", label, format::qualified_name(label));
+        let of_value = || wrong(&format!("[{label}]"), value, format::label_value(value));
+        if let Some(why) = of_label.or_else(of_value) {
+            return Err(why);
         }
         selector.insert(label.to_owned(), value.to_owned());
     }

@@ -9,8 +9,10 @@ mod container;
 mod defaults;
 mod drop;
 mod eviction;
+mod host_process;
 mod image;
 pub mod references;
+mod seccomp;
 mod security;
 mod spec;
 mod status;
@@ -102,11 +104,12 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
     ]
 }
 
-fn prepare_create(object: &mut Value, _: &Context<'_>) {
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
     object.set(&["status", "qosClass"], status::quality(object));
     drop::disabled(object, None);
+    seccomp::fill_in(object, context.names);
 }
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
@@ -116,6 +119,7 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
         let path = Path::ROOT.field("spec");
         out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
     }
+    seccomp::agree(object, &Path::ROOT.field("spec"), context.names, &mut out);
     out
 }
 

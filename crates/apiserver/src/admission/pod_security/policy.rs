@@ -132,7 +132,7 @@ impl Labels {
         read(2, &mut policy.warn, Level::Privileged);
         let [(enforce, _), _, (warn, warn_version)] = &self.keys;
         // who is not told otherwise should hear of what will be refused later
-        let follows = label(enforce).is_some() && label(warn).is_none();
+        let follows = label(enforce).is_some_and(|it| Level::parse(it).is_some()) && label(warn).is_none();
         if follows && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
             if label(warn_version).is_none() {
