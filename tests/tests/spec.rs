@@ -29,6 +29,7 @@ mod spec {
     mod negotiation;
     mod openapi;
     mod patches;
+    mod plugins;
     mod protobuf;
     mod resources;
     mod restart;
