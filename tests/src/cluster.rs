@@ -76,6 +76,21 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// With admission plugins switched on and off, and with what plugins are told.
+    pub fn plugins(enable: &[&str], disable: &[&str], told: &[(&str, Value)]) -> Self {
+        let mut options = Self::default();
+        let admission = &mut options.admission;
+        admission.enable.extend(enable.iter().map(|name| (*name).to_owned()));
+        admission.disable.extend(disable.iter().map(|name| (*name).to_owned()));
+        for (name, told) in told {
+            let told = schema::decode::json_untyped(told.to_string().as_bytes()).unwrap();
+            admission.configuration.insert((*name).to_owned(), told.value);
+        }
+        options
+    }
+}
+
 /// A running server and its clock.
 pub struct Cluster {
     pub world: Arc<Simulated>,

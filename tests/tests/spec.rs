@@ -32,6 +32,7 @@ mod spec {
     mod oidc;
     mod openapi;
     mod patches;
+    mod plugins;
     mod policies;
     mod protobuf;
     mod resources;

@@ -4,19 +4,20 @@
 //! The well-known signers have two spellings, that of the dialect and that of the specification; a permission
 //! for one is a permission for the other.
 
+use super::plain::is;
 use crate::answers::user_of;
 use ambient::Soon;
 use auth::{Attributes, Authorizer, MASTERS};
-use rest::{Admission, Admitted, ApiError, Operation};
+use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
 use schema::Value;
 use std::sync::Arc;
 
 fn concerns(write: &Admitted<'_>, operation: Operation, subresource: &str) -> bool {
-    let kind = &write.resource.kind;
-    write.operation == operation
-        && write.subresource == subresource
-        && kind.plural == "certificatesigningrequests"
-        && *kind.group.stem == *"certificates"
+    write.operation == operation && write.subresource == subresource
+}
+
+fn requests(resource: &Resource) -> bool {
+    is(resource, "certificates", "certificatesigningrequests")
 }
 
 fn refused(write: &Admitted<'_>, why: &str) -> ApiError {
@@ -29,6 +30,10 @@ pub struct Approval {
 }
 
 impl Admission for Approval {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::UPDATE.and(Interest::PARTS).when(requests(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -48,6 +53,10 @@ pub struct Signing {
 }
 
 impl Admission for Signing {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::UPDATE.and(Interest::PARTS).when(requests(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -101,6 +110,10 @@ async fn permitted(
 pub struct SubjectRestriction;
 
 impl Admission for SubjectRestriction {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(requests(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
