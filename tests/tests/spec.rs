@@ -18,6 +18,7 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod escalation;
     mod field_validation;
     mod health;
     mod identity;
@@ -27,6 +28,7 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod nodes;
     mod openapi;
     mod patches;
     mod protobuf;
