@@ -3,8 +3,7 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::handle::Service;
-use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
-use crate::identity::{self};
+use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::own;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
@@ -19,7 +18,7 @@ use rest::{Api, ApiError, Storage};
 use schema::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
 use tokio::task::JoinHandle;
@@ -63,8 +62,6 @@ pub enum StartError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Key(#[from] BadKey),
-    #[error(transparent)]
     Plugins(#[from] BadPlugins),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
@@ -86,34 +83,31 @@ impl Server {
     /// Opens the store, fills the caches, makes what must exist, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         // the port first: a second server must fail before it touches anything
+        let trusted = TrustMap {
+            client_authorities: config.listen.tls.client_authorities.clone(),
+            proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
+        };
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let (store, recovered) = open_store(&config.store, &config.world)?;
         let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let node = Arc::new(Node::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac, &node);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
-        let admission = admission::chain(&config.admission, &parts)?;
-        let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
-        let issuer = match &config.identity.signing_key {
-            Some(pem) => Some(Arc::new(Issuer {
-                key: Key::from_pem(pem.as_bytes())?,
-                name: issued_by.clone(),
-                claims: config.names.well_known_domain.to_string(),
-            })),
-            None => None,
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let parts = admission::Parts {
+            names: config.names.clone(),
+            world: config.world.clone(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
         };
-        let audiences = vec![issued_by];
-        let known = Arc::new(Known {
-            tokens: config.identity.tokens,
-            issuer: issuer.clone(),
-            audiences: audiences.clone(),
-            api: OnceLock::new(),
-        });
+        let admission = admission::chain(&config.admission, &parts)?;
+        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
-            authenticator: known.clone(),
+            callers: callers.clone(),
             store: storage.store.clone(),
         };
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
@@ -122,11 +116,11 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
-            hooks.parts.extend(issuer.as_ref().and_then(|it| service_accounts::part(&kind, it, &audiences)));
+            hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        let _ = known.api.set(Arc::downgrade(&api));
+        identity.connect(&api);
         node.look_into(&api);
         make_system_objects(&api).await?;
         roles::ensure(&api).await?;
@@ -135,9 +129,10 @@ impl Server {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
         });
-        keep_up(own.as_ref(), &api).await;
+        keep_up(own.as_ref(), &trusted, &api).await;
         let shutdown = Shutdown::new();
-        let mut service = Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer);
+        let mut service =
+            Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, identity.published);
         service.delete_workers = config.delete_workers.max(1);
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
@@ -146,7 +141,7 @@ impl Server {
             loop {
                 every.tick().await;
                 api.storage.trim();
-                keep_up(own.as_ref(), &api).await;
+                keep_up(own.as_ref(), &trusted, &api).await;
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep, following })
@@ -188,7 +183,10 @@ fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Ve
 }
 
 /// A server without its service still serves all who know its address.
-async fn keep_up(own: Option<&OwnService>, api: &Arc<Api>) {
+async fn keep_up(own: Option<&OwnService>, trusted: &TrustMap, api: &Arc<Api>) {
+    if let Err(why) = trusted.ensure(api).await {
+        tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
+    }
     let Some(own) = own else { return };
     if let Err(why) = own.ensure(api).await {
         tracing::warn!(%why, "the service of the server itself is not as it should be");

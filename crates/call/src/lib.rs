@@ -4,12 +4,17 @@
 //! answers has shown a certificate that was asked for (unless the operator said that none is needed). An answer
 //! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
 //!
-//! Nothing here tries twice: who calls knows whether that is safe.
+//! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
+//! which may be asked again. What was answered can be kept in a [`Memory`].
 
 mod kubeconfig;
+mod memory;
 mod tls;
+mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
+pub use memory::{Key, Memory};
+pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,6 +26,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,6 +79,11 @@ pub struct Limits {
     pub answer: usize,
 }
 
+impl Limits {
+    /// For questions whose answers are short.
+    pub const REVIEW: Limits = Limits { time: Duration::from_secs(30), answer: 1024 * 1024 };
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits { time: Duration::from_secs(30), answer: 3 * 1024 * 1024 }
@@ -97,6 +108,9 @@ pub enum CallError {
     Credentials(String),
     #[error("{0}")]
     Connection(String),
+    /// There was a connection, and it went away before the answer was there.
+    #[error("{0}")]
+    Lost(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
     #[error("the answer is larger than {0} bytes")]
@@ -163,13 +177,13 @@ impl Caller {
     }
 
     async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
-        let answer = self.client.request(request).await.map_err(|why| CallError::Connection(chain(&why)))?;
+        let answer = self.client.request(request).await.map_err(|why| broken(&why))?;
         let (parts, body) = answer.into_parts();
         let limit = self.limits.answer;
         let whole = Limited::new(body, limit).collect().await.map_err(|why| {
             match why.downcast_ref::<LengthLimitError>() {
                 Some(_) => CallError::TooLarge(limit),
-                None => CallError::Connection(chain(&*why)),
+                None => broken(&*why),
             }
         })?;
         Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
@@ -193,6 +207,18 @@ impl Caller {
         value.set_sensitive(true);
         Ok(Some(value))
     }
+}
+
+/// Why there is no answer: no connection, or one that was lost.
+fn broken(error: &(dyn std::error::Error + 'static)) -> CallError {
+    let lost = std::iter::successors(Some(error), |error| error.source()).any(|cause| {
+        if let Some(why) = cause.downcast_ref::<std::io::Error>() {
+            return matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        }
+        let spoken = cause.downcast_ref::<hyper::Error>();
+        spoken.is_some_and(|why| why.is_incomplete_message() || why.is_canceled() || why.is_closed())
+    });
+    if lost { CallError::Lost(chain(error)) } else { CallError::Connection(chain(error)) }
 }
 
 /// What went wrong, with its causes: the outermost seldom says more than that it did.

@@ -108,3 +108,49 @@ fn targets_that_cannot_be_called_are_refused() {
     let why = Caller::new(&target, Limits::default()).err().unwrap().to_string();
     assert!(why.contains("the certificate authority"), "{why}");
 }
+
+/// A server that gives one answer after the other, each as `status body`, and counts. `lost` hangs up instead.
+pub(crate) struct Scripted {
+    port: u16,
+    calls: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Scripted {
+    pub(crate) async fn start(answers: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (answers, count) = (answers.iter().map(|it| it.to_string()).collect::<Vec<_>>(), calls.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (mut seen, mut part) = (Vec::new(), [0; 4096]);
+                while !String::from_utf8_lossy(&seen).contains("\r\n\r\n{") {
+                    match stream.read(&mut part).await {
+                        Ok(read @ 1..) => seen.extend_from_slice(&part[..read]),
+                        _ => break,
+                    }
+                }
+                let at = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let (status, body) = match answers[at].split_once(' ') {
+                    Some(answer) => answer,
+                    None => continue,
+                };
+                let wait = if body == "retry-after" { "Retry-After: 1\r\n" } else { "" };
+                let head = format!(
+                    "HTTP/1.1 {status} Some\r\n{wait}Connection: close\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + body).as_bytes()).await;
+            }
+        });
+        Scripted { port, calls }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}

@@ -74,6 +74,12 @@ impl Names {
         [subdomain, ".", &self.well_known_domain, "/", name].concat()
     }
 
+    /// Whether a text is that, without putting it together.
+    pub fn is_well_known_under(&self, text: &str, subdomain: &str, name: &str) -> bool {
+        let parts = [subdomain, ".", &self.well_known_domain, "/", name];
+        parts.iter().try_fold(text, |rest, part| rest.strip_prefix(part)) == Some("")
+    }
+
     /// Who signs client certificates for this server: `kubernetes.io/kube-apiserver-client`.
     pub fn client_signer(&self) -> String {
         self.well_known(&format!("{}-apiserver-client", self.prefix))

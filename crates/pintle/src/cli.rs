@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Authentication, Authorization};
+use crate::options::{Admission, Authentication, Authorization, Features};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -137,6 +137,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub admission: Admission,
+
+    #[command(flatten)]
+    pub features: Features,
 }
 
 const CONVERT_EXAMPLES: &str = "\
@@ -210,6 +213,17 @@ impl Component {
 
 /// Reads a length of time such as `1h30m`, of at least a second.
 fn duration(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        length if length >= Duration::from_secs(1) => Ok(length),
+        _ => Err("it must be at least a second".to_owned()),
+    }
+}
+
+/// Reads a length of time such as `1h30m`, which may be none at all.
+pub(crate) fn any_duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let wrong = || "a length of time is needed, such as 90s, 30m or 1h30m".to_owned();
     let (mut rest, mut seconds) = (text, 0f64);
     while !rest.is_empty() {
@@ -226,11 +240,10 @@ fn duration(text: &str) -> Result<Duration, String> {
             };
         rest = &rest[end..];
     }
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(length) if length >= Duration::from_secs(1) => Ok(length),
-        Ok(_) => Err("it must be at least a second".to_owned()),
-        Err(_) => Err(wrong()),
+    if text.is_empty() {
+        return Err(wrong());
     }
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
 /// Why nothing is run: help was asked for, or the command line is wrong.
@@ -318,7 +331,7 @@ mod tests {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver]);
-        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Rbac]);
+        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
 
@@ -349,7 +362,7 @@ mod tests {
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
             ("pintle up --components apiserver,kubelet", "there is apiserver"),
-            ("pintle up --authorization-mode RBAC,ABAC", "there are AlwaysAllow, AlwaysDeny, Node, RBAC"),
+            ("pintle up --authorization-mode RBAC,Roles", "there are AlwaysAllow, AlwaysDeny, ABAC, Webhook"),
             ("pintle up --event-ttl 5", "a length of time is needed"),
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),

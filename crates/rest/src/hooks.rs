@@ -66,8 +66,6 @@ pub struct Hooks {
     pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
     pub reserve: Option<Arc<dyn Reserve>>,
-    /// Admission of an object that is otherwise in order: refuses what the cluster's state does not allow.
-    pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// Finalizers need no domain in front.

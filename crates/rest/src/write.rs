@@ -1,6 +1,7 @@
 //! What creating, updating and patching share: who writes what where, and the way from a value to the store.
 
-use crate::api::{Admitted, Api, Operation};
+use crate::admission::{Admitted, Operation};
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};

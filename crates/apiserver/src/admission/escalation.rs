@@ -8,7 +8,7 @@ use crate::permission::roles::read;
 use ambient::Soon;
 use auth::rbac::{Rbac, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
-use rest::{Admission, Admitted, ApiError, Subject};
+use rest::{Admission, Admitted, ApiError, Interest, Resource, Subject};
 use schema::Value;
 use std::sync::Arc;
 
@@ -18,13 +18,17 @@ pub struct Escalation {
 }
 
 impl Admission for Escalation {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(resource.group == self.rbac.group())
+    }
+
     fn admit<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else {
+        let Some(object) = object else {
             return Ok(()).into();
         };
         let user = user_of(write.user);

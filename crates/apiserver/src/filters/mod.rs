@@ -1,18 +1,18 @@
 //! Who is calling and may they: one linear list, run before anything of the request is carried out.
 //!
-//! 1. authentication: a verified client certificate, a known token, or nobody in particular. First, because everything
-//!    below speaks of a user.
+//! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
+//!    a user.
 //! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
 //! 3. authorization: whether that user may do this.
 
+use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::tokens::{Authenticator, bearer};
-use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use names::Names;
-use rest::{ApiError, Subject};
+use rest::{ApiError, Notes, Subject};
 use std::sync::Arc;
 
 /// Why a request goes no further.
@@ -21,6 +21,8 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// Nobody could say whether this is permitted, and why; told in plain text too.
+    Undecided(String),
 }
 
 impl From<ApiError> for Refused {
@@ -34,38 +36,32 @@ pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
+    callers: &Chain,
     authorizer: &dyn Authorizer,
     names: &Names,
+    notes: &Notes,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, authenticator).await?;
+    let caller = authenticate(headers, peer, callers, notes).await?;
     let user = act_as(caller, headers, authorizer, names).await?;
-    permit(&attributes(asked, &user), authorizer).await?;
+    let wanted = attributes(asked, &user);
+    let decision = authorizer.authorize(&wanted).get().await;
+    match decision.error() {
+        Some(why) => return Err(Refused::Undecided(why.to_owned())),
+        None => permitted(&wanted, &decision)?,
+    }
     Ok(user)
 }
 
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
+    callers: &Chain,
+    notes: &Notes,
 ) -> Result<Arc<User>, ApiError> {
-    match &peer.certificate {
-        Some(Ok(user)) => return Ok(user.clone()),
-        Some(Err(why)) => {
-            tracing::debug!(remote = %peer.remote, %why, "a client certificate was refused");
-            return Err(ApiError::unauthorized());
-        }
-        None => {}
-    }
-    // a token that nobody knows is refused, not ignored; other schemes are nobody's
-    let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match given.and_then(bearer) {
-        Some(token) => {
-            let known = authenticator.identify(token, &[]).get().await;
-            known.map(|known| known.user).ok_or_else(ApiError::unauthorized)
-        }
-        None => Ok(Arc::new(User::anonymous())),
-    }
+    callers.caller(headers, peer, notes).await.map_err(|why| {
+        tracing::debug!(remote = %peer.remote, %why, "a caller was not believed");
+        ApiError::unauthorized()
+    })
 }
 
 async fn act_as(
@@ -81,13 +77,13 @@ async fn act_as(
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
     for needed in wanted.needed(&caller, &group) {
-        permit(&needed, authorizer).await?;
+        // what cannot be decided is not told here: who may not act as another learns no more than that
+        permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
     Ok(Arc::new(wanted.user))
 }
 
-async fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let decision = authorizer.authorize(asked).get().await;
+fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
     if decision.is_allowed() {
         return Ok(());
     }

@@ -12,12 +12,12 @@ use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
 use crate::filters::{self, Refused};
-use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
+use crate::identity::Chain;
+use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Peer, Shutdown};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
-use auth::tokens::Authenticator;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -41,10 +41,11 @@ pub struct Service {
     /// Watches end after at least this long, at most twice as long.
     pub min_request_timeout: Duration,
     pub delete_workers: usize,
-    pub authenticator: Arc<dyn Authenticator>,
+    /// Who can tell who is calling.
+    pub callers: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// Who issues tokens, if anybody does.
-    pub issuer: Option<Arc<Issuer>>,
+    /// What others can learn about the issuer of tokens.
+    pub issuer: Option<Arc<Published>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -88,9 +89,9 @@ impl Service {
         api: Arc<Api>,
         shutdown: Shutdown,
         advertised: SocketAddr,
-        authenticator: Arc<dyn Authenticator>,
+        callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Issuer>>,
+        issuer: Option<Arc<Published>>,
     ) -> Self {
         Service {
             api,
@@ -99,7 +100,7 @@ impl Service {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             delete_workers: 1,
-            authenticator,
+            callers,
             authorizer,
             issuer,
             advertised,
@@ -159,12 +160,13 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
+        let (callers, authorizer) = (&*self.callers, &*self.authorizer);
         let (headers, names) = (&parts.headers, &self.api.names);
-        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names).await {
+        let user = match filters::pass(asked, headers, peer, callers, authorizer, names, notes).await {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
         };
         let patience = self.patience(asked)?;
         let work = async {
@@ -269,8 +271,8 @@ impl Service {
             return Err(ApiError::method_not_allowed());
         }
         let (json, media) = match path {
-            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
-            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+            KEYS_PATH => (issuer.keys.clone(), "application/jwk-set+json"),
+            _ => (issuer.configuration.clone(), "application/json"),
         };
         let mut response = Response::new(Body::full(json));
         let headers = response.headers_mut();

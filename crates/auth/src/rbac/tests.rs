@@ -127,7 +127,7 @@ fn bindings_reach_subjects_where_they_count() {
     ));
     let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)).now().unwrap() {
         Decision::Allow(reason) => format!("+{reason}"),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => format!("-{reason}"),
+        refused => format!("-{}", refused.reason()),
     };
     let (root, bob, eve) = (User::named("root"), User::named("bob"), User::named("eve"));
     let of_cluster = "+RBAC: allowed by ClusterRoleBinding \"roots\" of ClusterRole \"all\" to User \"root\"";

@@ -6,10 +6,14 @@
 mod admission;
 mod authentication;
 mod authorization;
+mod features;
+mod service_accounts;
 
 pub use admission::Admission;
-pub use authentication::Authentication;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
+pub use service_accounts::ServiceAccounts;
 
 use std::fmt::Display;
 use std::path::Path;

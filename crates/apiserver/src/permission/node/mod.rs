@@ -11,22 +11,20 @@ use super::roles;
 use ambient::Soon;
 use auth::authorize::Rules;
 use auth::rbac::Rule;
-use auth::{Attributes, Authorizer, Decision, User};
+use auth::{Attributes, Authorizer, Decision, NODE_PREFIX, NODES, User};
 use names::Names;
 use related::Related;
 use rest::Api;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-const GROUP: &str = "system:nodes";
-const PREFIX: &str = "system:node:";
 /// The role whose rules hold where nothing below says more.
 const ROLE: &str = "system:node";
 
 /// The name of the node whose agent a user is; empty if it is that of no node in particular.
 pub(crate) fn node_of<'a>(name: &'a str, groups: &[String]) -> Option<&'a str> {
-    let node = name.strip_prefix(PREFIX)?;
-    groups.iter().any(|group| group == GROUP).then_some(node)
+    let node = name.strip_prefix(NODE_PREFIX)?;
+    groups.iter().any(|group| group == NODES).then_some(node)
 }
 
 /// Decides for node agents.

@@ -2,7 +2,7 @@ use super::*;
 
 fn reason(what: &str) -> String {
     let node = Node::new(&Names::kubernetes());
-    let user = User { groups: vec![GROUP.to_owned()], ..User::named("system:node:x") };
+    let user = User { groups: vec![NODES.to_owned()], ..User::named("system:node:x") };
     let mut words = what.split(' ');
     let mut next = || words.next().unwrap_or("");
     let (verb, group, resource, namespace, name) = (next(), next(), next(), next(), next());
@@ -76,7 +76,7 @@ fn what_does_not_depend_on_objects_is_decided_by_kind_and_name() {
 
 #[test]
 fn an_agent_has_the_name_and_the_group_of_agents() {
-    let groups = [GROUP.to_owned()];
+    let groups = [NODES.to_owned()];
     assert_eq!(node_of("system:node:x", &groups), Some("x"));
     assert_eq!(node_of("system:node:", &groups), Some(""));
     assert_eq!(node_of("system:node:x", &[]), None);

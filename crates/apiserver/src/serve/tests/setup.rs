@@ -113,6 +113,7 @@ pub(super) async fn serve(limits: Limits) -> Served {
         certificate_chain: server.certificate.into_bytes(),
         private_key: server.key.into_bytes(),
         client_authorities: Some(authority.pem().into_bytes()),
+        proxy_authorities: None,
     };
     let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, world };
     let bound = bind(listen).await.unwrap();
@@ -141,7 +142,7 @@ impl Handler for Mirror {
             "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
-            "/whoami" => match &peer.certificate {
+            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
                 None => Response::new(Body::full("nobody")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
