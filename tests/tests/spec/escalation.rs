@@ -1,5 +1,6 @@
 //! "Authorization": the ways by which somebody might get more than they have, all of them closed.
 
+use super::identity::signing;
 use super::signing_requests::signing_request;
 use super::*;
 use base64::Engine;
@@ -11,9 +12,7 @@ const MASTERS: &str = "system:masters";
 
 /// Eve may write all roles, bindings and requests for certificates, and nothing else.
 async fn with_eve() -> Cluster {
-    let signing_key = Some(authority().client("signer", "signers").key);
-    let identity = apiserver::identity::Options { signing_key, ..Default::default() };
-    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    let cluster = Cluster::with(Options { identity: signing(), ..Options::default() }).await;
     let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "create", "update", "patch"]});
     let rules = json!([
         rule(
@@ -144,7 +143,8 @@ async fn not_by_a_certificate() {
 async fn the_plugins_of_certificates_are_switched_one_by_one() {
     let plugins = ["CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"];
     for off in plugins {
-        let admission = apiserver::admission::Options { disable: vec![off.to_owned()], ..Default::default() };
+        let mut admission = Options::default().admission;
+        admission.disable.push(off.to_owned());
         let cluster = Cluster::with(Options { admission, ..Options::default() }).await;
         let rules = json!([{"apiGroups": ["*"], "verbs": ["get", "create", "patch"],
             "resources": ["certificatesigningrequests", "certificatesigningrequests/approval",
@@ -230,7 +230,7 @@ async fn modes_are_asked_in_their_order_until_one_permits() {
         (vec![Rbac], 403),
         (vec![Rbac, AlwaysAllow], 200),
     ] {
-        let permission = apiserver::permission::Options { modes: modes.clone() };
+        let permission = apiserver::permission::Options { modes: modes.clone(), ..Default::default() };
         let cluster = Cluster::with(Options { permission, ..Options::default() }).await;
         let answer = eve(cluster.get(SECRETS)).await;
         assert_eq!(answer.status, code, "{modes:?}");

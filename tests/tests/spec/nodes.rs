@@ -1,5 +1,6 @@
 //! "Authorization mode `Node`" and what agents may write: a node has to do with its own pods and nothing else.
 
+use super::identity::signing;
 use super::*;
 use tests::{Answer, Ask, Cluster, Options, Who, authority};
 
@@ -13,14 +14,16 @@ const UNRELATED: &str = "no relationship found between node 'n' and this object"
 
 /// A server that knows agents and keeps them to their nodes, with nodes `n` and `m`.
 async fn guarded() -> Cluster {
-    let signing_key = Some(authority().client("signer", "signers").key);
     let cluster = Cluster::with(Options {
-        permission: apiserver::permission::Options { modes: vec![auth::Mode::Node, auth::Mode::Rbac] },
-        admission: apiserver::admission::Options {
-            enable: vec!["NodeRestriction".to_owned()],
+        permission: apiserver::permission::Options {
+            modes: vec![auth::Mode::Node, auth::Mode::Rbac],
             ..Default::default()
         },
-        identity: apiserver::identity::Options { signing_key, ..Default::default() },
+        admission: apiserver::admission::Options {
+            enable: vec!["NodeRestriction".to_owned()],
+            ..Options::default().admission
+        },
+        identity: signing(),
         ..Options::default()
     })
     .await;
