@@ -19,6 +19,7 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod escalation;
     mod fairness;
     mod field_validation;
     mod health;
@@ -29,6 +30,7 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod nodes;
     mod oidc;
     mod openapi;
     mod patches;
