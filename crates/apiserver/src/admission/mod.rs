@@ -133,7 +133,7 @@ const PLUGINS: &[Plugin] = &[
         plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
     }),
     on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
-    on("ServiceAccount", |parts, _| Ok(Box::new(ServiceAccount::new(&parts.names, parts.world.clone())))),
+    on("ServiceAccount", |parts, _| plain(ServiceAccount::new(&parts.names, parts.world.clone()))),
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
     off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
