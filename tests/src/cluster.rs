@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -27,8 +27,11 @@ pub struct Options {
     pub event_ttl: Duration,
     pub names: Names,
     pub identity: identity::Options,
+    /// Who vouches for proxies that say who is calling, in PEM.
+    pub proxy_authorities: Option<String>,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub audit: audit::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -46,12 +49,14 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
+            proxy_authorities: None,
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             // nobody makes the accounts of namespaces here
             admission: admission::Options {
                 disable: vec!["ServiceAccount".to_owned()],
                 ..admission::Options::default()
             },
+            audit: audit::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
@@ -94,6 +99,8 @@ impl Cluster {
             certificate_chain: served.certificate.into(),
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
+            proxy_authorities: options.proxy_authorities.map(Vec::from),
+            ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listen = Listen { address, tls, limits: options.limits, world: world.clone() };
@@ -107,6 +114,7 @@ impl Cluster {
             identity: options.identity,
             permission: options.permission,
             admission: options.admission,
+            audit: options.audit,
             serving: options.serving,
             cache: options.cache,
             kinds: options.kinds,

@@ -6,6 +6,7 @@
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
+//! - `audit`: the record of what was asked and how it ended
 //! - `answers`: kinds that are answered and never kept
 //! - `identity`: who is calling, from tokens, certificates and headers
 //! - `permission`: the authorizers that know objects
@@ -15,6 +16,7 @@
 
 pub mod admission;
 mod answers;
+pub mod audit;
 pub mod describe;
 mod filters;
 pub mod handle;

@@ -6,6 +6,7 @@
 
 pub mod admission_policy;
 pub mod apiservice;
+mod asn1;
 mod binding;
 pub mod budget;
 mod check;

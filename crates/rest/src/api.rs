@@ -195,7 +195,7 @@ impl Api {
         let collection = &resources.named(plural)?.collection;
         let object = collection.cache.get(namespace, name)?;
         match collection.selected(field) {
-            Ok(Selected::Field(at)) => object.fields.get(at).map(|text| text.to_string()),
+            Ok(Selected::Field(at)) => object.field(at).map(str::to_owned),
             _ => Some(String::new()),
         }
     }

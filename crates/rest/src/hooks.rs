@@ -92,7 +92,7 @@ pub struct Hooks {
     pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
-    /// Top-level fields that writes of the object itself never own.
+    /// Fields, by their paths, that writes of the object itself never own.
     pub unowned: &'static [&'static str],
     /// The group by which problems call the kind, where that is not the one it is served in.
     pub told_group: Option<&'static str>,
@@ -186,7 +186,7 @@ pub struct SubresourceHooks {
     /// Puts into `next` (a copy of the live object) what the submitted object may change through here.
     pub apply: fn(next: &mut Value, submitted: &Value, context: &Context<'_>),
     pub validate: Option<Check>,
-    /// Top-level fields that writes through here never own.
+    /// Fields, by their paths, that writes through here never own.
     pub unowned: &'static [&'static str],
 }
 

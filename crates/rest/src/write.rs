@@ -106,7 +106,7 @@ impl Writing<'_> {
             _ => None,
         };
         for field in self.unowned().iter().chain(&other) {
-            set.insert([managed::Element::Field((*field).into())]);
+            set.insert(field.split('.').map(|step| managed::Element::Field(step.into())));
         }
         set
     }
@@ -181,7 +181,16 @@ impl Api {
             api_version: &resource.api_version,
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
-        input.typed(&expected, writing.options.field_validation, &mut writing.warnings)
+        let object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&object, || {
+            let mut shown = object.clone();
+            defaults::apply(&resource.kind.root, &mut shown);
+            if let Some(default) = resource.hooks.default {
+                default(&mut shown, &self.names);
+            }
+            encode::as_stored(&shown, &resource.kind.root, resource.hooks.empty_lists()).into()
+        });
+        Ok(object)
     }
 
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to

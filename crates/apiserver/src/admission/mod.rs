@@ -6,6 +6,7 @@
 
 mod always;
 mod always_pull_images;
+mod certificates;
 mod configuration;
 mod creation;
 mod default_ingress_class;
@@ -33,7 +34,6 @@ mod resource_quota;
 mod runtime_class;
 mod security_context_deny;
 mod service_account;
-mod signers;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 
@@ -53,7 +53,6 @@ use pod_toleration_restriction::PodTolerationRestriction;
 use rest::Admission;
 use schema::Value;
 use service_account::ServiceAccount;
-use signers::Signers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -165,9 +164,13 @@ const PLUGINS: &[Plugin] = &[
         plain(persistent_volume_claim_resize::PersistentVolumeClaimResize)
     }),
     on("RuntimeClass", |_, _| plain(runtime_class::RuntimeClass)),
-    on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
-    to_come("CertificateSigning", true),
-    to_come("CertificateSubjectRestriction", true),
+    on("CertificateApproval", |parts, _| {
+        Ok(Box::new(certificates::Approval { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSigning", |parts, _| {
+        Ok(Box::new(certificates::Signing { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
     on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
     off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
     to_come("MutatingAdmissionWebhook", true),

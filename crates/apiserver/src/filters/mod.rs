@@ -2,10 +2,13 @@
 //!
 //! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
 //!    a user.
-//! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
+//! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
+//!    whatever is refused below is recorded too.
+//! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 3. authorization: whether that user may do this.
+//! 4. authorization: whether that user may do this.
 
+use crate::audit::Trail;
 use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
@@ -21,6 +24,8 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// It could not be recorded, and the operator wants no request that is not.
+    Unrecorded,
     /// Nobody could say whether this is permitted, and why; told in plain text too.
     Undecided(String),
 }
@@ -31,25 +36,54 @@ impl From<ApiError> for Refused {
     }
 }
 
+/// Those who decide.
+pub struct Gate<'a> {
+    pub callers: &'a Chain,
+    pub authorizer: &'a dyn Authorizer,
+    pub names: &'a Names,
+}
+
 /// Runs the list; gives the user that the request is carried out for.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    callers: &Chain,
-    authorizer: &dyn Authorizer,
-    names: &Names,
+    gate: &Gate<'_>,
     notes: &Notes,
+    mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, callers, notes).await?;
-    let user = act_as(caller, headers, authorizer, names).await?;
+    let Gate { callers, authorizer, names } = *gate;
+    let caller = match authenticate(headers, peer, callers, notes).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            unidentified(asked, trail);
+            return Err(error.into());
+        }
+    };
+    if let Some(trail) = &mut trail
+        && !trail.received(&caller, &attributes(asked, &caller)).get().await
+    {
+        trail.abandon();
+        return Err(Refused::Unrecorded);
+    }
+    let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
     let wanted = attributes(asked, &user);
     let decision = authorizer.authorize(&wanted).get().await;
+    if let Some(trail) = trail {
+        trail.decided(&decision);
+    }
     match decision.error() {
         Some(why) => return Err(Refused::Undecided(why.to_owned())),
         None => permitted(&wanted, &decision)?,
     }
     Ok(user)
+}
+
+/// Records a request that is refused before anybody knows who asked.
+pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
+    if let Some(trail) = trail {
+        trail.refused(&attributes(asked, &User::default()));
+    }
 }
 
 async fn authenticate(
@@ -69,6 +103,7 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
+    trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
@@ -80,7 +115,11 @@ async fn act_as(
         // what cannot be decided is not told here: who may not act as another learns no more than that
         permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
-    Ok(Arc::new(wanted.user))
+    let user = Arc::new(wanted.user);
+    if let Some(trail) = trail {
+        trail.acts_as(&user);
+    }
+    Ok(user)
 }
 
 fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {

@@ -6,16 +6,17 @@ mod lists;
 mod resource;
 mod watch;
 
+use crate::audit::{Audit, Trail};
 use crate::describe::discovery::{self, Documents};
 use crate::describe::health::{self, Check};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
-use crate::filters::{self, Refused};
+use crate::filters::{self, Gate, Refused};
 use crate::identity::Chain;
-use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
+use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::request::Asked;
-use crate::serve::{Body, Handler, Peer, Shutdown};
+use crate::serve::{Body, Handler, Peer, Shutdown, panic_text, unpanicked};
 use arc_swap::ArcSwap;
 use auth::Authorizer;
 use bytes::Bytes;
@@ -44,8 +45,10 @@ pub struct Service {
     /// Who can tell who is calling.
     pub callers: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// Who issues tokens, if anybody does.
-    pub issuer: Option<Arc<Issuer>>,
+    /// What others can learn about the issuer of tokens.
+    pub issuer: Option<Arc<Published>>,
+    /// Who keeps the record, if anybody does.
+    pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -91,7 +94,7 @@ impl Service {
         advertised: SocketAddr,
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Issuer>>,
+        issuer: Option<Arc<Published>>,
     ) -> Self {
         Service {
             api,
@@ -103,6 +106,7 @@ impl Service {
             callers,
             authorizer,
             issuer,
+            audit: None,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -119,7 +123,21 @@ impl Service {
         let (parts, body) = request.into_parts();
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         let notes = Arc::<Notes>::default();
-        let answered = self.answer(&asked, &parts, &peer, body, &notes).await;
+        let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
+        let answered = match &mut trail {
+            None => self.answer(&asked, &parts, &peer, body, &notes, None).await,
+            Some(recorded) => {
+                match unpanicked(self.answer(&asked, &parts, &peer, body, &notes, Some(recorded))).await {
+                    Ok(answered) => answered,
+                    Err(panic) => {
+                        if let Some(trail) = trail {
+                            trail.panicked(panic_text(&*panic)).await;
+                        }
+                        std::panic::resume_unwind(panic)
+                    }
+                }
+            }
+        };
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
@@ -130,6 +148,9 @@ impl Service {
             }
         };
         answer::warn(&mut response, &notes.take_warnings());
+        if let Some(trail) = trail {
+            response = trail.answered(response).await;
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
@@ -155,20 +176,29 @@ impl Service {
         peer: &Peer,
         body: B,
         notes: &Arc<Notes>,
+        mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (callers, authorizer) = (&*self.callers, &*self.authorizer);
-        let (headers, names) = (&parts.headers, &self.api.names);
-        let user = match filters::pass(asked, headers, peer, callers, authorizer, names, notes).await {
+        let gate = Gate { callers: &self.callers, authorizer: &*self.authorizer, names: &self.api.names };
+        let headers = &parts.headers;
+        let patience = match self.patience(asked) {
+            Ok(patience) => patience,
+            Err(error) => {
+                filters::unidentified(asked, trail.as_deref_mut());
+                return Err(error);
+            }
+        };
+        let passed = filters::pass(asked, headers, peer, &gate, notes, trail).await;
+        let user = match passed {
             Ok(user) => user,
             Err(Refused::Api(error)) => return Err(error),
             Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+            Err(Refused::Unrecorded) => return Ok(failed_plainly(&parts.uri, "failed to store audit event")),
             Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
         };
-        let patience = self.patience(asked)?;
         let work = async {
             let body = read_body(body).await?;
             let (connection, notes) = (peer.connection, notes.clone());
@@ -244,11 +274,14 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = if trimmed == "/version" {
+                let mut manner = if trimmed == "/version" {
                     answer::Manner::of_plain(call)?
                 } else {
                     answer::Manner::of_document(call, names)?
                 };
+                if matches!(trimmed, "" | "/index.html" | "/version") {
+                    manner = manner.unrecorded();
+                }
                 Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
@@ -271,8 +304,8 @@ impl Service {
             return Err(ApiError::method_not_allowed());
         }
         let (json, media) = match path {
-            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
-            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+            KEYS_PATH => (issuer.keys.clone(), "application/jwk-set+json"),
+            _ => (issuer.configuration.clone(), "application/json"),
         };
         let mut response = Response::new(Body::full(json));
         let headers = response.headers_mut();

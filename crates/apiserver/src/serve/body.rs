@@ -55,6 +55,15 @@ impl Body {
         Self::Stream(Box::pin(pieces))
     }
 
+    /// All of it, where it has an end of its own; nothing of a stream.
+    pub fn gathered(self) -> Bytes {
+        match self {
+            Self::Empty | Self::Stream(_) => Bytes::new(),
+            Self::Full(bytes) => bytes,
+            Self::Frames { pieces, .. } => pieces.flatten().collect(),
+        }
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match self {
             Self::Empty => Poll::Ready(None),

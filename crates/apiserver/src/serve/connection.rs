@@ -27,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Prompt, Tracked};
+use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::tls::Tls;
 use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
@@ -121,7 +122,8 @@ async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsS
         let _ = tcp.write_all(PLAIN_HTTP_ANSWER).await;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
-    server.tls.acceptor.accept(tcp).await
+    let came_to = tcp.local_addr()?.ip();
+    CAME_TO.scope(came_to, server.tls.acceptor.accept(tcp)).await
 }
 
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -228,7 +230,7 @@ async fn answer<H: Handler>(
 }
 
 /// Runs a future whose panic is a value. Nothing of the future is used after it panicked.
-async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(crate) async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
@@ -237,7 +239,7 @@ async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Sen
     .await
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }

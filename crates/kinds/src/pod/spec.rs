@@ -7,7 +7,6 @@ use crate::{quantities, read, scheduling};
 use names::Names;
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
-use std::collections::HashSet;
 
 /// Annotations that mean something.
 pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
@@ -27,14 +26,13 @@ pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut
     }
     seccomp::annotations(annotations, path, names, out);
     let profiles = app_armor_prefix(names);
-    let containers: HashSet<&str> = ["containers", "initContainers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|list| pod.items(&["spec", list]))
-        .map(|it| it.text(&["name"]))
-        .collect();
+    let has_container = |name: &str| {
+        let lists = ["containers", "initContainers", "ephemeralContainers"];
+        lists.iter().flat_map(|list| pod.items(&["spec", list])).any(|it| it.text(&["name"]) == name)
+    };
     for (key, value) in annotations.iter() {
         let Some(container) = key.strip_prefix(&*profiles) else { continue };
-        if !containers.contains(container) {
+        if !has_container(container) {
             out.push(Problem::invalid_text(&path.key(key), container, "container not found"));
         }
         let profile = read::text(value);

@@ -4,12 +4,20 @@
 //! gathered, so that all of it is told at once.
 
 mod admission;
+mod audit;
 mod authentication;
 mod authorization;
+mod features;
+mod service_accounts;
+mod serving;
 
 pub use admission::Admission;
-pub use authentication::Authentication;
+pub use audit::Audit;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
+pub use service_accounts::ServiceAccounts;
+pub use serving::{Shown, Tls};
 
 use std::fmt::Display;
 use std::path::Path;
