@@ -29,6 +29,8 @@ mod spec {
     mod negotiation;
     mod openapi;
     mod patches;
+    mod pod_plugins;
+    mod pod_security;
     mod protobuf;
     mod resources;
     mod restart;
