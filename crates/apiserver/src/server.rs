@@ -102,6 +102,7 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
+            pod_security: admission::pod_security::Counters::default(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
@@ -139,6 +140,7 @@ impl Server {
         let mut service =
             Service::new(api.clone(), shutdown.clone(), address, callers, authorizer, identity.published);
         service.delete_workers = config.delete_workers.max(1);
+        service.metrics.include(|registry| parts.pod_security.register(registry));
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));

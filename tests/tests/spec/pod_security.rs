@@ -70,6 +70,9 @@ async fn pods_are_held_to_what_their_namespace_asks_for() {
     assert!(cluster.post(IN_SPACE, frugal("q")).await.code(201).warnings().is_empty());
     // a namespace that says nothing gets no opinion
     assert!(cluster.post(PODS, sharing("p")).await.code(201).warnings().is_empty());
+    let counted = cluster.get("/metrics").await.code(200).text();
+    let labels = "decision=\"deny\",mode=\"enforce\",policy_level=\"baseline\",policy_version=\"v1.24\"";
+    assert!(counted.contains(&format!("pod_security_evaluations_total{{{labels},")), "{counted}");
 }
 
 #[tokio::test]
