@@ -86,16 +86,15 @@ impl Admission for PodSecurity {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let outcome = match subject(write.resource) {
+        match subject(write.resource) {
             Some(Subject::Namespace) => self.namespace(write, object, old),
-            Some(Subject::Pod) => self.pod(write, object, old),
+            Some(Subject::Pod) => self.pod(write, object, old).into(),
             Some(Subject::Workload(template)) => {
                 self.workload(write, object.at(template));
-                Ok(())
+                Ok(()).into()
             }
-            None => Ok(()),
-        };
-        outcome.into()
+            None => Ok(()).into(),
+        }
     }
 }
 

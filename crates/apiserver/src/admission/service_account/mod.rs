@@ -76,7 +76,7 @@ impl ServiceAccount {
         if pod.items(&["spec", "imagePullSecrets"]).is_empty() && !pulls.is_empty() {
             pod.set(&["spec", "imagePullSecrets"], pulls.to_vec());
         }
-        self.limit(&account, secrets::beyond(pod, &account))
+        self.limit(&account, || secrets::beyond(pod, &account))
     }
 
     /// What must hold in the end, whoever changed the pod in between.
@@ -89,7 +89,7 @@ impl ServiceAccount {
             return Err(format!("no service account specified for pod {}/{name}", write.namespace));
         }
         let account = self.account(write, pod)?;
-        self.limit(&account, secrets::beyond(pod, &account))
+        self.limit(&account, || secrets::beyond(pod, &account))
     }
 
     /// Containers that join a running pod get no further than those it began with.
@@ -98,17 +98,15 @@ impl ServiceAccount {
             return Ok(());
         }
         let account = self.account(write, pod)?;
-        self.limit(&account, secrets::beyond_debugging(pod, &account))
+        self.limit(&account, || secrets::beyond_debugging(pod, &account))
     }
 
     /// What goes beyond an account matters only where the account says so.
-    fn limit(&self, account: &Value, beyond: Option<String>) -> Verdict {
+    fn limit(&self, account: &Value, beyond: impl FnOnce() -> Option<String>) -> Verdict {
         // whatever reads as yes
         let said = account.text(&["metadata", "annotations", &self.limited]);
-        match beyond {
-            Some(why) if matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True") => Err(why),
-            _ => Ok(()),
-        }
+        let limited = matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        limited.then(beyond).flatten().map_or(Ok(()), Err)
     }
 
     fn account(&self, write: &Admitted<'_>, pod: &Value) -> Result<Value, String> {
