@@ -35,6 +35,8 @@ mod spec {
     mod openapi;
     mod patches;
     mod plugins;
+    mod pod_plugins;
+    mod pod_security;
     mod policies;
     mod protobuf;
     mod resources;

@@ -113,6 +113,7 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
+            pod_security: admission::pod_security::Counters::default(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
@@ -166,6 +167,7 @@ impl Server {
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
+        service.metrics.include(|registry| parts.pod_security.register(registry));
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
