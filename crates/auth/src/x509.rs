@@ -26,6 +26,24 @@ pub fn identify(leaf_der: &[u8]) -> Result<User, AuthError> {
     Ok(User { groups, ..User::named(name) }.authenticated())
 }
 
+/// The common name, which may be empty.
+pub fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().last();
+    Some(name.map(text).transpose().ok()?.unwrap_or_default())
+}
+
+/// The last moment at which a certificate is valid, in Unix seconds.
+pub fn valid_until(der: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+/// The structure with a certificate's public key.
+pub fn public_key(der: &[u8]) -> Option<&[u8]> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.tbs_certificate.subject_pki.raw)
+}
+
 /// The names and addresses that a certificate is for, as text; nothing of one that cannot be read.
 pub fn names(leaf_der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(leaf_der) else { return Vec::new() };

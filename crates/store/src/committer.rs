@@ -103,8 +103,11 @@ type Answers = Vec<(Answer, OwnedSemaphorePermit, Result<Revision, StoreError>)>
 impl Committer {
     pub(crate) fn run(mut self) {
         loop {
-            let taken = self.shared.queue.take(self.patience());
+            let mut taken = self.shared.queue.take(self.patience());
             let last = taken.last;
+            for probe in taken.probes.drain(..) {
+                let _ = probe.send(());
+            }
             self.turn(taken);
             if last {
                 break;

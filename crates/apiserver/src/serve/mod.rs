@@ -14,7 +14,7 @@
 //! - After [`run`] returns no connection is open and no request is being answered.
 //!
 //! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
-//! does not verify is not refused here: the handshake succeeds and [`Peer::certificate`] says what was wrong,
+//! does not verify is not refused here: the handshake succeeds and [`Certificate`] says what was wrong,
 //! so that the caller gets an answer of the API instead of a broken connection.
 
 mod activity;
@@ -64,11 +64,23 @@ pub struct Peer {
     pub connection: u64,
     /// Where the connection comes from.
     pub remote: SocketAddr,
-    /// Whom the client's certificate names, or what is wrong with it; `None` where none was shown, or one
-    /// that names nobody.
-    pub certificate: Option<Result<Arc<User>, String>>,
+    /// What the client's certificate is worth; `None` where none was shown or none could be worth anything.
+    pub certificate: Option<Certificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,
+}
+
+/// What a client's certificate is worth.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// Whom it names, or why the authorities for clients do not vouch for it; `None` where it names nobody, or
+    /// where there are no such authorities.
+    pub user: Option<Result<Arc<User>, String>>,
+    /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
+    /// it; `None` where there are no such authorities.
+    pub proxy: Option<Result<String, String>>,
+    /// The last second, in Unix time, at which it is worth anything.
+    pub until: i64,
 }
 
 /// Where to listen, and how.

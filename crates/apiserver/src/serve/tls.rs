@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use ambient::World;
-use auth::{AuthError, User};
+use auth::AuthError;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
@@ -27,8 +27,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::TlsAcceptor;
 
-use super::ServeError;
 use super::certificates::{Certificates, Pair};
+use super::{Certificate, ServeError};
 
 /// Certificates and keys as PEM text.
 #[derive(Clone, Default)]
@@ -37,8 +37,10 @@ pub struct TlsMaterial {
     pub certificate_chain: Vec<u8>,
     /// The key of the first of them.
     pub private_key: Vec<u8>,
-    /// The authorities for clients; without any no client certificate is asked for.
+    /// The authorities for clients; without any no certificate names anybody.
     pub client_authorities: Option<Vec<u8>>,
+    /// The authorities for proxies that say who is calling; without any there are no such proxies.
+    pub proxy_authorities: Option<Vec<u8>>,
     /// Where certificate and key were read from, to be read again when they change.
     pub files: Option<(PathBuf, PathBuf)>,
     /// Further certificates, for clients that ask for certain names.
@@ -72,8 +74,8 @@ impl Tls {
         let builder = ServerConfig::builder_with_details(provider, Arc::new(Clock(world)))
             .with_protocol_versions(versions)
             .map_err(problem("TLS versions and cipher suites"))?;
-        let builder = match &clients.verifier {
-            Some(verifier) => builder.with_client_cert_verifier(Arc::new(AnyChain(verifier.clone()))),
+        let builder = match clients.asking() {
+            Some(asking) => builder.with_client_cert_verifier(Arc::new(asking)),
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_cert_resolver(certificates.clone());
@@ -105,42 +107,66 @@ fn provider(material: &TlsMaterial) -> CryptoProvider {
 
 /// Checks and reads the certificates of clients.
 pub(super) struct Clients {
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// For those who speak for themselves.
+    users: Option<Arc<dyn ClientCertVerifier>>,
+    /// For proxies that speak for others.
+    proxies: Option<Arc<dyn ClientCertVerifier>>,
     clock: Clock,
 }
 
 impl Clients {
     fn new(material: &TlsMaterial, provider: &Arc<CryptoProvider>, world: World) -> Result<Self, ServeError> {
-        let clock = Clock(world);
-        let Some(pem) = &material.client_authorities else {
-            return Ok(Self { verifier: None, clock });
-        };
-        let mut roots = RootCertStore::empty();
-        for authority in certificates("client authority", pem)? {
-            roots.add(authority).map_err(problem("client authority"))?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(problem("client authority"))?;
-        Ok(Self { verifier: Some(verifier), clock })
+        let verifier =
+            |what, pem: &Option<Vec<u8>>| -> Result<Option<Arc<dyn ClientCertVerifier>>, ServeError> {
+                let Some(pem) = pem else { return Ok(None) };
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(what, pem)? {
+                    roots.add(authority).map_err(problem(what))?;
+                }
+                let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                    .allow_unauthenticated()
+                    .build();
+                Ok(Some(built.map_err(problem(what))?))
+            };
+        Ok(Self {
+            users: verifier("client authority", &material.client_authorities)?,
+            proxies: verifier("proxy authority", &material.proxy_authorities)?,
+            clock: Clock(world),
+        })
     }
 
-    /// Whom the chain names, or why it is not believed.
-    pub(super) fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<Result<Arc<User>, String>> {
+    /// What asks for certificates, if there is anybody who could vouch for one.
+    fn asking(&self) -> Option<AnyChain> {
+        let verifier = self.users.as_ref().or(self.proxies.as_ref())?.clone();
+        let both = [&self.users, &self.proxies];
+        let hints = both.into_iter().flatten().flat_map(|it| it.root_hint_subjects().to_vec()).collect();
+        Some(AnyChain { verifier, hints })
+    }
+
+    /// What a chain is worth.
+    pub(super) fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
         let (leaf, intermediates) = chain.split_first()?;
-        let verifier = self.verifier.as_ref()?;
-        let Some(now) = self.clock.current_time() else {
-            return Some(Err("the clock stands before 1970".to_owned()));
+        let verify = |verifier: &Arc<dyn ClientCertVerifier>| match self.clock.current_time() {
+            None => Err("the clock stands before 1970".to_owned()),
+            Some(now) => match verifier.verify_client_cert(leaf, intermediates, now) {
+                Ok(_) => Ok(()),
+                Err(reason) => Err(reason.to_string()),
+            },
         };
-        if let Err(reason) = verifier.verify_client_cert(leaf, intermediates, now) {
-            return Some(Err(reason.to_string()));
-        }
-        match auth::x509::identify(leaf) {
-            Ok(user) => Some(Ok(Arc::new(user))),
-            Err(AuthError::NoCommonName) => None,
-            Err(reason) => Some(Err(reason.to_string())),
-        }
+        let user = self.users.as_ref().and_then(|verifier| match verify(verifier) {
+            Ok(()) => match auth::x509::identify(leaf) {
+                Ok(user) => Some(Ok(Arc::new(user))),
+                Err(AuthError::NoCommonName) => None,
+                Err(reason) => Some(Err(reason.to_string())),
+            },
+            Err(reason) => Some(Err(reason)),
+        });
+        let proxy = self.proxies.as_ref().map(|verifier| {
+            verify(verifier)?;
+            auth::x509::common_name(leaf).ok_or_else(|| "the certificate cannot be read".to_owned())
+        });
+        let until = auth::x509::valid_until(leaf).unwrap_or(i64::MIN);
+        Some(Certificate { user, proxy, until })
     }
 }
 
@@ -177,11 +203,15 @@ impl fmt::Debug for Clock {
 /// Lets every chain pass the handshake, so that a bad one can be answered with a 401. That the client holds
 /// the leaf's key is still verified, by the signature over the handshake.
 #[derive(Debug)]
-struct AnyChain(Arc<dyn ClientCertVerifier>);
+struct AnyChain {
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Whose certificates are worth showing.
+    hints: Vec<DistinguishedName>,
+}
 
 impl ClientCertVerifier for AnyChain {
     fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
+        self.verifier.offer_client_auth()
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -189,7 +219,7 @@ impl ClientCertVerifier for AnyChain {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -207,7 +237,7 @@ impl ClientCertVerifier for AnyChain {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, leaf, signed)
+        self.verifier.verify_tls12_signature(message, leaf, signed)
     }
 
     fn verify_tls13_signature(
@@ -216,10 +246,10 @@ impl ClientCertVerifier for AnyChain {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, leaf, signed)
+        self.verifier.verify_tls13_signature(message, leaf, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }

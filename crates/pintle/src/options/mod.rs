@@ -7,12 +7,16 @@ mod admission;
 mod audit;
 mod authentication;
 mod authorization;
+mod features;
+mod service_accounts;
 mod serving;
 
 pub use admission::Admission;
 pub use audit::Audit;
-pub use authentication::Authentication;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
+pub use service_accounts::ServiceAccounts;
 pub use serving::{Shown, Tls};
 
 use std::fmt::Display;

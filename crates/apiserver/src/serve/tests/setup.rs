@@ -155,7 +155,7 @@ impl Handler for Mirror {
             "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
-            "/whoami" => match &peer.certificate {
+            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
                 None => Response::new(Body::full("nobody")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
