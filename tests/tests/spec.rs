@@ -8,6 +8,7 @@
 mod spec {
     mod admission;
     mod apply;
+    mod audit;
     mod authentication;
     mod bad_input;
     mod callers;
