@@ -29,6 +29,7 @@ mod spec {
     mod negotiation;
     mod openapi;
     mod patches;
+    mod pressure;
     mod protobuf;
     mod resources;
     mod restart;

@@ -266,7 +266,7 @@ impl Wanted {
             admission,
             audit,
             limits,
-            connections: asked.limits.of_connections(),
+            connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?,
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
