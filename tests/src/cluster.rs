@@ -29,6 +29,8 @@ pub struct Options {
     pub event_ttl: Duration,
     pub names: Names,
     pub identity: identity::Options,
+    /// Who vouches for proxies that say who is calling, in PEM.
+    pub proxy_authorities: Option<String>,
     pub permission: permission::Options,
     pub admission: admission::Options,
     pub audit: audit::Options,
@@ -52,8 +54,13 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
+            proxy_authorities: None,
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
-            admission: admission::Options::default(),
+            // nobody makes the accounts of namespaces here
+            admission: admission::Options {
+                disable: vec!["ServiceAccount".to_owned()],
+                ..admission::Options::default()
+            },
             audit: audit::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
@@ -103,6 +110,8 @@ impl Cluster {
             certificate_chain: served.certificate.into(),
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
+            proxy_authorities: options.proxy_authorities.map(Vec::from),
+            ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
         let listen = Listen { address, tls, limits: options.limits, world: world.clone() };

@@ -15,6 +15,9 @@ use rest::{Api, PatchKind, Requester, Resource, Storage, Writing, Written};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 struct Asked {
     /// create, merge, apply, update or cells.

@@ -4,8 +4,7 @@ use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::handle::Service;
-use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
-use crate::identity::{self};
+use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
 use crate::own;
 use crate::own_service::OwnService;
@@ -16,14 +15,13 @@ use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::{Hook, Start};
 use ambient::World;
 use auth::Rbac;
-use auth::tokens::Authenticator;
 use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
 use tokio::task::JoinHandle;
@@ -72,8 +70,6 @@ pub enum StartError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Key(#[from] BadKey),
-    #[error(transparent)]
     Plugins(#[from] BadPlugins),
     #[error(transparent)]
     Audit(#[from] BadAudit),
@@ -97,6 +93,10 @@ impl Server {
     /// Opens the store, fills the caches, makes what must exist, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         // the port first: a second server must fail before it touches anything
+        let trusted = TrustMap {
+            client_authorities: config.listen.tls.client_authorities.clone(),
+            proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
+        };
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
@@ -112,35 +112,11 @@ impl Server {
             world: config.world.clone(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
-        let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
-        let issuer = match &config.identity.signing_key {
-            Some(pem) => Some(Arc::new(Issuer {
-                key: Key::from_pem(pem.as_bytes())?,
-                name: issued_by.clone(),
-                claims: config.names.well_known_domain.to_string(),
-            })),
-            None => None,
-        };
-        let audiences = vec![issued_by];
-        let accounts = issuer.as_ref().map(|it| Arc::new(Known { issuer: it.clone(), api: OnceLock::new() }));
-        let mut knowing: Vec<Arc<dyn Authenticator>> = vec![Arc::new(config.identity.tokens)];
-        knowing.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
-        if let Some(options) = config.identity.token_webhook {
-            let own = audiences.clone().into();
-            knowing.push(Arc::new(identity::webhook::Remote::new(
-                options,
-                own,
-                &config.names,
-                &config.world,
-            )));
-        }
-        let callers = Arc::new(identity::Chain {
-            tokens: knowing,
-            audiences: audiences.clone().into(),
-            anonymous: true,
-        });
+        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
             callers: callers.clone(),
@@ -153,13 +129,11 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
-            hooks.parts.extend(issuer.as_ref().and_then(|it| service_accounts::part(&kind, it, &audiences)));
+            hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        if let Some(accounts) = &accounts {
-            let _ = accounts.api.set(Arc::downgrade(&api));
-        }
+        identity.connect(&api);
         node.look_into(&api);
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
@@ -167,12 +141,13 @@ impl Server {
         });
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
-        let mut service = Service::new(api.clone(), ending, address, callers, authorizer, issuer, limits);
+        let mut service =
+            Service::new(api.clone(), ending, address, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
-        let following = match begin(&api, &service.start, own.as_ref(), rbac).await {
+        let following = match begin(&api, &service.start, (own.as_ref(), &trusted), rbac).await {
             Ok(follower) => tokio::spawn(follower.follow()),
             Err(why) => {
                 shutdown.cut();
@@ -185,7 +160,7 @@ impl Server {
             loop {
                 every.tick().await;
                 api.storage.trim();
-                keep_up(own.as_ref(), &api).await;
+                keep_up(own.as_ref(), &trusted, &api).await;
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep, following })
@@ -232,7 +207,7 @@ impl Server {
 async fn begin(
     api: &Arc<Api>,
     start: &Start,
-    own: Option<&OwnService>,
+    (own, trusted): (Option<&OwnService>, &TrustMap),
     rbac: Arc<Rbac>,
 ) -> Result<Follower, StartError> {
     make_namespaces(api).await?;
@@ -241,7 +216,7 @@ async fn begin(
     roles::ensure(api).await?;
     let follower = Follower::start(api, rbac);
     start.finish(Hook::Roles);
-    keep_up(own, api).await;
+    keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)
 }
@@ -266,7 +241,10 @@ fn open_store(
 }
 
 /// A server without its service still serves all who know its address.
-async fn keep_up(own: Option<&OwnService>, api: &Arc<Api>) {
+async fn keep_up(own: Option<&OwnService>, trusted: &TrustMap, api: &Arc<Api>) {
+    if let Err(why) = trusted.ensure(api).await {
+        tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
+    }
     let Some(own) = own else { return };
     if let Err(why) = own.ensure(api).await {
         tracing::warn!(%why, "the service of the server itself is not as it should be");

@@ -8,9 +8,47 @@ use base64::engine::general_purpose::STANDARD;
 use schema::problem::{Problem, Reason, quoted};
 use schema::table::Format;
 use schema::{Path, Value, format};
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 pub(crate) type Problems = Vec<Problem>;
+
+/// Texts that have come already. Few are looked through; only many are hashed.
+#[derive(Default)]
+pub(crate) struct Seen<'t> {
+    few: Vec<&'t str>,
+    many: HashSet<&'t str>,
+}
+
+impl<'t> Seen<'t> {
+    const FEW: usize = 16;
+
+    pub fn contains(&self, text: &str) -> bool {
+        self.few.contains(&text) || self.many.contains(text)
+    }
+
+    /// Gives whether it is new.
+    pub fn insert(&mut self, text: &'t str) -> bool {
+        if self.few.contains(&text) {
+            return false;
+        }
+        if self.few.len() == Self::FEW {
+            return self.many.insert(text);
+        }
+        self.few.push(text);
+        true
+    }
+}
+
+impl<'t> FromIterator<&'t str> for Seen<'t> {
+    fn from_iter<I: IntoIterator<Item = &'t str>>(texts: I) -> Self {
+        let mut seen = Seen::default();
+        for text in texts {
+            seen.insert(text);
+        }
+        seen
+    }
+}
 
 fn form(form: Format, text: &str, path: &Path<'_>, out: &mut Problems) {
     out.extend(format::check(form, text).iter().map(|why| Problem::invalid_text(path, text, why)));

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Audit, Authentication, Authorization, Limits};
+use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -130,6 +130,9 @@ pub struct Up {
     pub verbose: u8,
 
     #[command(flatten)]
+    pub tls: Tls,
+
+    #[command(flatten)]
     pub authentication: Authentication,
 
     #[command(flatten)]
@@ -137,6 +140,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub admission: Admission,
+
+    #[command(flatten)]
+    pub features: Features,
 
     #[command(flatten)]
     pub limits: Limits,

@@ -59,6 +59,10 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
         self.track(writing, None, &mut object);
+        let name = object.text(&["metadata", "name"]).to_owned();
+        let write = writing.admitted(self, Operation::Create, &name);
+        self.admit(&write, Some(&mut object), None).await?;
+        self.settle_admission(&write, &object, None).await?;
         let answered = answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: writing.encode(&answered) })
     }

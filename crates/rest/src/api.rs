@@ -170,6 +170,13 @@ impl Api {
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
     }
 
+    /// Whether there is any object of another resource in a namespace.
+    pub fn any_of(&self, plural: &str, namespace: &str) -> bool {
+        let resources = self.resources.load();
+        let snapshot = resources.named(plural).map(|resource| resource.collection.cache.snapshot());
+        snapshot.is_some_and(|snapshot| snapshot.range(Some(namespace), None).next().is_some())
+    }
+
     /// Those objects of another resource whose JSON holds a text; only they are decoded.
     pub fn list_containing(&self, plural: &str, text: &str) -> Vec<Value> {
         let resources = self.resources.load();
@@ -188,7 +195,7 @@ impl Api {
         let collection = &resources.named(plural)?.collection;
         let object = collection.cache.get(namespace, name)?;
         match collection.selected(field) {
-            Ok(Selected::Field(at)) => object.fields.get(at).map(|text| text.to_string()),
+            Ok(Selected::Field(at)) => object.field(at).map(str::to_owned),
             _ => Some(String::new()),
         }
     }

@@ -32,8 +32,8 @@ impl Api {
         if !writing.owned {
             self.track(writing, None, &mut object);
         }
-        let name = object.text(&["metadata", "name"]).to_owned();
-        self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None).await?;
+        let asked = object.text(&["metadata", "name"]).to_owned();
+        self.admit(&writing.admitted(self, Operation::Create, &asked), Some(&mut object), None).await?;
         self.with_context(writing.user, |context| match resource.hooks.admit {
             Some(admit) => admit(&mut object, None, context),
             None => Ok(()),
@@ -61,15 +61,18 @@ impl Api {
         })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
-        if let Some(review) = resource.hooks.review {
-            self.with_context(writing.user, |context| review(&object, None, context))?;
-        }
         if let Some(complete) = resource.hooks.complete {
             complete(&mut object);
         }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }
+        let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
+        let versioned = !object.text(&["metadata", "resourceVersion"]).is_empty();
+        // what will not be stored is told last, and nothing must be charged for it
+        let mut admitted = writing.admitted(self, Operation::Create, &asked);
+        admitted.dry_run |= exists || versioned;
+        self.settle_admission(&admitted, &object, None).await?;
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
         let taken = || {
             let subject = resource.subject(&name);
@@ -85,13 +88,12 @@ impl Api {
             }
             error
         };
-        if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
+        if versioned && !writing.options.dry_run {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
-        if resource.collection.cache.get(writing.namespace, &name).is_some() {
+        if exists {
             return Err(taken());
         }
-        self.settle_admission(&writing.admitted(self, Operation::Create, &name), &object, None).await?;
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }

@@ -15,8 +15,16 @@ pub fn new_uid(world: &World) -> String {
     world.fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    let mut uid = String::with_capacity(36);
+    for (at, byte) in bytes.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            uid.push('-');
+        }
+        for digit in [byte >> 4, byte & 15] {
+            uid.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    uid
 }
 
 /// A name made from its beginning: five characters that make no words.
@@ -173,9 +181,7 @@ pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems:
     let Some(Value::Map(annotations)) = annotations else { return };
     let mut size = 0;
     for (key, value) in annotations.iter() {
-        let lower = key.to_lowercase();
-        problems
-            .extend(format::qualified_name(&lower).iter().map(|why| Problem::invalid_text(path, key, why)));
+        problems.extend(format::annotation_key(key).iter().map(|why| Problem::invalid_text(path, key, why)));
         size += key.len() + value.as_str().unwrap_or("").len();
     }
     if size > ANNOTATIONS_LIMIT {

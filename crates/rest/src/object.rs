@@ -11,17 +11,13 @@ use std::sync::{Arc, OnceLock};
 /// A stored object. The bytes are its canonical JSON in the stored version, revision included.
 #[derive(Debug)]
 pub struct Object {
-    pub namespace: Box<str>,
-    pub name: Box<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
     pub revision: u64,
     pub json: Bytes,
     /// Where in `json` the revision's digits begin.
     stamp_at: usize,
-    pub labels: Labels,
-    /// Values of the collection's selectable fields, in the table's order.
-    pub fields: Box<[Box<str>]>,
-    /// Which of `fields` watches are indexed by.
-    indexed: Option<usize>,
+    facts: Arc<Facts>,
     /// Forms in other versions and encodings, made when first asked for.
     forms: OnceLock<Box<[OnceLock<Bytes>; FORMS]>>,
 }
@@ -29,19 +25,14 @@ pub struct Object {
 /// How many other forms of an object are kept.
 pub const FORMS: usize = 4;
 
-/// Labels sorted by key.
-pub type Labels = Box<[(Box<str>, Box<str>)]>;
-
 /// An object on its way to the store: everything but its revision.
 #[derive(Debug)]
 pub struct Draft {
-    pub namespace: Box<str>,
-    pub name: Box<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
     json: Bytes,
     stamp_at: usize,
-    labels: Labels,
-    fields: Box<[Box<str>]>,
-    indexed: Option<usize>,
+    facts: Arc<Facts>,
     /// Kept by the commit, given back when there is none.
     pub reservation: Option<Reservation>,
     /// What became of it, for the writer to pick up after the commit.
@@ -57,16 +48,13 @@ impl Draft {
     }
 
     fn encoded(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
-        let kind = &collection.kind;
-        let encoded = encode::object(value, &kind.root, lists);
+        let encoded = encode::object(value, &collection.kind.root, lists);
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),
             name: value.text(&["metadata", "name"]).into(),
             stamp_at: encoded.stamp_at.unwrap_or(0),
             json: encoded.json.into(),
-            labels: labels_of(value),
-            fields: fields_of(value, kind),
-            indexed: collection.indexed,
+            facts: Arc::new(Facts::of(value, collection)),
             reservation: None,
             published: OnceLock::new(),
         }
@@ -84,9 +72,7 @@ impl Draft {
             revision,
             json: stamp(&self.json, self.stamp_at, 0, revision),
             stamp_at: self.stamp_at,
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            indexed: self.indexed,
+            facts: self.facts.clone(),
             forms: OnceLock::new(),
         });
         if let Some(reservation) = &self.reservation {
@@ -104,8 +90,12 @@ impl Object {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
-        Some(&self.labels[at].1)
+        self.facts.label(key)
+    }
+
+    /// The value of one of the collection's selectable fields, by its place in the table.
+    pub fn field(&self, at: usize) -> Option<&str> {
+        self.facts.field(at)
     }
 
     /// The same state under another revision, as deletions are told.
@@ -116,9 +106,7 @@ impl Object {
             revision,
             json: stamp(&self.json, self.stamp_at, digits(self.revision), revision),
             stamp_at: self.stamp_at,
-            labels: self.labels.clone(),
-            fields: self.fields.clone(),
-            indexed: self.indexed,
+            facts: self.facts.clone(),
             forms: OnceLock::new(),
         })
     }
@@ -149,7 +137,7 @@ impl cache::Entry for Object {
         self.json.len() + 200
     }
     fn term(&self) -> Option<&str> {
-        self.indexed.map(|at| &*self.fields[at])
+        self.field(self.facts.indexed?)
     }
 }
 
@@ -169,23 +157,63 @@ fn stamp(json: &[u8], at: usize, old: usize, revision: u64) -> Bytes {
     out.into()
 }
 
-fn labels_of(value: &Value) -> Labels {
-    let Some(Value::Map(labels)) = value.at(&["metadata", "labels"]) else { return Box::default() };
-    labels.iter().map(|(k, v)| (k.into(), v.as_str().unwrap_or("").into())).collect()
+/// What can be asked of an object without reading it: selectable fields, then keys and values of labels. One
+/// text in two pieces of memory, shared by all revisions that say the same.
+#[derive(Debug)]
+struct Facts {
+    text: Box<str>,
+    /// Where each part ends.
+    ends: Box<[u32]>,
+    /// How many parts are fields.
+    fields: usize,
+    /// Which of the fields watches are indexed by.
+    indexed: Option<usize>,
 }
 
-fn fields_of(value: &Value, kind: &Kind) -> Box<[Box<str>]> {
-    kind.selectable.iter().map(|one| field_text(value, &one.path, &one.absent).into()).collect()
+impl Facts {
+    fn of(value: &Value, collection: &Collection) -> Self {
+        let (mut text, mut ends) = (String::with_capacity(256), Vec::with_capacity(32));
+        let selectable = &collection.kind.selectable;
+        for one in selectable.iter() {
+            push_field(value, &one.path, &one.absent, &mut text);
+            ends.push(text.len() as u32);
+        }
+        if let Some(Value::Map(labels)) = value.at(&["metadata", "labels"]) {
+            for (key, value) in labels.iter() {
+                for part in [key, value.as_str().unwrap_or("")] {
+                    text.push_str(part);
+                    ends.push(text.len() as u32);
+                }
+            }
+        }
+        let (text, ends) = (text.into(), ends.into());
+        Facts { text, ends, fields: selectable.len(), indexed: collection.indexed }
+    }
+
+    fn part(&self, at: usize) -> Option<&str> {
+        let end = *self.ends.get(at)? as usize;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        self.text.get(start..end)
+    }
+
+    fn field(&self, at: usize) -> Option<&str> {
+        (at < self.fields).then(|| self.part(at))?
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        let keys = (self.fields..self.ends.len()).step_by(2);
+        keys.into_iter().find(|at| self.part(*at) == Some(key)).and_then(|at| self.part(at + 1))
+    }
 }
 
 /// A selectable field as text.
-fn field_text(value: &Value, path: &str, absent: &str) -> String {
+fn push_field(value: &Value, path: &str, absent: &str, out: &mut String) {
     let found = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
     match found {
-        Some(Value::String(text)) if !text.is_empty() => text.clone(),
-        Some(Value::Int(number)) => number.to_string(),
-        Some(Value::Bool(truth)) => truth.to_string(),
-        _ => absent.to_owned(),
+        Some(Value::String(text)) if !text.is_empty() => out.push_str(text),
+        Some(Value::Int(number)) => out.push_str(&number.to_string()),
+        Some(Value::Bool(truth)) => out.push_str(if *truth { "true" } else { "false" }),
+        _ => out.push_str(absent),
     }
 }
 

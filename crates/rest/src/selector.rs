@@ -84,7 +84,7 @@ impl FieldTerm {
         let found = match self.what {
             Selected::Name => &*object.name,
             Selected::Namespace => &*object.namespace,
-            Selected::Field(at) => object.fields.get(at).map_or("", |text| text),
+            Selected::Field(at) => object.field(at).unwrap_or(""),
         };
         (found == self.value) == self.equal
     }

@@ -106,7 +106,7 @@ impl Writing<'_> {
             _ => None,
         };
         for field in self.unowned().iter().chain(&other) {
-            set.insert([managed::Element::Field((*field).into())]);
+            set.insert(field.split('.').map(|step| managed::Element::Field(step.into())));
         }
         set
     }

@@ -164,8 +164,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 None => seen.clear(rank),
             }
         }
-        for (rank, at) in ty.by_name.iter().enumerate() {
-            let field = &ty.fields[*at as usize];
+        for rank in ty.standing.iter().map(|rank| usize::from(*rank)) {
+            let field = &ty.fields[ty.by_name[rank] as usize];
             if !seen.get(rank)
                 && let Some(value) = zero_when_absent(field)
             {
@@ -215,7 +215,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let omitted = !field.is(Flags::ALWAYS)
             && !field.is(Flags::NILABLE)
             && is_zero(&value)
-            && !always_there(&field.shape);
+            && !field.shape.is_written_empty();
         Ok(if omitted { None } else { Some(value) })
     }
 
@@ -484,30 +484,12 @@ fn go_struct(ty: &Type) -> String {
     format!("{version}.{}", ty.name)
 }
 
-/// Structure-like values are written even when they are empty, unless they can be nil.
-fn always_there(shape: &Shape) -> bool {
-    match shape {
-        Shape::Struct(_) => true,
-        Shape::Scalar(scalar) => matches!(
-            scalar,
-            Scalar::Time
-                | Scalar::MicroTime
-                | Scalar::Quantity
-                | Scalar::IntOrString
-                | Scalar::Object
-                | Scalar::Fields
-                | Scalar::Duration
-        ),
-        Shape::List(_) | Shape::Map(_) => false,
-    }
-}
-
 /// What an absent field is written as, if it is.
 pub fn zero_when_absent(field: &Field) -> Option<Value> {
     if field.is(Flags::NILABLE) {
         return field.is(Flags::ALWAYS).then_some(Value::Null);
     }
-    (field.is(Flags::ALWAYS) || always_there(&field.shape)).then(|| zero(&field.shape))
+    field.stands().then(|| zero(&field.shape))
 }
 
 /// The empty value of a shape.
@@ -517,11 +499,7 @@ pub fn zero(shape: &Shape) -> Value {
             Some(_) => Value::Bool(false),
             None => Value::Null,
         },
-        Shape::Struct(ty) => {
-            let entries =
-                ty.fields.iter().filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));
-            Value::Map(entries.collect())
-        }
+        Shape::Struct(ty) => zero_struct(ty),
         Shape::List(_) | Shape::Map(_) => Value::Null,
         Shape::Scalar(scalar) => match scalar {
             Scalar::String | Scalar::Bytes => "".into(),
@@ -536,8 +514,9 @@ pub fn zero(shape: &Shape) -> Value {
 
 /// A structure with nothing but what is always written.
 pub fn zero_struct(ty: &Type) -> Value {
-    let entries = ty.fields.iter().filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));
-    Value::Map(entries.collect())
+    let fields = ty.standing.iter().map(|rank| &ty.fields[ty.by_name[usize::from(*rank)] as usize]);
+    let entries = fields.filter_map(|field| Some((field.name.clone(), zero_when_absent(field)?)));
+    Value::Map(Map::from_sorted(entries.collect()))
 }
 
 /// Whether a value is the one that cannot be told from absence.
@@ -569,7 +548,7 @@ const RANKED: usize = 64;
 impl Entries {
     fn new(ty: &Type) -> Self {
         let count = ty.fields.len();
-        Entries { entries: Vec::with_capacity(count.min(8)), ranks: [0; RANKED], ranked: count <= RANKED }
+        Entries { entries: Vec::with_capacity(count.min(16)), ranks: [0; RANKED], ranked: count <= RANKED }
     }
 
     /// Where a name of this rank is, or would be.

@@ -5,13 +5,14 @@
 //! that the commit can fill it in without encoding again.
 
 use crate::scan::plain;
-use crate::table::{Flags, Shape, Type};
-use crate::value::{Map, Value, head};
-use std::cmp::Ordering;
+use crate::table::{Field, Flags, Shape, Text, Type};
+use crate::value::{Map, Value};
 use std::fmt::Write;
 
-/// Structures with no more fields than this are put in order without asking for memory.
-const FEW: usize = 48;
+/// Structures with no more fields than this are put in order without asking for memory or sorting.
+const FEW: usize = 64;
+/// What most objects fit in.
+const USUAL: usize = 8 * 1024;
 
 /// An encoded object with a gap for its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub enum EmptyLists {
 
 /// A whole object, as it is stored.
 pub fn object(value: &Value, ty: &Type, lists: EmptyLists) -> Encoded {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: None, lists };
+    let mut writer = Writer { out: Vec::with_capacity(USUAL), stamp_at: None, lists };
     writer.structure(value, ty);
     Encoded { json: writer.out, stamp_at: writer.stamp_at }
 }
@@ -90,57 +91,68 @@ struct Writer {
 impl Writer {
     fn structure(&mut self, value: &Value, ty: &Type) {
         let Value::Map(map) = value else { return any(value, &mut self.out) };
-        let mut few = [0; FEW];
-        let mut many = Vec::new();
-        let order = if map.len() <= FEW {
-            &mut few[..map.len()]
-        } else {
-            many.resize(map.len(), 0);
-            &mut many[..]
-        };
-        // both sides are sorted by name: one joint walk finds each entry's place in the table
-        let mut rank = 0;
-        for (at, (name, _)) in map.iter().enumerate() {
-            let wanted = head(name);
-            let known = loop {
-                match ty.heads.get(rank) {
-                    Some(first) if *first < wanted => rank += 1,
-                    Some(first) if *first == wanted => {
-                        match (*ty.fields[ty.by_name[rank] as usize].name).cmp(name) {
-                            Ordering::Less => rank += 1,
-                            Ordering::Equal => break Some(ty.by_name[rank] as usize),
-                            Ordering::Greater => break None,
-                        }
-                    }
-                    _ => break None,
-                }
-            };
-            // what is not declared comes last, by name
-            order[at] = (known.unwrap_or(ty.fields.len() + at) as u64) << 32 | at as u64;
-        }
-        order.sort_unstable();
         self.out.push(b'{');
-        for (nth, both) in order.iter().enumerate() {
-            if nth > 0 {
-                self.out.push(b',');
+        let start = self.out.len();
+        let mut declared = ty.in_order();
+        if map.len() <= FEW && ty.fields.len() <= FEW {
+            // which entry each field of the table is; what is not declared comes last, by name
+            let (mut entry_of, mut places, mut others) = ([0u8; FEW], 0u64, 0u64);
+            for (at, (name, _)) in map.iter().enumerate() {
+                match declared.find(name) {
+                    Some((place, _)) => {
+                        entry_of[place] = at as u8;
+                        places |= 1 << place;
+                    }
+                    None => others |= 1 << at,
+                }
             }
-            let (place, at) = ((both >> 32) as usize, (both & 0xffff_ffff) as usize);
-            let Some((name, value)) = map.nth(at) else { continue };
-            string(name, &mut self.out);
-            self.out.push(b':');
-            match ty.fields.get(place) {
-                Some(field) if field.is(Flags::STAMPED) && self.stamp_at.is_none() => {
-                    self.out.extend_from_slice(b"\"\"");
-                    self.stamp_at = Some(self.out.len() - 1);
-                }
-                Some(_) if self.lists == EmptyLists::Null && is_empty_list(value) => {
-                    self.out.extend_from_slice(b"null");
-                }
-                Some(field) => self.shaped(value, &field.shape),
-                None => any(value, &mut self.out),
+            for place in bits(places) {
+                self.entry(start, map.nth(usize::from(entry_of[place])), Some(&ty.fields[place]));
+            }
+            for at in bits(others) {
+                self.entry(start, map.nth(at), None);
+            }
+        } else {
+            let place = |name| declared.find(name).map_or(usize::MAX, |(place, _)| place);
+            let mut order: Vec<(usize, usize)> =
+                map.keys().map(place).enumerate().map(|(at, place)| (place, at)).collect();
+            order.sort_unstable();
+            for (place, at) in order {
+                self.entry(start, map.nth(at), ty.fields.get(place));
             }
         }
         self.out.push(b'}');
+    }
+
+    /// One entry of a structure whose first one begins at `start`.
+    fn entry(&mut self, start: usize, entry: Option<(&str, &Value)>, field: Option<&Field>) {
+        let Some((name, value)) = entry else { return };
+        if self.out.len() > start {
+            self.out.push(b',');
+        }
+        match field.map(|field| &field.name) {
+            // names that are compiled in have nothing to escape
+            Some(Text::Borrowed(name)) => {
+                self.out.push(b'"');
+                self.out.extend_from_slice(name.as_bytes());
+                self.out.extend_from_slice(b"\":");
+            }
+            _ => {
+                string(name, &mut self.out);
+                self.out.push(b':');
+            }
+        }
+        match field {
+            Some(field) if field.is(Flags::STAMPED) && self.stamp_at.is_none() => {
+                self.out.extend_from_slice(b"\"\"");
+                self.stamp_at = Some(self.out.len() - 1);
+            }
+            Some(_) if self.lists == EmptyLists::Null && is_empty_list(value) => {
+                self.out.extend_from_slice(b"null");
+            }
+            Some(field) => self.shaped(value, &field.shape),
+            None => any(value, &mut self.out),
+        }
     }
 
     fn shaped(&mut self, value: &Value, shape: &Shape) {
@@ -259,14 +271,19 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// What stands between the quotes of a JSON string.
+#[inline]
 pub fn escaped(text: &str, out: &mut Vec<u8>) {
+    let (before, special) = text.as_bytes().split_at(plain(text.as_bytes()));
+    out.extend_from_slice(before);
+    if !special.is_empty() {
+        escaped_from(special, out);
+    }
+}
+
+/// The same for text that begins with what cannot stand as it is.
+fn escaped_from(mut rest: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut rest = text.as_bytes();
-    loop {
-        let (before, special) = rest.split_at(plain(rest));
-        out.extend_from_slice(before);
-        let Some((byte, after)) = special.split_first() else { return };
-        rest = after;
+    while let Some((byte, after)) = rest.split_first() {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -279,5 +296,17 @@ pub fn escaped(text: &str, out: &mut Vec<u8>) {
                 out.push(HEX[(low & 15) as usize]);
             }
         }
+        let (before, special) = after.split_at(plain(after));
+        out.extend_from_slice(before);
+        rest = special;
     }
+}
+
+/// The numbers of the bits that are set, from the lowest on.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (word != 0).then(|| word.trailing_zeros() as usize);
+        word &= word.wrapping_sub(1);
+        lowest
+    })
 }

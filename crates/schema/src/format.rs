@@ -191,10 +191,10 @@ pub fn label_value(text: &str) -> Complaints {
 
 /// The key of an annotation: a qualified name whose case does not count.
 pub fn annotation_key(key: &str) -> Complaints {
-    if key.bytes().any(|b| b.is_ascii_uppercase()) {
-        qualified_name(&key.to_ascii_lowercase())
-    } else {
+    if key.bytes().all(|b| b.is_ascii() && !b.is_ascii_uppercase()) {
         qualified_name(key)
+    } else {
+        qualified_name(&key.to_lowercase())
     }
 }
 

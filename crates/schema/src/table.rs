@@ -61,6 +61,8 @@ pub struct Type {
     pub by_name: Many<u16>,
     /// How these names begin, as [`head`] gives it, in the same order.
     pub heads: Many<u64>,
+    /// The ranks of the fields that the normal form has even where they are not given.
+    pub standing: Many<u16>,
     /// What happens to fields that are not declared.
     pub unknown: Unknown,
     /// The whole structure is owned and replaced as one when merging.
@@ -105,7 +107,12 @@ impl Type {
         let first = self.heads.partition_point(|head| *head < wanted);
         // names that begin alike stand side by side
         let alike = self.heads[first..].iter().take_while(|head| **head == wanted).count();
-        (first..first + alike).find(|rank| self.fields[self.by_name[*rank] as usize].name == name)
+        (first..first + alike).find(|rank| same_name(&self.fields[self.by_name[*rank] as usize].name, name))
+    }
+
+    /// Looks up names that come in order, in one walk over both.
+    pub fn in_order(&self) -> InOrder<'_> {
+        InOrder { ty: self, rank: 0 }
     }
 
     /// The field that a value is, where a value is one of the fields.
@@ -124,7 +131,10 @@ impl Type {
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
         let heads: Vec<u64> = by_name.iter().map(|at| head(&fields[*at as usize].name)).collect();
+        let ranks = 0..fields.len() as u16;
+        let standing = ranks.filter(|rank| fields[by_name[*rank as usize] as usize].stands());
         Type {
+            standing: standing.collect(),
             name: name.into(),
             package: package.into(),
             doc: "".into(),
@@ -137,6 +147,40 @@ impl Type {
             unions: Cow::Borrowed(&[]),
             declares,
         }
+    }
+}
+
+/// Whether two names are the same that begin alike.
+#[inline]
+fn same_name(a: &str, b: &str) -> bool {
+    a.len() == b.len() && (a.len() <= 8 || a == b)
+}
+
+/// A walk over the fields of a type, by name.
+pub struct InOrder<'t> {
+    ty: &'t Type,
+    rank: usize,
+}
+
+impl<'t> InOrder<'t> {
+    /// The position and declaration of the field with this name, which is greater than those before it.
+    #[inline]
+    pub fn find(&mut self, name: &str) -> Option<(usize, &'t Field)> {
+        let wanted = head(name);
+        while let Some(first) = self.ty.heads.get(self.rank).filter(|first| **first <= wanted) {
+            if *first == wanted {
+                let at = self.ty.by_name[self.rank] as usize;
+                let field = &self.ty.fields[at];
+                if same_name(&field.name, name) {
+                    return Some((at, field));
+                }
+                if *field.name > *name {
+                    return None;
+                }
+            }
+            self.rank += 1;
+        }
+        None
     }
 }
 
@@ -216,6 +260,11 @@ impl Field {
     pub fn is(&self, flag: Flags) -> bool {
         self.flags.has(flag)
     }
+
+    /// Whether the normal form has the field even where it is not given.
+    pub fn stands(&self) -> bool {
+        self.flags.stands(self.shape.is_written_empty())
+    }
 }
 
 /// Yes-or-no properties of a field.
@@ -252,6 +301,11 @@ impl Flags {
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
+
+    /// Whether the normal form has a field of these flags even where it is not given.
+    pub(crate) const fn stands(self, written_empty: bool) -> bool {
+        self.has(Flags::ALWAYS) || written_empty && !self.has(Flags::NILABLE)
+    }
 }
 
 /// The form of a value.
@@ -265,6 +319,15 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// Whether a value of this shape is written even when it is empty, unless it can be nil.
+    pub fn is_written_empty(&self) -> bool {
+        match self {
+            Shape::Struct(_) => true,
+            Shape::Scalar(scalar) => scalar.is_written_empty(),
+            Shape::List(_) | Shape::Map(_) => false,
+        }
+    }
+
     /// What is declared below.
     pub fn declares(&self) -> Declares {
         match self {
@@ -321,6 +384,22 @@ pub enum Scalar {
     Object,
     /// A set of field paths: an object that is kept as text.
     Fields,
+}
+
+impl Scalar {
+    /// Those that the API's own types keep in structures.
+    pub(crate) const fn is_written_empty(self) -> bool {
+        matches!(
+            self,
+            Scalar::Time
+                | Scalar::MicroTime
+                | Scalar::Quantity
+                | Scalar::IntOrString
+                | Scalar::Object
+                | Scalar::Fields
+                | Scalar::Duration
+        )
+    }
 }
 
 /// How strategic merge patch treats a field.

@@ -101,7 +101,20 @@ fn civil(unix_seconds: i64) -> String {
     let rest = seconds.rem_euclid(DAY);
     let (year, month, day) = Date::from_julian_day(day).unwrap_or(Date::MIN).to_calendar_date();
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}", month as u8)
+    let mut out = String::with_capacity(28);
+    let mut number = |number: i64, width: u32, before: &str| {
+        out.push_str(before);
+        for place in (0..width).rev() {
+            out.push(char::from(b'0' + (number / 10i64.pow(place) % 10) as u8));
+        }
+    };
+    number(i64::from(year), 4, "");
+    number(month as i64, 2, "-");
+    number(i64::from(day), 2, "-");
+    number(hour, 2, "T");
+    number(minute, 2, ":");
+    number(second, 2, ":");
+    out
 }
 
 /// Reads one time from left to right; what is left is what a message shows.

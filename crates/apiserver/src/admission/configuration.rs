@@ -47,6 +47,23 @@ pub fn whole<'v>(
     part
 }
 
+/// The same for a configuration whose kind is called differently in its versions.
+pub fn whole_of<'v>(
+    value: &'v Value,
+    forms: &[(&str, &str)],
+    fields: &[&str],
+    wrong: &mut Wrong,
+) -> Part<'v> {
+    let given = (value.text(&["apiVersion"]), value.text(&["kind"]));
+    if !forms.contains(&given) {
+        let known: Vec<_> = forms.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
+        wrong.say("", format!("{:?} of {:?} is none of {}", given.1, given.0, known.join(", ")));
+    }
+    let part = Part { value, path: String::new() };
+    part.only(&[fields, &["apiVersion", "kind"]].concat(), wrong);
+    part
+}
+
 impl<'v> Part<'v> {
     /// The root of a configuration that has neither kind nor version.
     pub fn root(value: &'v Value) -> Self {
@@ -99,9 +116,14 @@ impl<'v> Part<'v> {
         self.typed(field, ("a list of texts", read), wrong).unwrap_or_default()
     }
 
-    /// An object below this one, empty when it is missing.
+    /// An object below this one whose fields are not known by name.
+    pub fn any(&self, field: &str) -> Option<Part<'v>> {
+        Some(Part { value: self.get(field)?, path: self.at(field) })
+    }
+
+    /// An object below this one, with no other fields than these.
     pub fn part(&self, field: &str, fields: &[&str], wrong: &mut Wrong) -> Option<Part<'v>> {
-        let part = Part { value: self.get(field)?, path: self.at(field) };
+        let part = self.any(field)?;
         part.only(fields, wrong);
         Some(part)
     }
@@ -119,6 +141,9 @@ impl<'v> Part<'v> {
 
     /// All fields, each a text.
     pub fn entries(&self, wrong: &mut Wrong) -> Vec<(&'v str, &'v str)> {
+        if self.value.as_map().is_none() {
+            wrong.say(&self.path, "must be an object");
+        }
         let fields = self.value.as_map().into_iter().flat_map(|map| map.keys());
         fields.filter_map(|field| Some((field, self.text(field, wrong)?))).collect()
     }

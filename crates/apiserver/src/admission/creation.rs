@@ -13,7 +13,7 @@ pub struct Creation {
 
 impl Admission for Creation {
     fn interest(&self, _: &Resource) -> Interest {
-        Interest::CREATE.and(Interest::PARTS)
+        Interest::CREATE
     }
 
     fn settle<'a>(

@@ -15,6 +15,8 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
         tokens: vec![Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap())],
         audiences: Arc::new(["here".to_owned()]),
         anonymous: true,
+        front_proxy: None,
+        world: world.clone(),
     });
     (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, callers, store })
 }

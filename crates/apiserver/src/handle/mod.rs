@@ -15,7 +15,7 @@ use crate::describe::version;
 use crate::filters::in_flight::InFlight;
 use crate::filters::{self, Gate, Refused};
 use crate::identity::Chain;
-use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
+use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
 use crate::negotiate::tagged;
 use crate::request::Asked;
@@ -49,8 +49,8 @@ pub struct Service {
     /// Who can tell who is calling.
     pub callers: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// Who issues tokens, if anybody does.
-    pub issuer: Option<Arc<Issuer>>,
+    /// What others can learn about the issuer of tokens.
+    pub issuer: Option<Arc<Published>>,
     /// Who keeps the record, if anybody does.
     pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
@@ -98,7 +98,7 @@ impl Service {
         advertised: SocketAddr,
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Issuer>>,
+        issuer: Option<Arc<Published>>,
         limits: limits::Options,
     ) -> Self {
         let start = Arc::<Start>::default();
@@ -354,8 +354,8 @@ impl Service {
             return Err(ApiError::method_not_allowed());
         }
         let (json, media) = match path {
-            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
-            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+            KEYS_PATH => (issuer.keys.clone(), "application/jwk-set+json"),
+            _ => (issuer.configuration.clone(), "application/json"),
         };
         let mut response = Response::new(Body::full(json));
         let headers = response.headers_mut();

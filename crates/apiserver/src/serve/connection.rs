@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Prompt, Tracked};
+use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
 use super::quiet::quiet;
@@ -128,7 +129,8 @@ async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsS
         let _ = tcp.write_all(PLAIN_HTTP_ANSWER).await;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
-    server.tls.acceptor.accept(tcp).await
+    let came_to = tcp.local_addr()?.ip();
+    CAME_TO.scope(came_to, server.tls.acceptor.accept(tcp)).await
 }
 
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\

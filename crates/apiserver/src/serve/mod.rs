@@ -14,11 +14,12 @@
 //! - After [`run`] returns no connection is open and no request is being answered.
 //!
 //! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
-//! does not verify is not refused here: the handshake succeeds and [`Peer::certificate`] says what was wrong,
+//! does not verify is not refused here: the handshake succeeds and [`Certificate`] says what was wrong,
 //! so that the caller gets an answer of the API instead of a broken connection.
 
 mod activity;
 mod body;
+mod certificates;
 mod connection;
 mod cork;
 mod crowd;
@@ -44,10 +45,11 @@ use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 
 pub use body::Body;
+pub use certificates::Pair;
 pub(crate) use connection::{panic_text, unpanicked};
 pub use seldom::Seldom;
 pub use shutdown::{Phase, Shutdown};
-pub use tls::TlsMaterial;
+pub use tls::{TlsMaterial, suites};
 
 /// What answers the requests.
 pub trait Handler: Send + Sync + 'static {
@@ -71,11 +73,23 @@ pub struct Peer {
     pub connection: u64,
     /// Where the connection comes from.
     pub remote: SocketAddr,
-    /// Whom the client's certificate names, or what is wrong with it; `None` where none was shown, or one
-    /// that names nobody.
-    pub certificate: Option<Result<Arc<User>, String>>,
+    /// What the client's certificate is worth; `None` where none was shown or none could be worth anything.
+    pub certificate: Option<Certificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,
+}
+
+/// What a client's certificate is worth.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// Whom it names, or why the authorities for clients do not vouch for it; `None` where it names nobody, or
+    /// where there are no such authorities.
+    pub user: Option<Result<Arc<User>, String>>,
+    /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
+    /// it; `None` where there are no such authorities.
+    pub proxy: Option<Result<String, String>>,
+    /// The last second, in Unix time, at which it is worth anything.
+    pub until: i64,
 }
 
 /// Where to listen, and how.
@@ -206,8 +220,10 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
     let Bound { listener, local, tls, limits } = bound;
     let grace = limits.shutdown_grace;
+    let certificates = tls.certificates.clone();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
     tokio::select! {
+        () = certificates.follow() => {}
         () = accept(&listener, &server) => {}
         () = shutdown.stopping() => {}
     }

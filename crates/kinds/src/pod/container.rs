@@ -2,7 +2,7 @@
 
 use super::security;
 use super::volume::{self, Volumes};
-use crate::check::{self, Problems};
+use crate::check::{self, Problems, Seen};
 use crate::{quantities, read};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -21,7 +21,7 @@ pub(super) fn regular(items: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut
         out.push(Problem::required(path, ""));
         return;
     }
-    let mut names = HashSet::new();
+    let mut names = Seen::default();
     for (at, one) in items.iter().enumerate() {
         let path = path.index(at);
         common(one, pod, &path, out);
@@ -40,7 +40,7 @@ pub(super) fn regular(items: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut
 }
 
 pub(super) fn init(items: &[Value], regular: &[Value], pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
-    let mut names: HashSet<&str> = regular.iter().map(|it| it.text(&["name"])).collect();
+    let mut names: Seen<'_> = regular.iter().map(|it| it.text(&["name"])).collect();
     for (at, one) in items.iter().enumerate() {
         let item = path.index(at);
         common(one, pod, &item, out);
@@ -71,6 +71,9 @@ pub(super) fn ephemeral(
     const REFUSED: &str = "cannot be set for an Ephemeral Container";
     const FIELDS: &[&str] =
         &["ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"];
+    if items.is_empty() {
+        return;
+    }
     let targets: HashSet<&str> = others.into_iter().flatten().map(|it| it.text(&["name"])).collect();
     let mut names = targets.clone();
     for (at, one) in items.iter().enumerate() {
@@ -143,7 +146,7 @@ fn common(one: &Value, pod: &Pod<'_>, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn ports(items: &[Value], path: &Path<'_>, out: &mut Problems) {
-    let mut names = HashSet::new();
+    let mut names = Seen::default();
     for (at, port) in items.iter().enumerate() {
         let path = path.index(at);
         let name = port.text(&["name"]);

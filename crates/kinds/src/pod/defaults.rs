@@ -3,7 +3,7 @@
 //! What a field is when it is simply absent stands in the tables.
 
 use super::image;
-use super::volume::SOURCES;
+use super::volume::sources_of;
 use crate::{quantities, read};
 use names::Names;
 use schema::Value;
@@ -42,7 +42,8 @@ fn drop_old_annotations(object: &mut Value, names: &Names) {
     let Some(annotations) = object.at_mut(&["metadata", "annotations"]).and_then(Value::as_map_mut) else {
         return;
     };
-    for stage in ["alpha", "beta"] {
+    let old = annotations.keys().any(|key| key.starts_with("pod."));
+    for stage in ["alpha", "beta"].iter().filter(|_| old) {
         for name in ["init-containers", "init-container-statuses"] {
             annotations.remove(&names.well_known_under(&format!("pod.{stage}"), name));
         }
@@ -112,8 +113,10 @@ fn port_of_the_host(port: &mut Value) {
 }
 
 fn volume(volume: &mut Value) {
-    let Some(fields) = volume.as_map() else { return };
-    if !SOURCES.iter().any(|source| fields.get(source.field).is_some_and(|it| !it.is_null())) {
+    if volume.as_map().is_none() {
+        return;
+    }
+    if sources_of(volume).next().is_none() {
         volume.set(&["emptyDir"], Value::map());
     }
     if let Some(sources) = volume.at_mut(&["projected", "sources"])

@@ -1,13 +1,12 @@
 //! The rules of a pod as a whole, in the order in which clients are told about them.
 
 use super::container::{self, Pod};
-use super::{security, volume};
+use super::{host_process, seccomp, security, volume};
 use crate::check::{self, Problems};
 use crate::{quantities, read, scheduling};
 use names::Names;
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
-use std::collections::HashSet;
 
 /// Annotations that mean something.
 pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
@@ -25,15 +24,15 @@ pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut
     {
         out.push(Problem::invalid(&path.key(&cost), value, "must be a 32bit integer"));
     }
+    seccomp::annotations(annotations, path, names, out);
     let profiles = app_armor_prefix(names);
-    let containers: HashSet<&str> = ["containers", "initContainers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|list| pod.items(&["spec", list]))
-        .map(|it| it.text(&["name"]))
-        .collect();
+    let has_container = |name: &str| {
+        let lists = ["containers", "initContainers", "ephemeralContainers"];
+        lists.iter().flat_map(|list| pod.items(&["spec", list])).any(|it| it.text(&["name"]) == name)
+    };
     for (key, value) in annotations.iter() {
         let Some(container) = key.strip_prefix(&*profiles) else { continue };
-        if !containers.contains(container) {
+        if !has_container(container) {
             out.push(Problem::invalid_text(&path.key(key), container, "container not found"));
         }
         let profile = read::text(value);
@@ -98,6 +97,7 @@ pub(super) fn validate(
     }
     let constraints = spec.items(&["topologySpreadConstraints"]);
     scheduling::topology_spread(constraints, &path.field("topologySpreadConstraints"), out);
+    host_process::validate(spec, path, allow_privileged, out);
     names_and_numbers(spec, path, out);
     scheduling::tolerations(spec.items(&["tolerations"]), &path.field("tolerations"), out);
     host_aliases(spec.items(&["hostAliases"]), &path.field("hostAliases"), out);

@@ -1,10 +1,10 @@
 //! Volumes of a pod: each has a name and exactly one source.
 
 use super::volume_sources as sources;
-use crate::check::{self, Problems};
+use crate::check::{self, Problems, Seen};
 use crate::read;
 use schema::problem::Problem;
-use schema::{Path, Value};
+use schema::{Map, Path, Value};
 use std::collections::{HashMap, HashSet};
 
 /// A kind of volume.
@@ -99,10 +99,20 @@ pub(super) fn volumes<'v>(
     mountable
 }
 
+/// The sources that a volume has, in the order of [`SOURCES`]. A volume has few fields and there are many kinds,
+/// so the fields are gone through.
+pub(super) fn sources_of(volume: &Value) -> impl Iterator<Item = (&'static Source, &Value)> {
+    let mut found: Vec<(usize, &Value)> = Vec::new();
+    for (name, value) in volume.as_map().into_iter().flat_map(Map::iter).filter(|(_, it)| !it.is_null()) {
+        found.extend(SOURCES.iter().position(|source| source.field == name).map(|at| (at, value)));
+    }
+    found.sort_unstable_by_key(|(at, _)| *at);
+    found.into_iter().map(|(at, value)| (&SOURCES[at], value))
+}
+
 fn one_source(volume: &Value, path: &Path<'_>, out: &mut Problems) {
     let mut found = false;
-    for source in SOURCES {
-        let Some(value) = volume.at(&[source.field]).filter(|it| !it.is_null()) else { continue };
+    for (source, value) in sources_of(volume) {
         if found {
             out.push(Problem::forbidden(
                 &path.field(source.extra),
@@ -124,7 +134,7 @@ pub(super) fn mounts(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, 
     let device_names: HashSet<&str> = devices.iter().map(|it| it.text(&["name"])).collect();
     let device_paths: HashSet<&str> = devices.iter().map(|it| it.text(&["devicePath"])).collect();
     let privileged = read::flag(container, &["securityContext", "privileged"]);
-    let mut points = HashSet::new();
+    let mut points = Seen::default();
     for (at, mount) in container.items(&["volumeMounts"]).iter().enumerate() {
         let item = path.index(at);
         let (name, point) = (mount.text(&["name"]), mount.text(&["mountPath"]));
@@ -178,6 +188,9 @@ fn mount_propagation(propagation: &str, privileged: bool, path: &Path<'_>, out: 
 
 /// Volumes that a container sees as block devices.
 pub(super) fn devices(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, out: &mut Problems) {
+    if container.items(&["volumeDevices"]).is_empty() {
+        return;
+    }
     let mounts = container.items(&["volumeMounts"]);
     let mount_names: HashSet<&str> = mounts.iter().map(|it| it.text(&["name"])).collect();
     let mount_paths: HashSet<&str> = mounts.iter().map(|it| it.text(&["mountPath"])).collect();

@@ -1,19 +1,24 @@
 //! What is allowed in a pod but should not be there.
 
+use crate::check::Seen;
 use crate::{quantities, read};
 use names::Names;
 use schema::{Map, Path, Value};
-use std::collections::HashSet;
 
 /// Volumes that no longer work, or will not for long.
+///
+/// Their fields, and what is said of them by which name.
 const OLD_VOLUMES: &[(&str, &str)] = &[
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11"),
-    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo: deprecated in v1.11"),
+    ("scaleIO", "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker: deprecated in v1.22, support removal is planned in v1.26"),
+    ("storageos", "storageOS: deprecated in v1.22, support removal is planned in v1.26"),
+    ("quobyte", "quobyte: deprecated in v1.22, support removal is planned in v1.26"),
+    (
+        "glusterfs",
+        "glusterfs: deprecated in v1.25, this feature will be removed soon after in a subsequent release",
+    ),
 ];
 
 /// Labels of nodes that have got other names: subdomain and name before, since when, and the same now.
@@ -32,7 +37,7 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut out = about(new, "in v1.27");
+    let mut out = about(new);
     if read::int(new, &["spec", "terminationGracePeriodSeconds"]) < 0 {
         out.push(
             "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
@@ -42,13 +47,8 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     out
 }
 
-/// The same for what pods are made from, where less has been decided.
-pub(super) fn of_template(template: &Value) -> Vec<String> {
-    about(template, "in a future release")
-}
-
-/// `ending` is when old annotations stop working.
-fn about(new: &Value, ending: &str) -> Vec<String> {
+/// What is said of pods and of what they are made from.
+pub(super) fn about(new: &Value) -> Vec<String> {
     let names = Names::kubernetes();
     let spec = new.at(&["spec"]).unwrap_or(&Value::Null);
     let mut out = node_selector(read::map(spec, &["nodeSelector"]), "spec.nodeSelector");
@@ -56,8 +56,8 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
     spread(spec, &names, &mut out);
     annotations(read::map(new, &["metadata", "annotations"]), &names, &mut out);
     for (at, volume) in spec.items(&["volumes"]).iter().enumerate() {
-        for (field, why) in OLD_VOLUMES.iter().filter(|(field, _)| read::has(volume, &[field])) {
-            out.push(format!("spec.volumes[{at}].{field}: {why}"));
+        for (_, why) in OLD_VOLUMES.iter().filter(|(field, _)| read::has(volume, &[field])) {
+            out.push(format!("spec.volumes[{at}].{why}"));
         }
     }
     repeated(spec.items(&["hostAliases"]), "ip", "spec.hostAliases", &mut out);
@@ -68,11 +68,11 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
         }
     }
     repeated(spec.items(&["volumes"]), "name", "spec.volumes", &mut out);
-    fractions(read::map(spec, &["overhead"]), "spec.overhead", &mut out);
-    seccomp(new, ending, &names, &mut out);
+    fractions(read::map(spec, &["overhead"]), &|| "spec.overhead".to_owned(), &mut out);
+    seccomp(new, &names, &mut out);
     for list in CONTAINERS {
         for (at, one) in spec.items(&[list]).iter().enumerate() {
-            container(one, &format!("spec.{list}[{at}]"), &mut out);
+            container(one, &|| format!("spec.{list}[{at}]"), &mut out);
         }
     }
     out
@@ -81,7 +81,7 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
 /// What is said about an old label.
 pub(crate) fn old_label(label: &str, names: &Names) -> Option<String> {
     let (_, _, since, (subdomain, name)) =
-        OLD_LABELS.iter().find(|(subdomain, name, ..)| names.well_known_under(subdomain, name) == label)?;
+        OLD_LABELS.iter().find(|(subdomain, name, ..)| names.is_well_known_under(label, subdomain, name))?;
     let now =
         if subdomain.is_empty() { names.well_known(name) } else { names.well_known_under(subdomain, name) };
     Some(format!("deprecated since {since}; use {now:?} instead"))
@@ -154,34 +154,32 @@ fn annotations(annotations: &Map, names: &Names, out: &mut Vec<String>) {
         ("security.alpha", "unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
     ];
     for (subdomain, name, why) in OLD {
-        let key = names.well_known_under(subdomain, name);
-        if annotations.contains(&key) {
+        if let Some(key) = annotations.keys().find(|key| names.is_well_known_under(key, subdomain, name)) {
             out.push(format!("metadata.annotations[{key}]: {why}"));
         }
     }
 }
 
 /// Annotations that say what a field says now, unless the field says it too.
-fn seccomp(pod: &Value, ending: &str, names: &Names, out: &mut Vec<String>) {
-    let why =
-        format!("deprecated since v1.19, non-functional {ending}; use the \"seccompProfile\" field instead");
+fn seccomp(pod: &Value, names: &Names, out: &mut Vec<String>) {
+    const WHY: &str = "deprecated since v1.19, non-functional in a future release; use the \"seccompProfile\" field instead";
     let annotations = read::map(pod, &["metadata", "annotations"]);
-    let mut tell = |key: String, owner: &[&str], value: &Value| {
-        if annotations.contains(&key) && !read::has(value, owner) {
-            out.push(format!("metadata.annotations[{key}]: {why}"));
+    let mut tell = |(subdomain, name): (&str, &str), owner: &[&str], value: &Value| {
+        let key = annotations.keys().find(|key| names.is_well_known_under(key, subdomain, name));
+        if let Some(key) = key.filter(|_| !read::has(value, owner)) {
+            out.push(format!("metadata.annotations[{key}]: {WHY}"));
         }
     };
-    let key = names.well_known_under("seccomp.security.alpha", "pod");
-    tell(key, &["spec", "securityContext", "seccompProfile"], pod);
+    tell(("seccomp.security.alpha", "pod"), &["spec", "securityContext", "seccompProfile"], pod);
     for one in CONTAINERS.iter().flat_map(|list| pod.items(&["spec", list])) {
-        let key = names.well_known_under("container.seccomp.security.alpha", one.text(&["name"]));
+        let key = ("container.seccomp.security.alpha", one.text(&["name"]));
         tell(key, &["securityContext", "seccompProfile"], one);
     }
 }
 
 /// Items of a list that are told apart by a field and are not.
 fn repeated(items: &[Value], field: &str, path: &str, out: &mut Vec<String>) {
-    let mut seen = HashSet::new();
+    let mut seen = Seen::default();
     for (at, item) in items.iter().enumerate() {
         let text = item.text(&[field]);
         if !text.is_empty() && !seen.insert(text) {
@@ -190,27 +188,29 @@ fn repeated(items: &[Value], field: &str, path: &str, out: &mut Vec<String>) {
     }
 }
 
-fn container(one: &Value, path: &str, out: &mut Vec<String>) {
+fn container(one: &Value, path: &dyn Fn() -> String, out: &mut Vec<String>) {
     for list in ["limits", "requests"] {
-        fractions(read::map(one, &["resources", list]), &format!("{path}.resources.{list}"), out);
+        let path = || format!("{}.resources.{list}", path());
+        fractions(read::map(one, &["resources", list]), &path, out);
     }
-    let mut seen = HashSet::new();
+    let mut seen = Seen::default();
     for (at, variable) in one.items(&["env"]).iter().enumerate() {
         let name = variable.text(&["name"]);
         if !name.is_empty() && !seen.insert(name) {
-            out.push(format!("{path}.env[{at}].name: duplicate name {name:?}"));
+            out.push(format!("{}.env[{at}].name: duplicate name {name:?}", path()));
         }
     }
 }
 
 /// There are no parts of bytes.
-fn fractions(resources: &Map, path: &str, out: &mut Vec<String>) {
+fn fractions(resources: &Map, path: &dyn Fn() -> String, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         if let Some(value) = resources.get(name).filter(|value| quantities::parse(value).milli() % 1000 != 0)
         {
             let text = read::text(value);
             out.push(format!(
-                "{path}[{name}]: fractional byte value {text:?} is invalid, must be an integer"
+                "{}[{name}]: fractional byte value {text:?} is invalid, must be an integer",
+                path()
             ));
         }
     }

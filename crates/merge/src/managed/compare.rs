@@ -81,7 +81,7 @@ pub fn compare(ty: &Type, old: Option<&Value>, new: &Value) -> Result<Changes, A
 
 /// One of the two values that are compared.
 #[derive(Clone, Copy)]
-enum Side<'a> {
+pub(super) enum Side<'a> {
     Absent,
     /// The zero value of the shape at hand.
     Zero,
@@ -124,7 +124,7 @@ impl<'a> Side<'a> {
 }
 
 /// What stands in a zero value for a field, if anything does.
-fn zero_side(field: &Field) -> Option<Side<'static>> {
+pub(super) fn zero_side(field: &Field) -> Option<Side<'static>> {
     match &field.shape {
         Shape::Struct(_) if !field.is(Flags::NILABLE) => Some(Side::Zero),
         shape => match decode::zero_when_absent(field)? {
@@ -140,26 +140,6 @@ fn zero_entries(ty: &Type) -> impl Iterator<Item = (&str, Side<'_>)> {
         let field = &ty.fields[usize::from(*at)];
         Some((&*field.name, zero_side(field)?))
     })
-}
-
-/// Finds the declarations of names that come in order.
-struct Declared<'t> {
-    ty: &'t Type,
-    at: usize,
-}
-
-impl<'t> Declared<'t> {
-    fn find(&mut self, name: &str) -> Option<&'t Field> {
-        while let Some(at) = self.ty.by_name.get(self.at) {
-            let field = &self.ty.fields[usize::from(*at)];
-            match (*field.name).cmp(name) {
-                Ordering::Less => self.at += 1,
-                Ordering::Equal => return Some(field),
-                Ordering::Greater => break,
-            }
-        }
-        None
-    }
 }
 
 fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Result<(), Ambiguous> {
@@ -208,12 +188,12 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
 }
 
 /// What is owned as a whole must still be one that could be told apart item by item.
-fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> {
+pub(super) fn unambiguous(shape: &Shape, held: &Value) -> Result<(), Ambiguous> {
     match (shape, held) {
         (Shape::Struct(ty), Value::Map(map)) => {
-            let mut declared = Declared { ty, at: 0 };
+            let mut declared = ty.in_order();
             map.iter().try_for_each(|(name, held)| match declared.find(name) {
-                Some(field) => unambiguous(&field.shape, held),
+                Some((_, field)) => unambiguous(&field.shape, held),
                 None => Ok(()),
             })
         }
@@ -240,11 +220,11 @@ fn structure(ty: &Type, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
         return Ok(());
     }
     out.expect(old, new);
-    let mut declared = Declared { ty, at: 0 };
+    let mut declared = ty.in_order();
     let mut each = |name: &str, old, new, out: &mut Changes| {
         let mut below = Changes::default();
         match declared.find(name) {
-            Some(field) => {
+            Some((_, field)) => {
                 value(&field.shape, old, new, &mut below)?;
                 out.push(below, || Element::Field(field.name.clone()));
             }

@@ -73,10 +73,17 @@ impl Element {
         Element::Value(out.into_boxed_str())
     }
 
+    /// The step to a field as it is written in a set of fields.
+    pub(super) fn write_field(name: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\"f:");
+        encode::escaped(name, out);
+        out.push(b'"');
+    }
+
     /// The step as it is written in a set of fields, as a JSON string.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        let (kind, rest): (_, &str) = match self {
-            Element::Field(name) => (b"\"f:", name),
+        let (kind, rest): (&[u8; 3], &str) = match self {
+            Element::Field(name) => return Element::write_field(name, out),
             Element::Key(json) => (b"\"k:", json),
             Element::Value(json) => (b"\"v:", json),
             Element::Index(at) => {
@@ -180,6 +187,12 @@ fn write(value: &Value, out: &mut String) {
 /// characters that mean something in HTML.
 fn string(text: &str, out: &mut String) {
     out.push('"');
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&');
+    if text.bytes().all(plain) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for character in text.chars() {
         match character {
             '"' => out.push_str("\\\""),

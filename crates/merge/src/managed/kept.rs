@@ -93,6 +93,13 @@ impl Fields {
     }
 }
 
+impl From<String> for Fields {
+    /// Takes text that was written for a set.
+    fn from(text: String) -> Self {
+        Fields { text: Some(text.into()), set: OnceCell::new() }
+    }
+}
+
 impl From<FieldSet> for Fields {
     fn from(set: FieldSet) -> Self {
         Fields { text: None, set: OnceCell::from(set) }

@@ -14,6 +14,7 @@
 //! has one entry. An object whose lists cannot be told apart item by item loses its entries.
 
 mod compare;
+mod creation;
 mod element;
 mod entries;
 mod fields;

@@ -5,7 +5,7 @@
 //! were recorded. An answer shows an object as it was stored, tracked was what came in: what the server filled
 //! in later ([`LATE`]), and scenarios whose point is such a change ([`OTHERWISE`]), are left out.
 
-use super::tests::json;
+use super::tests::{compared, json};
 use super::*;
 use crate::recorded::{Types, scenarios};
 use schema::Value;
@@ -178,6 +178,8 @@ fn check(
         reset: &reset,
         convert: None,
     };
+    let fresh = creation::brought(&ty, &new, &reset, &UNOWNED).ok().flatten();
+    assert_eq!(fresh, compared(&ty, &new, &reset), "{place}");
     track(&write, live, &mut new);
     assert_eq!(entries(&new), entries(answer), "{place}");
     true

@@ -157,10 +157,19 @@ fn normal(ty: &Type, text: &str) -> Value {
     decode::tree(json(text), ty).unwrap().value
 }
 
+/// What a creation brings, by way of a comparison with nothing.
+pub(crate) fn compared(ty: &Type, new: &Value, reset: &FieldSet) -> Option<String> {
+    let mut changes = compare(ty, None, new).ok()?;
+    changes.exclude(reset);
+    changes.taken.subtract(&UNOWNED);
+    (!changes.taken.is_empty()).then(|| changes.taken.to_text())
+}
+
 #[track_caller]
 fn check_created(ty: &Type, object: &str, expected: &str) {
     let reset = FieldSet::of(&[&["status"]]);
     let mut new = normal(ty, object);
+    assert_eq!(creation::brought(ty, &new, &reset, &UNOWNED).unwrap(), compared(ty, &new, &reset));
     track(&write(ty, "m", &reset), None, &mut new);
     let entries = new.items(&["metadata", "managedFields"]);
     assert_eq!(entries.len(), 1, "{new:?}");

@@ -13,8 +13,9 @@
 //! Always true: an object that nobody tracks is tracked from its creation or not at all, and the time of an
 //! entry moves only when its writer took a field.
 
+use super::creation::brought;
 use super::entries::{Identity, is_reset};
-use super::{Ambiguous, Changes, Entry, FieldSet, Managed, Operation, compare};
+use super::{Ambiguous, Changes, Entry, FieldSet, Fields, Managed, Operation, compare};
 use crate::json_patch::same;
 use schema::table::{Ref, Type};
 use schema::{Map, Value};
@@ -132,8 +133,14 @@ pub fn update(
     new: &Value,
     managed: &mut Managed,
 ) -> Result<(), Ambiguous> {
-    if managed.is_empty() && live.is_some() {
-        return Ok(());
+    match live {
+        Some(_) if managed.is_empty() => return Ok(()),
+        None if managed.is_empty() => {
+            let brought = brought(write.ty, new, write.reset, &UNOWNED)?;
+            managed.entries.extend(brought.map(|text| first_of(write, text.into())));
+            return Ok(());
+        }
+        _ => {}
     }
     let mut changes = compare(write.ty, live, new)?;
     changes.exclude(write.reset);
@@ -201,22 +208,26 @@ fn take(write: &Write<'_>, taken: FieldSet, has_it: bool, managed: &mut Managed)
     if taken.is_empty() {
         return;
     }
-    let now = Some(write.now.to_owned());
     if let Some(entry) = own(write, managed) {
         if !has_it {
             entry.fields.unite(taken);
         }
-        entry.time = now;
+        entry.time = Some(write.now.to_owned());
         return;
     }
-    managed.entries.push(Entry {
+    managed.entries.push(first_of(write, taken.into()));
+}
+
+/// The first entry of a writer.
+fn first_of(write: &Write<'_>, fields: Fields) -> Entry {
+    Entry {
         manager: write.manager().to_owned(),
         operation: Operation::Update,
         api_version: write.api_version.to_owned(),
-        time: now,
+        time: Some(write.now.to_owned()),
         subresource: write.subresource.to_owned(),
-        fields: taken.into(),
-    });
+        fields,
+    }
 }
 
 /// Gathers the oldest updaters when there are too many, as many as needed: the first one of a version makes

@@ -7,13 +7,19 @@ mod admission;
 mod audit;
 mod authentication;
 mod authorization;
+mod features;
 mod limits;
+mod service_accounts;
+mod serving;
 
 pub use admission::Admission;
 pub use audit::Audit;
-pub use authentication::Authentication;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
 pub use limits::Limits;
+pub use service_accounts::ServiceAccounts;
+pub use serving::{Shown, Tls};
 
 use std::fmt::Display;
 use std::path::Path;

@@ -151,6 +151,15 @@ fn declares(model: &Model) -> Vec<Declares> {
     }
 }
 
+/// Whether the normal form has a field even where it is not given.
+fn stands(field: &FieldModel) -> bool {
+    field.flags.stands(match &field.shape {
+        ShapeModel::Struct(_) => true,
+        ShapeModel::Scalar(scalar) => scalar.is_written_empty(),
+        ShapeModel::List(..) | ShapeModel::Map(..) => false,
+    })
+}
+
 struct Emitter<'a> {
     model: &'a Model,
     idents: Vec<String>,
@@ -168,6 +177,8 @@ impl Emitter<'_> {
         let mut by_name: Vec<usize> = (0..it.fields.len()).collect();
         by_name.sort_by(|a, b| it.fields[*a].name.cmp(&it.fields[*b].name));
         let heads: Vec<String> = by_name.iter().map(|at| head(&it.fields[*at].name).to_string()).collect();
+        let standing = by_name.iter().enumerate().filter(|(_, at)| stands(&it.fields[**at]));
+        let standing: Vec<String> = standing.map(|(rank, _)| rank.to_string()).collect();
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
         let ident = &self.idents[at];
         let unknown = if it.open { "Keep" } else { "Report" };
@@ -181,7 +192,7 @@ impl Emitter<'_> {
             let _ = writeln!(
                 self.items,
                 "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
-                 fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), unknown: Unknown::{unknown}, \
+                 fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), standing: B(&[{}]), unknown: Unknown::{unknown}, \
                  atomic: {atomic}, one_of: {}, unions: {}, declares: Declares({}) }};",
                 it.name,
                 it.package,
@@ -189,6 +200,7 @@ impl Emitter<'_> {
                 self.idents[at],
                 by_name.join(","),
                 heads.join(","),
+                standing.join(","),
                 it.one_of,
                 many(&it.unions, union),
                 self.declares[at].0,

@@ -33,27 +33,28 @@ impl PodSecurity {
         if !problems.is_empty() && is_news {
             return Err(ApiError::invalid(write.resource.stored_subject(name), problems));
         }
-        if self.settings.namespaces.contains(name) {
-            self.warn_exempt(write, object, &policy);
-            return Ok(());
-        }
-        let Some((before, _)) = before else { return Ok(()) };
-        let (now, before) = (policy.enforce, before.enforce);
-        let asks_more = now.version != before.version || now.level > before.level;
-        if now.level != Level::Privileged && asks_more {
-            self.existing(write, name, now).into_iter().for_each(|warning| write.user.notes.warn(warning));
-        }
+        let (now, before) = (policy.enforce, before.map(|(before, _)| before.enforce));
+        let asks_more = |before: Standard| {
+            now.level != Level::Privileged && (now.version != before.version || now.level > before.level)
+        };
+        let warnings = match before {
+            Some(before) if !asks_more(before) => Vec::new(),
+            _ if self.settings.namespaces.contains(name) => self.ignored(object, &policy),
+            Some(_) => self.existing(write, name, now),
+            None => Vec::new(),
+        };
+        warnings.into_iter().for_each(|warning| write.user.notes.warn(warning));
         Ok(())
     }
 
-    fn warn_exempt(&self, write: &Admitted<'_>, object: &Value, policy: &Policy) {
-        let said = self.labels.said(label(object), policy);
-        if !said.is_empty() {
-            let name = object.text(&["metadata", "name"]);
-            write.user.notes.warn(format!(
-                "namespace {name:?} is exempt from Pod Security, and the policy ({said}) will be ignored"
-            ));
-        }
+    /// What there is to say about a namespace that asks for something and is exempt.
+    fn ignored(&self, namespace: &Value, policy: &Policy) -> Vec<String> {
+        let name = namespace.text(&["metadata", "name"]);
+        let said = self.labels.said(label(namespace), policy);
+        let told = said.map(|said| {
+            format!("namespace {name:?} is exempt from Pod Security, and the policy ({said}) will be ignored")
+        });
+        told.into_iter().collect()
     }
 
     /// Which of a namespace's pods would be refused today; as many as can be looked at in a short time.

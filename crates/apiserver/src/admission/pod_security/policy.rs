@@ -130,9 +130,10 @@ impl Labels {
         read(0, &mut policy.enforce, Level::Restricted);
         read(1, &mut policy.audit, Level::Privileged);
         read(2, &mut policy.warn, Level::Privileged);
-        let (warn, warn_version) = &self.keys[2];
+        let [(enforce, _), _, (warn, warn_version)] = &self.keys;
         // who is not told otherwise should hear of what will be refused later
-        if label(warn).is_none() && policy.enforce.level > policy.warn.level {
+        let follows = label(enforce).is_some_and(|it| Level::parse(it).is_some()) && label(warn).is_none();
+        if follows && policy.enforce.level > policy.warn.level {
             policy.warn.level = policy.enforce.level;
             if label(warn_version).is_none() {
                 policy.warn.version = policy.enforce.version;
@@ -141,13 +142,16 @@ impl Labels {
         (policy, problems)
     }
 
-    /// What a namespace says itself, as people read it: `enforce=baseline:latest, warn=restricted:v1.25`.
-    pub fn said<'v>(&self, label: impl Fn(&str) -> Option<&'v str>, policy: &Policy) -> String {
+    /// What a namespace asks for itself, as people read it: `enforce=baseline:latest, warn=restricted:v1.25`. None
+    /// when it says nothing.
+    pub fn said<'v>(&self, label: impl Fn(&str) -> Option<&'v str>, policy: &Policy) -> Option<String> {
         let is_said =
             |(level, version): &(String, String)| label(level).is_some() || label(version).is_some();
-        let standards = [policy.enforce, policy.audit, policy.warn];
-        let said = MODES.iter().zip(standards).zip(&self.keys).filter(|(_, keys)| is_said(keys));
-        said.map(|((mode, standard), _)| format!("{mode}={standard}")).collect::<Vec<_>>().join(", ")
+        let standards = MODES.iter().zip([policy.enforce, policy.audit, policy.warn]).zip(&self.keys);
+        let said: Vec<_> = standards.filter(|(_, keys)| is_said(keys)).map(|(said, _)| said).collect();
+        let asks = |(mode, standard): &(&&str, Standard)| format!("{mode}={standard}");
+        let asked = said.iter().filter(|(_, standard)| standard.level != Level::Privileged).map(asks);
+        (!said.is_empty()).then(|| asked.collect::<Vec<_>>().join(", "))
     }
 }
 
