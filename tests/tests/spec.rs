@@ -39,6 +39,7 @@ mod spec {
     mod pod_plugins;
     mod pod_security;
     mod policies;
+    mod pressure;
     mod protobuf;
     mod resources;
     mod restart;

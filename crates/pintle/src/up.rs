@@ -285,7 +285,7 @@ impl Wanted {
             audit,
             limits,
             fairness,
-            connections: asked.limits.of_connections(),
+            connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?
                 .with_gates(gates),

@@ -18,6 +18,7 @@ use crate::filters::{self, Gate, Refused};
 use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
+use crate::negotiate::tagged;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Leave, Peer, Shutdown, panic_text, unpanicked};
 use crate::start::Start;
@@ -341,12 +342,12 @@ impl Service {
             return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
         }
         let document = match trimmed {
-            "/version" => Some(version::json()),
-            "" | "/index.html" => Some(self.index()),
-            _ => self.documents().get(trimmed).cloned(),
+            "/version" => Some((version::json(), None)),
+            "" | "/index.html" => Some((self.index(), None)),
+            _ => self.documents().get(trimmed).map(|it| (it.json.clone(), Some(it.hash.clone()))),
         };
         match document {
-            Some(json) => {
+            Some((json, hash)) => {
                 // the same distinction that clients know from elsewhere
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
                 let head =
@@ -363,7 +364,12 @@ impl Service {
                 if matches!(trimmed, "" | "/index.html" | "/version") {
                     manner = manner.unrecorded();
                 }
-                Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
+                let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
+                Ok(match hash {
+                    // each form is a document of its own
+                    Some(hash) => tagged(response, &(hash + manner.mark()), call.headers),
+                    None => response,
+                })
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
             // a version that a known group does not have
