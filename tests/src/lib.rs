@@ -17,12 +17,14 @@
 mod ask;
 mod cluster;
 mod kube_client;
+mod managed;
 mod pki;
 mod transport;
 mod watch;
 
 pub use ask::{Answer, Ask, Payload, escape};
 pub use cluster::{Cluster, NOW, Options};
+pub use managed::{Managed, until};
 pub use pki::{Authority, Pair, authority};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;

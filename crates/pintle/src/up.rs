@@ -15,6 +15,7 @@ use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
+use crate::manager::Manager;
 use crate::options::Wrong;
 use crate::pki::{Hosts, Pki};
 use crate::{files, kubeconfig};
@@ -36,6 +37,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         "no component to run: name some with --components"
     );
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
+    let manager = asked.components.contains(&Component::ControllerManager).then(|| {
+        let options = controllers::manager::Options::default();
+        Manager::start(&server, &Names::kubernetes(), options, &world)
+    });
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -45,11 +50,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // a terminal that is gone is no reason to stop
     let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, &mut signals, &written).await
+    run_until_stopped(server, manager, &mut signals, &written).await
 }
 
 async fn run_until_stopped(
     server: Server,
+    manager: Option<Manager>,
     signals: &mut Signals,
     written: &Kubeconfig,
 ) -> anyhow::Result<()> {
@@ -58,8 +64,14 @@ async fn run_until_stopped(
         () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
     }
     let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    let stopped = async {
+        if let Some(manager) = manager {
+            manager.stop().await;
+        }
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => Ok(()),
+        () = stopped => Ok(()),
         () = signals.next() => {
             written.remove_if_temporary();
             std::process::exit(130)

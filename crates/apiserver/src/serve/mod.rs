@@ -21,6 +21,7 @@ mod activity;
 mod body;
 mod connection;
 mod cork;
+mod in_memory;
 mod shutdown;
 mod tls;
 
@@ -41,6 +42,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 pub use body::Body;
+pub use in_memory::InMemory;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::TlsMaterial;
 
