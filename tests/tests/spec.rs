@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod controllers {
+    mod service_accounts;
+}
+
 mod spec {
     mod admission;
     mod apply;

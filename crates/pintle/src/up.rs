@@ -18,6 +18,7 @@ use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
+use crate::manager::Manager;
 use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
 use crate::{files, kubeconfig};
@@ -40,6 +41,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
+    let manager = asked.components.contains(&Component::ControllerManager).then(|| {
+        let options = controllers::manager::Options::default();
+        Manager::start(&server, &Names::kubernetes(), options, &world)
+    });
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -49,11 +54,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // a terminal that is gone is no reason to stop
     let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, &mut signals, &written).await
+    run_until_stopped(server, manager, &mut signals, &written).await
 }
 
 async fn run_until_stopped(
     server: Server,
+    manager: Option<Manager>,
     signals: &mut Signals,
     written: &Kubeconfig,
 ) -> anyhow::Result<()> {
@@ -62,8 +68,14 @@ async fn run_until_stopped(
         () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
     }
     let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    let stopped = async {
+        if let Some(manager) = manager {
+            manager.stop().await;
+        }
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => Ok(()),
+        () = stopped => Ok(()),
         () = signals.next() => {
             written.remove_if_temporary();
             std::process::exit(130)
@@ -263,7 +275,8 @@ impl Wanted {
         let shown = asked.tls.read(&mut wrong);
         let (mut identity, authorities) = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
-        let admission = asked.admission.read(&mut wrong);
+        let admission =
+            asked.admission.read(asked.components.contains(&Component::ControllerManager), &mut wrong);
         let gates = asked.features.read(&mut wrong);
         let audit = asked.audit.read(&mut wrong);
         let limits = asked.limits.read(&mut wrong);

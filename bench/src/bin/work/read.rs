@@ -70,6 +70,8 @@ impl Reads {
             cache: Default::default(),
             kinds: Default::default(),
             reached_at: None,
+            fairness: Default::default(),
+            limits: Default::default(),
         };
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };
