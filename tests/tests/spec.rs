@@ -8,6 +8,7 @@
 mod spec {
     mod admission;
     mod apply;
+    mod audit;
     mod authentication;
     mod bad_input;
     mod callers;
@@ -19,6 +20,8 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod escalation;
+    mod fairness;
     mod field_validation;
     mod health;
     mod identity;
@@ -28,8 +31,15 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod nodes;
+    mod oidc;
     mod openapi;
     mod patches;
+    mod plugins;
+    mod pod_plugins;
+    mod pod_security;
+    mod policies;
+    mod pressure;
     mod protobuf;
     mod resources;
     mod restart;
@@ -47,6 +57,7 @@ mod spec {
     mod versions;
     mod virtual_resources;
     mod watch;
+    mod webhooks;
 
     use serde_json::{Value, json};
 

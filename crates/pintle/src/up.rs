@@ -10,7 +10,9 @@ use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
 use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, limits, permission};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -244,6 +246,7 @@ struct Wanted {
     admission: admission::Options,
     audit: audit::Options,
     limits: limits::Options,
+    fairness: fairness::Options,
     connections: serve::Limits,
     serving: Serving,
     kinds: kinds::Options,
@@ -264,6 +267,7 @@ impl Wanted {
         let gates = asked.features.read(&mut wrong);
         let audit = asked.audit.read(&mut wrong);
         let limits = asked.limits.read(&mut wrong);
+        let fairness = asked.limits.of_turns(&mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -280,7 +284,8 @@ impl Wanted {
             admission,
             audit,
             limits,
-            connections: asked.limits.of_connections(),
+            fairness,
+            connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?
                 .with_gates(gates),
@@ -327,6 +332,7 @@ async fn start_server(
         serving: wanted.serving,
         cache: Default::default(),
         limits: wanted.limits,
+        fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
     };

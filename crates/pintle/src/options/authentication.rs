@@ -1,16 +1,13 @@
 //! Who is believed to be whom.
 
-use super::{ServiceAccounts, Wrong};
-use crate::cli::any_duration;
-use apiserver::identity::{self, FrontProxy, webhook};
+use super::{Oidc, ServiceAccounts, TokenWebhook, Wrong};
+use apiserver::identity::{self, FrontProxy};
 use auth::Tokens;
-use call::{Caller, Limits, Version};
 use clap::{ArgAction, Args};
 use http::HeaderName;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is calling")]
@@ -59,21 +56,14 @@ pub struct Authentication {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Another server that knows tokens: a kubeconfig that names it and how to call it. It is sent a TokenReview
-    /// for every token that nobody else knows, and answers with its status
-    #[arg(long, value_name = "FILE")]
-    pub authentication_token_webhook_config_file: Option<PathBuf>,
-
-    /// In which version that server is asked: v1 or v1beta1
-    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
-    pub authentication_token_webhook_version: Version,
-
-    /// How long that server is not asked again about a token
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m")]
-    pub authentication_token_webhook_cache_ttl: Duration,
-
     #[command(flatten)]
     pub service_accounts: ServiceAccounts,
+
+    #[command(flatten)]
+    pub oidc: Oidc,
+
+    #[command(flatten)]
+    pub token_webhook: TokenWebhook,
 }
 
 /// Whom the listener asks for certificates of, besides those of the cluster itself, in PEM.
@@ -82,8 +72,6 @@ pub struct Authorities {
     pub clients: Option<String>,
     pub proxies: Option<String>,
 }
-
-const WEBHOOK_FILE: &str = "--authentication-token-webhook-config-file";
 
 impl Authentication {
     pub fn read(&self, wrong: &mut Wrong) -> (identity::Options, Authorities) {
@@ -110,7 +98,8 @@ impl Authentication {
             audiences: self.api_audiences.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             front_proxy: Some(self.front_proxy(wrong)),
-            token_webhook: self.token_webhook(wrong),
+            oidc: self.oidc.read(wrong),
+            token_webhook: self.token_webhook.read(wrong),
             anonymous: self.anonymous_auth,
         };
         (options, authorities)
@@ -140,16 +129,6 @@ impl Authentication {
             allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
         FrontProxy { allowed_names, username_headers, group_headers, extra_prefixes }
-    }
-
-    fn token_webhook(&self, wrong: &mut Wrong) -> Option<webhook::Options> {
-        let file = self.authentication_token_webhook_config_file.as_deref()?;
-        let caller = wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW))?;
-        Some(webhook::Options {
-            version: self.authentication_token_webhook_version,
-            ttl: self.authentication_token_webhook_cache_ttl,
-            ..webhook::Options::new(caller)
-        })
     }
 }
 
