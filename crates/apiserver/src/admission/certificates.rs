@@ -8,20 +8,12 @@ use super::plain::is;
 use crate::answers::user_of;
 use ambient::Soon;
 use auth::{Attributes, Authorizer, MASTERS};
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
-fn concerns(write: &Admitted<'_>, operation: Operation, subresource: &str) -> bool {
-    write.operation == operation && write.subresource == subresource
-}
-
-fn requests(resource: &Resource) -> bool {
+fn is_request(resource: &Resource) -> bool {
     is(resource, "certificates", "certificatesigningrequests")
-}
-
-fn refused(write: &Admitted<'_>, why: &str) -> ApiError {
-    ApiError::object_forbidden(write.resource.subject(write.name), why)
 }
 
 /// Who decides about a request may approve for its signer.
@@ -31,7 +23,7 @@ pub struct Approval {
 
 impl Admission for Approval {
     fn interest(&self, resource: &Resource) -> Interest {
-        Interest::UPDATE.and(Interest::PARTS).when(requests(resource))
+        Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
     }
 
     fn settle<'a>(
@@ -40,7 +32,7 @@ impl Admission for Approval {
         _: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        match old.filter(|_| concerns(write, Operation::Update, "approval")) {
+        match old.filter(|_| write.subresource == "approval") {
             Some(old) => Soon::later(permitted(&*self.authorizer, write, "approve", old)),
             None => Ok(()).into(),
         }
@@ -54,7 +46,7 @@ pub struct Signing {
 
 impl Admission for Signing {
     fn interest(&self, resource: &Resource) -> Interest {
-        Interest::UPDATE.and(Interest::PARTS).when(requests(resource))
+        Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
     }
 
     fn settle<'a>(
@@ -65,7 +57,7 @@ impl Admission for Signing {
     ) -> Soon<'a, Result<(), ApiError>> {
         let differs = |old: &Value, field| object.at(&["status", field]) != old.at(&["status", field]);
         let signs = |old: &&Value| differs(old, "certificate") || differs(old, "conditions");
-        match old.filter(|_| concerns(write, Operation::Update, "status")).filter(signs) {
+        match old.filter(|_| write.subresource == "status").filter(signs) {
             Some(old) => Soon::later(permitted(&*self.authorizer, write, "sign", old)),
             None => Ok(()).into(),
         }
@@ -103,7 +95,10 @@ async fn permitted(
             return Ok(());
         }
     }
-    Err(refused(write, &format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(write.forbidden(
+        Some(request),
+        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
+    ))
 }
 
 /// Nobody asks for a client certificate of the masters' group.
@@ -111,7 +106,7 @@ pub struct SubjectRestriction;
 
 impl Admission for SubjectRestriction {
     fn interest(&self, resource: &Resource) -> Interest {
-        Interest::CREATE.when(requests(resource))
+        Interest::CREATE.when(is_request(resource))
     }
 
     fn settle<'a>(
@@ -120,7 +115,7 @@ impl Admission for SubjectRestriction {
         object: &'a Value,
         _: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        if concerns(write, Operation::Create, "") { restrict(write, object).into() } else { Ok(()).into() }
+        restrict(write, object).into()
     }
 }
 
@@ -132,9 +127,9 @@ fn restrict(write: &Admitted<'_>, object: &Value) -> Result<(), ApiError> {
     }
     let organizations = kinds::csr::organizations(object);
     let organizations =
-        organizations.map_err(|why| refused(write, &format!("failed to parse CSR: {why}")))?;
+        organizations.map_err(|why| write.forbidden(Some(object), &format!("failed to parse CSR: {why}")))?;
     if !organizations.iter().any(|one| one == MASTERS) {
         return Ok(());
     }
-    Err(refused(write, &format!("use of {signer} signer with {MASTERS} group is not allowed")))
+    Err(write.forbidden(Some(object), &format!("use of {signer} signer with {MASTERS} group is not allowed")))
 }

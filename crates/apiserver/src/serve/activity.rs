@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::Body;
+use super::pace::Pace;
 
 /// The bytes with which every HTTP/2 connection begins.
 const HTTP2_PREFACE_BYTES: usize = 24;
@@ -26,9 +28,17 @@ pub(super) struct Activity {
     started: AtomicU64,
     in_flight: AtomicUsize,
     upgraded: AtomicBool,
+    leaving: Notify,
+    /// How fast answers that last may go, if that is bounded.
+    pace: Option<Pace>,
 }
 
 impl Activity {
+    /// Of a connection that gets so many bytes per second of what lasts; zero is no bound.
+    pub(super) fn new(lasting_bytes_per_second: u64) -> Self {
+        Activity { pace: Pace::new(lasting_bytes_per_second), ..Activity::default() }
+    }
+
     /// A request's head was read. It is in flight until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -39,6 +49,16 @@ impl Activity {
     /// From here on the connection speaks something other than HTTP.
     pub(super) fn upgrade(&self) {
         self.upgraded.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection is to take no further requests.
+    pub(super) fn leave(&self) {
+        self.leaving.notify_one();
+    }
+
+    /// Waits until the connection is to take no further requests.
+    pub(super) async fn leaving(&self) {
+        self.leaving.notified().await;
     }
 
     /// How many requests there were so far.
@@ -74,8 +94,21 @@ impl Drop for InFlight {
 /// A body that keeps its request in flight.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    pub(super) body: Body,
-    pub(super) _in_flight: InFlight,
+    body: Body,
+    in_flight: InFlight,
+    /// Until when nothing more is sent.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Tracked {
+    pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
+        Tracked { body, in_flight, pause: None }
+    }
+
+    /// The pace of a body that lasts, where there is one.
+    fn pace(&self) -> Option<&Pace> {
+        self.in_flight.0.pace.as_ref().filter(|_| matches!(self.body, Body::Stream(_)))
+    }
 }
 
 impl http_body::Body for Tracked {
@@ -86,7 +119,21 @@ impl http_body::Body for Tracked {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        match self.pace().and_then(|pace| pace.busy_until(Instant::now())) {
+            Some(until) => {
+                let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+                if pause.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.pause = None;
+            }
+            None => self.pause = None,
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(pace)) = (&polled, self.pace()) {
+            pace.spend(frame.data_ref().map_or(0, Bytes::len), Instant::now());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

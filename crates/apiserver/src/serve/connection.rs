@@ -30,7 +30,7 @@ use super::activity::{Activity, Prompt, Tracked};
 use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::tls::Tls;
-use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
+use super::{Body, Handler, Leave, Limits, Peer, Phase, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;
@@ -95,7 +95,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         () = server.shutdown.stopping() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let activity = Arc::new(Activity::default());
+    let activity = Arc::new(Activity::new(server.limits.lasting_bytes_per_second));
     let io = Prompt::new(stream, activity.clone(), server.limits.header_timeout, peer.http2);
     let service = service_fn({
         let (handler, activity, peer) = (server.handler.clone(), activity.clone(), peer.clone());
@@ -186,7 +186,7 @@ async fn turns<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// Waits until the connection is to end: the server stops, or nobody used it for a while. Gives the time
+/// Waits until the connection is to end: the server stops, it was told to leave, or nobody used it for a while. Gives the time
 /// that it may still take, where the end of the server does not already bound that.
 async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Option<Duration> {
     let mut stopping = pin!(server.shutdown.stopping());
@@ -194,6 +194,7 @@ async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Option<Du
     loop {
         tokio::select! {
             () = stopping.as_mut() => return None,
+            () = activity.leaving() => return None,
             () = sleep(server.limits.idle_timeout) => {}
         }
         // idle for a whole round: nothing in flight now and nothing begun since the last look
@@ -217,16 +218,25 @@ async fn answer<H: Handler>(
     peer: Arc<Peer>,
     activity: Arc<Activity>,
 ) -> Result<Response<Tracked>, Infallible> {
-    let in_flight = activity.begin();
+    let (in_flight, http2) = (activity.begin(), peer.http2);
     let handled = unpanicked(async { handler.handle(request, peer).await }).await;
-    let response = handled.unwrap_or_else(|panic| {
+    let mut response = handled.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(panic.as_ref()), "a request handler panicked");
         internal_error()
     });
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         activity.upgrade();
     }
-    Ok(response.map(|body| Tracked { body, _in_flight: in_flight }))
+    if response.extensions_mut().remove::<Leave>().is_some() {
+        match http2 {
+            true => activity.leave(),
+            false => {
+                let close = header::HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+        }
+    }
+    Ok(response.map(|body| Tracked::new(body, in_flight)))
 }
 
 /// Runs a future whose panic is a value. Nothing of the future is used after it panicked.

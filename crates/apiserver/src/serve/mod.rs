@@ -22,6 +22,7 @@ mod body;
 mod certificates;
 mod connection;
 mod cork;
+mod pace;
 mod shutdown;
 mod tls;
 
@@ -56,6 +57,11 @@ pub trait Handler: Send + Sync + 'static {
         peer: Arc<Peer>,
     ) -> impl Future<Output = Response<Body>> + Send;
 }
+
+/// Put among an answer's extensions: its request is the last that the connection takes. Those that are being
+/// answered go on to their end.
+#[derive(Debug, Clone, Copy)]
+pub struct Leave;
 
 /// The other end of a connection.
 #[derive(Debug, Clone)]
@@ -121,6 +127,8 @@ pub struct Limits {
     pub max_frame_bytes: u32,
     /// What is held of one HTTP/2 answer before the client has taken it.
     pub max_send_buffer_bytes: usize,
+    /// What a connection gets per second of answers that last, such as watches; zero is no limit.
+    pub lasting_bytes_per_second: u64,
     /// Connections at the same time; more wait in the listener's queue.
     pub max_connections: u32,
     /// How long requests may take to finish after the stop was asked for.
@@ -141,6 +149,7 @@ impl Default for Limits {
             connection_window_bytes: 4 << 20,
             max_frame_bytes: 256 << 10,
             max_send_buffer_bytes: 1 << 20,
+            lasting_bytes_per_second: 0,
             max_connections: 32_768,
             shutdown_grace: Duration::from_secs(10),
         }
