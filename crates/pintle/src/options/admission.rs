@@ -3,6 +3,7 @@
 use super::Wrong;
 use apiserver::admission::{self, Plugin, Tolerated};
 use clap::Args;
+use names::Names;
 use schema::Value;
 use schema::yaml::{self, Limits};
 use std::collections::BTreeMap;
@@ -105,10 +106,12 @@ impl Admission {
 fn configuration(file: &Path) -> Result<BTreeMap<String, Value>, String> {
     let whole = read(file)?;
     let of_file = |why: String| format!("{}: {why}", file.display());
-    const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+    let names = Names::kubernetes();
+    let versions =
+        [format!("{}/v1", names.group("apiserver.config")), format!("{}/v1alpha1", names.group("apiserver"))];
     let (version, kind) = (whole.text(&["apiVersion"]), whole.text(&["kind"]));
-    if kind != "AdmissionConfiguration" || !VERSIONS.contains(&version) {
-        let known = VERSIONS.join(" or ");
+    if kind != "AdmissionConfiguration" || !versions.iter().any(|known| known == version) {
+        let known = versions.join(" or ");
         return Err(of_file(format!("{kind:?} of {version:?} is not an AdmissionConfiguration of {known}")));
     }
     let plugins = match whole.at(&["plugins"]) {
