@@ -75,14 +75,17 @@ fn main() {
     println!("{:<44} {each:>10.3} µs", "all of it anew");
 }
 
-/// Microseconds that each of many takes: the best of five rounds, as others use the machine too.
+/// Microseconds that each of many takes: the best of many short rounds, as others use the machine too.
 fn time(times: u32, mut once: impl FnMut()) -> f64 {
-    let round = |once: &mut dyn FnMut()| {
+    const ROUNDS: u32 = 100;
+    let each = (times / ROUNDS).max(1);
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
         let start = Instant::now();
-        (0..times.max(1)).for_each(|_| once());
-        start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1))
-    };
-    (0..5).map(|_| round(&mut once)).fold(f64::MAX, f64::min)
+        (0..each).for_each(|_| once());
+        best = best.min(start.elapsed().as_secs_f64() * 1e6 / f64::from(each));
+    }
+    best
 }
 
 fn many() -> [String; 20] {

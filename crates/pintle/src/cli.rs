@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Audit, Authentication, Authorization, Features, Tls};
+use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -143,6 +143,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub features: Features,
+
+    #[command(flatten)]
+    pub limits: Limits,
 
     #[command(flatten)]
     pub audit: Audit,

@@ -9,8 +9,10 @@ use std::time::Duration;
 use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
-use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, permission};
+use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -243,6 +245,9 @@ struct Wanted {
     permission: permission::Options,
     admission: admission::Options,
     audit: audit::Options,
+    limits: limits::Options,
+    fairness: fairness::Options,
+    connections: serve::Limits,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -261,6 +266,8 @@ impl Wanted {
         let admission = asked.admission.read(&mut wrong);
         let gates = asked.features.read(&mut wrong);
         let audit = asked.audit.read(&mut wrong);
+        let limits = asked.limits.read(&mut wrong);
+        let fairness = asked.limits.of_turns(&mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -276,6 +283,9 @@ impl Wanted {
             permission,
             admission,
             audit,
+            limits,
+            fairness,
+            connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?
                 .with_gates(gates),
@@ -310,7 +320,7 @@ async fn start_server(
     }
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
+        listen: Listen { address: wanted.address, tls, limits: wanted.connections, world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
         event_ttl: wanted.event_ttl,
@@ -321,6 +331,8 @@ async fn start_server(
         audit: wanted.audit,
         serving: wanted.serving,
         cache: Default::default(),
+        limits: wanted.limits,
+        fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
     };

@@ -180,7 +180,7 @@ const PLUGINS: &[Plugin] = &[
     to_come("MutatingAdmissionWebhook", true),
     to_come("ValidatingAdmissionPolicy", true),
     to_come("ValidatingAdmissionWebhook", true),
-    on("ResourceQuota", |_, told| Ok(Box::new(resource_quota::ResourceQuota::new(told)?))),
+    on("ResourceQuota", |parts, told| Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, told)?))),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
 

@@ -34,6 +34,19 @@ pub enum Body {
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
+struct Holding<K> {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    _kept: K,
+}
+
+impl<K> Iterator for Holding<K> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.pieces.next()
+    }
+}
+
 impl Body {
     /// One piece.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
@@ -48,6 +61,18 @@ impl Body {
     /// Pieces made as they are wanted, which come to exactly `total` bytes.
     pub fn frames_of(total: u64, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         Self::Frames { pieces: Box::new(pieces), remaining: Some(total) }
+    }
+
+    /// The same body, with something that is kept until the last piece was made.
+    #[must_use]
+    pub fn holding(self, kept: impl Send + 'static) -> Self {
+        match self {
+            Self::Frames { pieces, remaining } => {
+                Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining }
+            }
+            // what is there already needs nothing more
+            whole => whole,
+        }
     }
 
     /// Pieces that come in their own time.

@@ -79,6 +79,7 @@ impl Admission {
             if !(enable.is_empty() && disable.is_empty()) {
                 wrong.add(EXACTLY, format!("cannot be given together with {ENABLE} or {DISABLE}"));
             }
+            tracing::warn!("{EXACTLY} is of old: {ENABLE} and {DISABLE} say the same");
             let others = Plugin::all().filter(|name| !exactly.iter().any(|it| it == name));
             return (exactly.clone(), others.map(str::to_owned).collect());
         }
