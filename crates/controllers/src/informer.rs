@@ -254,7 +254,7 @@ impl<K: Watched> Informer<K> {
                 Ok(version) => version,
                 Err(why) => {
                     tracing::warn!(kind = std::any::type_name::<K>(), %why, "cannot list");
-                    tokio::time::sleep(backoff.next()).await;
+                    tokio::time::sleep(backoff.pause()).await;
                     continue;
                 }
             };
@@ -265,7 +265,7 @@ impl<K: Watched> Informer<K> {
                     Ok(Ended::Forgotten) => break,
                     Err(why) => {
                         tracing::debug!(kind = std::any::type_name::<K>(), %why, "a watch broke");
-                        tokio::time::sleep(backoff.next()).await;
+                        tokio::time::sleep(backoff.pause()).await;
                     }
                 }
             }

@@ -33,7 +33,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    pub fn next(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         pause
