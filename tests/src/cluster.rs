@@ -81,6 +81,7 @@ impl Options {
     pub fn plugins(enable: &[&str], disable: &[&str], told: &[(&str, Value)]) -> Self {
         let mut options = Self::default();
         let admission = &mut options.admission;
+        admission.disable.retain(|name| !enable.contains(&name.as_str()));
         admission.enable.extend(enable.iter().map(|name| (*name).to_owned()));
         admission.disable.extend(disable.iter().map(|name| (*name).to_owned()));
         for (name, told) in told {

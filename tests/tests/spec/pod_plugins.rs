@@ -1,7 +1,6 @@
 //! Plugins that complete pods, or limit what comes: accounts, nodes, tolerations, events.
 
 use super::*;
-use apiserver::admission;
 use std::time::Duration;
 use tests::{Cluster, Options};
 
@@ -9,19 +8,7 @@ const SPACE: &str = "/api/v1/namespaces/default";
 
 /// Options with plugins switched on, and what plugins are told.
 pub(super) fn plugins(enable: &[&str], told: &[(&str, Value)]) -> Options {
-    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let accounts = enable.contains(&"ServiceAccount");
-    let configuration = told.iter().map(|(name, told)| {
-        let told = schema::decode::json_untyped(told.to_string().as_bytes()).unwrap();
-        ((*name).to_owned(), told.value)
-    });
-    let admission = admission::Options {
-        enable: texts(enable),
-        disable: texts(if accounts { &[] } else { &["ServiceAccount"] }),
-        configuration: configuration.collect(),
-        ..Default::default()
-    };
-    Options { admission, ..Options::default() }
+    Options::plugins(enable, &[], told)
 }
 
 /// Why a server does not start.
