@@ -137,6 +137,7 @@ impl Fairness {
     /// Makes what must be there and reads everything, before the first request.
     pub async fn begin(&self, api: &Arc<Api>) {
         objects::ensure(api).await;
+        objects::tell_all(api).await;
         self.read(api);
     }
 
@@ -145,7 +146,6 @@ impl Fairness {
         let mut changes = Changes::of(objects::collections(&api));
         let mut lending = tokio::time::interval(LENDING);
         let mut upkeep = tokio::time::interval(UPKEEP);
-        objects::tell_all(&api).await;
         loop {
             tokio::select! {
                 more = changes.next() => {

@@ -379,15 +379,18 @@ async fn write(api: &Arc<Api>, wanted: &Wanted, exists: bool, object: &Value) ->
 /// Says of every schema whether it names a level that there is.
 pub(super) async fn tell_all(api: &Arc<Api>) {
     let (schemas, levels) = (all(api, &version(api), SCHEMAS), all(api, &version(api), LEVELS));
-    for schema in &schemas {
+    let now = ambient::unix_seconds(&api.world);
+    let writes = schemas.into_iter().filter_map(|schema| {
         let level = schema.text(&["spec", "priorityLevelConfiguration", "name"]);
         let exists = levels.iter().any(|it| it.text(&["metadata", "name"]) == level);
-        if let Some(told) = dangling(schema, level, exists, ambient::unix_seconds(&api.world))
-            && let Err(why) = tell(api, schema, told).await
-        {
-            tracing::debug!(%why, "the status of a flow schema could not be written");
-        }
-    }
+        let told = dangling(&schema, level, exists, now)?;
+        Some(async move {
+            if let Err(why) = tell(api, &schema, told).await {
+                tracing::debug!(%why, "the status of a flow schema could not be written");
+            }
+        })
+    });
+    stream::iter(writes).buffer_unordered(AT_ONCE).collect::<()>().await
 }
 
 /// The condition, if it is not what the schema already says.
