@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Options};
 use apiserver::serve::InMemory;
 use auth::User;
-use controllers::{Context, manager};
+use controllers::{Context, loops};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -17,20 +17,20 @@ use tokio::task::JoinHandle;
 pub struct Managed {
     pub cluster: Cluster,
     running: JoinHandle<()>,
-    options: manager::Options,
+    options: loops::Options,
 }
 
 impl Managed {
     /// With the loops of these names.
     pub async fn start(controllers: &[&str]) -> Self {
-        let options = manager::Options {
+        let options = loops::Options {
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
-            ..manager::Options::default()
+            ..loops::Options::default()
         };
         Self::with(Options::default(), options).await
     }
 
-    pub async fn with(cluster: Options, options: manager::Options) -> Self {
+    pub async fn with(cluster: Options, options: loops::Options) -> Self {
         let cluster = Cluster::with(cluster).await;
         let running = run(&cluster, options.clone());
         Managed { cluster, running, options }
@@ -53,12 +53,12 @@ fn client(cluster: &Cluster, user: User, agent: &str) -> Client {
     Client::new(InMemory::new(cluster.server.service.clone(), user, agent), names::DEFAULT_NAMESPACE)
 }
 
-fn run(cluster: &Cluster, options: manager::Options) -> JoinHandle<()> {
+fn run(cluster: &Cluster, options: loops::Options) -> JoinHandle<()> {
     let names = Names::kubernetes();
     let user = User::named("system:kube-controller-manager").authenticated();
     let client = client(cluster, user, "kube-controller-manager");
     let context = Context::new(client, cluster.world.clone(), names);
-    tokio::spawn(async move { manager::run(context, &options).await.unwrap() })
+    tokio::spawn(async move { loops::run(context, &options).await.unwrap() })
 }
 
 /// Waits until the objects of a kind, by name, are as they should be, and gives them.

@@ -20,7 +20,7 @@ pub mod context;
 pub mod events;
 pub mod informer;
 pub mod leader;
-pub mod manager;
+pub mod loops;
 pub mod queue;
 pub mod run;
 pub mod serviceaccount;

@@ -18,7 +18,7 @@ use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::manager::Manager;
+use crate::control_loops::ControlLoops;
 use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
 use crate::{files, kubeconfig};
@@ -41,9 +41,9 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
-    let manager = asked.components.contains(&Component::ControllerManager).then(|| {
-        let options = controllers::manager::Options::default();
-        Manager::start(&server, &Names::kubernetes(), options, &world)
+    let loops = asked.components.contains(&Component::ControllerManager).then(|| {
+        let options = controllers::loops::Options::default();
+        ControlLoops::start(&server, &Names::kubernetes(), options, &world)
     });
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
@@ -54,12 +54,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // a terminal that is gone is no reason to stop
     let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, manager, &mut signals, &written).await
+    run_until_stopped(server, loops, &mut signals, &written).await
 }
 
 async fn run_until_stopped(
     server: Server,
-    manager: Option<Manager>,
+    loops: Option<ControlLoops>,
     signals: &mut Signals,
     written: &Kubeconfig,
 ) -> anyhow::Result<()> {
@@ -69,8 +69,8 @@ async fn run_until_stopped(
     }
     let _ = writeln!(stdout(), "stopping; once more to stop at once");
     let stopped = async {
-        if let Some(manager) = manager {
-            manager.stop().await;
+        if let Some(loops) = loops {
+            loops.stop().await;
         }
         server.shutdown().await;
     };

@@ -261,3 +261,60 @@ async fn queries_that_are_far_too_long() {
     }
     cluster.answers().await;
 }
+
+#[tokio::test]
+async fn five_times_too_much() {
+    let requests = limits::Options { reading: 4, writing: 2, ..limits::Options::default() };
+    let cluster = std::sync::Arc::new(Cluster::with(Options { requests, ..Options::default() }).await);
+    let binding = json!({
+        "metadata": {"name": "alice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}],
+    });
+    cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    let alice = Who::Holder(tests::authority().client("alice", "people"));
+    while cluster.get(NAMESPACES).who(&alice).await.status != 200 {
+        tokio::task::yield_now().await;
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let mut crowd = tokio::task::JoinSet::new();
+    for worker in 0..30 {
+        let (cluster, alice) = (cluster.clone(), alice.clone());
+        crowd.spawn(async move {
+            let (mut done, mut refused) = (0, 0);
+            for n in 0.. {
+                if tokio::time::Instant::now() >= until {
+                    break;
+                }
+                let object = json!({"metadata": {"name": format!("w{worker}-{n}")}});
+                let status = match worker % 2 {
+                    0 => cluster.post(CONFIGMAPS, object).who(&alice).await.status,
+                    _ => cluster.get(CONFIGMAPS).who(&alice).await.status,
+                };
+                match status {
+                    200 | 201 => done += 1,
+                    429 => refused += 1,
+                    other => panic!("{other}"),
+                }
+            }
+            (done, refused)
+        });
+    }
+    // the administrator is served all the time, reading and writing
+    let mut served = 0;
+    while tokio::time::Instant::now() < until {
+        cluster.named(CONFIGMAPS, &format!("admin-{served}")).await;
+        cluster.read(&format!("{CONFIGMAPS}/admin-{served}")).await;
+        served += 1;
+    }
+    let (done, refused) = crowd
+        .join_all()
+        .await
+        .into_iter()
+        .fold((0, 0), |all: (u32, u32), one| (all.0 + one.0, all.1 + one.1));
+    assert!(done > 0 && served > 0, "{done} done, {refused} refused, {served} for the administrator");
+    // as soon as it is over all is as before
+    soon("an end of all requests", nothing_under_way(&cluster)).await;
+    cluster.get(CONFIGMAPS).who(&alice).await.code(200);
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "after"}})).who(&alice).await.code(201);
+}

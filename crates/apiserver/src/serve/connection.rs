@@ -6,13 +6,13 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending, poll_fn, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -48,6 +48,9 @@ pub(super) struct Server<H> {
     pub(super) crowd: Crowd,
     /// Clients that did not take their answers.
     overdue: Seldom,
+    /// Requests that have come and are not answered yet.
+    pending: Arc<AtomicUsize>,
+    swamped: Seldom,
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
@@ -58,8 +61,9 @@ impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
         let (http1, http2) = (http1_of(&limits), http2_of(&limits));
         let crowd = Crowd::new(limits.max_connections);
-        let (overdue, connections) = (Seldom::default(), AtomicU64::new(1));
-        Self { tls, limits, handler, shutdown, crowd, overdue, connections, http1, http2 }
+        let (overdue, swamped, pending) = (Seldom::default(), Seldom::default(), Arc::default());
+        let connections = AtomicU64::new(1);
+        Self { tls, limits, handler, shutdown, crowd, overdue, connections, pending, swamped, http1, http2 }
     }
 }
 
@@ -105,8 +109,21 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
     let activity = Arc::new(Activity::new(server.limits.lasting_bytes_per_second));
     let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
     let service = service_fn({
-        let (handler, activity, peer) = (server.handler.clone(), activity.clone(), peer.clone());
-        move |request| answer(handler.clone(), request, peer.clone(), activity.clone())
+        let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
+        move |request| -> Answering {
+            match Pending::enter(&server.pending, server.limits.max_pending_requests) {
+                Some(pending) => {
+                    Box::pin(answer(server.handler.clone(), request, peer.clone(), activity.clone(), pending))
+                }
+                None => {
+                    if let Some(kept_back) = server.swamped.now() {
+                        tracing::warn!(kept_back, "too many requests wait to be looked at: they are refused");
+                    }
+                    let refused = Tracked::new(Body::full(TOO_MANY), activity.begin());
+                    Box::pin(ready(Ok(too_many(refused))))
+                }
+            }
+        }
     });
     let ended = if peer.http2 {
         let (io, release) = cork(io);
@@ -259,11 +276,46 @@ async fn farewell_over(limit: Option<Duration>) {
     }
 }
 
+/// What becomes of a request. It lies apart from the stream, so that it is gone once there is an answer: a watch lasts,
+/// and how it was asked for need not.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Tracked>, Infallible>> + Send>>;
+
+/// A request that has come and is not answered yet. What it takes in memory is its own, so there is a bound to how many
+/// there are, whoever they are from.
+struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    fn enter(all: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let before = all.fetch_add(1, Ordering::Relaxed);
+        let entered = Pending(all.clone());
+        (before < limit).then_some(entered)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const TOO_MANY: &str = "Too many requests, please try again later.\n";
+
+fn too_many(body: Tracked) -> Response<Tracked> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    let text = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, text);
+    headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response
+}
+
 async fn answer<H: Handler>(
     handler: Arc<H>,
     request: Request<Incoming>,
     peer: Arc<Peer>,
     activity: Arc<Activity>,
+    _pending: Pending,
 ) -> Result<Response<Tracked>, Infallible> {
     let (in_flight, http2) = (activity.begin(), peer.http2);
     let handled = unpanicked(async { handler.handle(request, peer).await }).await;

@@ -133,6 +133,8 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// The largest HTTP/2 frame taken.
     pub max_frame_bytes: u32,
+    /// Requests over all connections that have come and are not answered yet; those beyond are refused unseen.
+    pub max_pending_requests: usize,
     /// What is held of one HTTP/2 answer before the client has taken it.
     pub max_send_buffer_bytes: usize,
     /// What a connection gets per second of answers that last, such as watches; zero is no limit.
@@ -158,6 +160,7 @@ impl Default for Limits {
             stream_window_bytes: 256 << 10,
             connection_window_bytes: 4 << 20,
             max_frame_bytes: 256 << 10,
+            max_pending_requests: 8192,
             max_send_buffer_bytes: 1 << 20,
             lasting_bytes_per_second: 0,
             max_connections: 32_768,

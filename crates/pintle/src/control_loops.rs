@@ -5,17 +5,17 @@ use apiserver::Server;
 use apiserver::serve::InMemory;
 use auth::User;
 use controllers::Context;
-use controllers::manager::{self, Options};
+use controllers::loops::{self, Options};
 use kube::Client;
 use names::Names;
 use tokio::task::JoinHandle;
 
 /// Runs the loops until it is stopped.
-pub struct Manager {
+pub struct ControlLoops {
     running: JoinHandle<()>,
 }
 
-impl Manager {
+impl ControlLoops {
     /// The loops call the server through memory.
     pub fn start(server: &Server, names: &Names, options: Options, world: &World) -> Self {
         let agent = format!("{}-controller-manager", names.prefix);
@@ -24,11 +24,11 @@ impl Manager {
         let client = Client::new(transport, names::DEFAULT_NAMESPACE);
         let context = Context::new(client, world.clone(), names.clone());
         let running = tokio::spawn(async move {
-            if let Err(why) = manager::run(context, &options).await {
+            if let Err(why) = loops::run(context, &options).await {
                 tracing::error!(%why, "the controller manager cannot run");
             }
         });
-        Manager { running }
+        ControlLoops { running }
     }
 
     /// Ends all loops where they are: what they have begun they find again at the next start.
