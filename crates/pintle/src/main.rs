@@ -8,6 +8,7 @@ mod cli;
 mod convert;
 mod files;
 mod kubeconfig;
+mod manager;
 mod options;
 mod pki;
 mod up;

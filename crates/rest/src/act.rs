@@ -62,6 +62,7 @@ impl Api {
         let expected =
             Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
         let mut body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&body, || schema::encode::json(&body, ty).into());
         check_place(&body, action, writing)?;
         let write = writing.admitted(self, Operation::Create, writing.name);
         self.admit(&write, Some(&mut body), None).await?;

@@ -84,6 +84,11 @@ impl Api {
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
         let mut object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&object, || {
+            let mut shown = object.clone();
+            defaults::apply(root, &mut shown);
+            encode::json(&shown, root).into()
+        });
         writing.place(&mut object)?;
         defaults::apply(root, &mut object);
         self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);

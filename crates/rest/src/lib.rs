@@ -38,7 +38,7 @@ pub use delete::Deleted;
 pub use error::{ApiError, Cause, Details, Subject};
 pub use hooks::{Hooks, Requester};
 pub use list::Page;
-pub use notes::Notes;
+pub use notes::{Named, Notes, Shown, Traffic};
 pub use object::Object;
 pub use patch::PatchKind;
 pub use resource::{Collection, Resource};

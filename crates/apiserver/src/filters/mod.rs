@@ -2,17 +2,27 @@
 //!
 //! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
 //!    a user.
-//! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
+//! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
+//!    whatever is refused below is recorded too.
+//! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 3. authorization: whether that user may do this.
+//! 4. room: whether it is that user's turn (`fairness`), or whether that many requests are carried out at a time
+//!    (`in_flight`). After impersonation, because turns are those of users; before authorization, which may have to
+//!    ask others.
+//! 5. authorization: whether that user may do this.
 
+pub mod in_flight;
+
+use crate::audit::Trail;
+use crate::fairness::{Busy, Fairness, Seat};
 use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
+use in_flight::InFlight;
 use names::Names;
-use rest::{ApiError, Notes, Subject};
+use rest::{Api, ApiError, Notes, Subject};
 use std::sync::Arc;
 
 /// Why a request goes no further.
@@ -21,6 +31,10 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// It could not be recorded, and the operator wants no request that is not.
+    Unrecorded,
+    /// Too many requests are being carried out; told in plain text too.
+    NoRoom,
     /// Nobody could say whether this is permitted, and why; told in plain text too.
     Undecided(String),
 }
@@ -31,25 +45,64 @@ impl From<ApiError> for Refused {
     }
 }
 
-/// Runs the list; gives the user that the request is carried out for.
+/// Those who decide.
+pub struct Gate<'a> {
+    pub callers: &'a Chain,
+    pub authorizer: &'a dyn Authorizer,
+    pub names: &'a Names,
+    pub in_flight: &'a Arc<InFlight>,
+    pub fairness: Option<&'a Fairness>,
+    pub api: &'a Api,
+}
+
+/// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    callers: &Chain,
-    authorizer: &dyn Authorizer,
-    names: &Names,
+    gate: &Gate<'_>,
     notes: &Notes,
+    seat: &mut Seat,
+    mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, callers, notes).await?;
-    let user = act_as(caller, headers, authorizer, names).await?;
+    let Gate { callers, authorizer, names, in_flight, fairness, api } = *gate;
+    let caller = match authenticate(headers, peer, callers, notes).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            unidentified(asked, trail);
+            return Err(error.into());
+        }
+    };
+    if let Some(trail) = &mut trail
+        && !trail.received(&caller, &attributes(asked, &caller)).get().await
+    {
+        trail.abandon();
+        return Err(Refused::Unrecorded);
+    }
+    let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
+    if !in_flight::lasts(asked) {
+        seat.place = Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?);
+    }
     let wanted = attributes(asked, &user);
+    if let Some(fairness) = fairness {
+        fairness.enter(asked, &wanted, api, seat).await.map_err(|Busy| Refused::NoRoom)?;
+    }
     let decision = authorizer.authorize(&wanted).get().await;
+    if let Some(trail) = trail {
+        trail.decided(&decision);
+    }
     match decision.error() {
         Some(why) => return Err(Refused::Undecided(why.to_owned())),
         None => permitted(&wanted, &decision)?,
     }
     Ok(user)
+}
+
+/// Records a request that is refused before anybody knows who asked.
+pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
+    if let Some(trail) = trail {
+        trail.refused(&attributes(asked, &User::default()));
+    }
 }
 
 async fn authenticate(
@@ -69,6 +122,7 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
+    trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
@@ -80,7 +134,11 @@ async fn act_as(
         // what cannot be decided is not told here: who may not act as another learns no more than that
         permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
-    Ok(Arc::new(wanted.user))
+    let user = Arc::new(wanted.user);
+    if let Some(trail) = trail {
+        trail.acts_as(&user);
+    }
+    Ok(user)
 }
 
 fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {

@@ -1,4 +1,5 @@
-//! TLS: the server's certificate, and what is made of the client's.
+//! TLS: what is spoken, and what is made of the client's certificate. Which one the server shows is in
+//! [`certificates`](super::certificates).
 //!
 //! What always holds: only TLS 1.2 and 1.3; a client certificate is asked for whenever there is an authority
 //! to check it against, never demanded; the client has proved that it holds the key of whatever certificate
@@ -6,6 +7,7 @@
 //! [`World`] handed in.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -16,11 +18,16 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CipherSuite, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedCipherSuite,
+};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::TlsAcceptor;
 
+use super::certificates::{Certificates, Pair};
 use super::{Certificate, ServeError};
 
 /// Certificates and keys as PEM text.
@@ -34,33 +41,68 @@ pub struct TlsMaterial {
     pub client_authorities: Option<Vec<u8>>,
     /// The authorities for proxies that say who is calling; without any there are no such proxies.
     pub proxy_authorities: Option<Vec<u8>>,
+    /// Where certificate and key were read from, to be read again when they change.
+    pub files: Option<(PathBuf, PathBuf)>,
+    /// Further certificates, for clients that ask for certain names.
+    pub by_name: Vec<Pair>,
+    /// TLS 1.3 is the least that is spoken.
+    pub newest_only: bool,
+    /// The cipher suites to choose from; of a version of which none is named, all that are good. Empty is all.
+    pub suites: Vec<CipherSuite>,
 }
 
 /// What the handshakes of one listener need.
 pub(super) struct Tls {
     pub(super) acceptor: TlsAcceptor,
     pub(super) clients: Clients,
+    pub(super) certificates: Arc<Certificates>,
 }
 
 impl Tls {
     pub(super) fn new(material: &TlsMaterial, world: World) -> Result<Self, ServeError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(provider(material));
         let clients = Clients::new(material, &provider, world.clone())?;
-        let chain = certificates("server certificate", &material.certificate_chain)?;
-        let key = PrivateKeyDer::from_pem_slice(&material.private_key).map_err(problem("server key"))?;
+        let everybody = Pair {
+            certificate: material.certificate_chain.clone(),
+            key: material.private_key.clone(),
+            files: material.files.clone(),
+            names: Vec::new(),
+        };
+        let pairs = std::iter::once(everybody).chain(material.by_name.iter().cloned()).collect();
+        let certificates = Arc::new(Certificates::new(pairs, provider.clone())?);
+        let versions: &[_] = if material.newest_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
         let builder = ServerConfig::builder_with_details(provider, Arc::new(Clock(world)))
-            .with_safe_default_protocol_versions()
-            .map_err(problem("TLS versions"))?;
+            .with_protocol_versions(versions)
+            .map_err(problem("TLS versions and cipher suites"))?;
         let builder = match clients.asking() {
             Some(asking) => builder.with_client_cert_verifier(Arc::new(asking)),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(problem("server certificate"))?;
+        let mut config = builder.with_cert_resolver(certificates.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?;
         config.send_tls13_tickets = 1;
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients, certificates })
     }
+}
+
+/// The cipher suites that there are.
+pub fn suites() -> Vec<CipherSuite> {
+    rustls::crypto::ring::default_provider().cipher_suites.iter().map(|one| one.suite()).collect()
+}
+
+/// What handshakes are made with.
+fn provider(material: &TlsMaterial) -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    let wanted = |one: &SupportedCipherSuite| material.suites.contains(&one.suite());
+    let all = provider.cipher_suites.clone();
+    let named = |version| all.iter().any(|one| one.version() == version && wanted(one));
+    // who names suites of the older version only does not mean to do without the newer one
+    let (older, newer) = (named(&TLS12), named(&TLS13));
+    if older || newer {
+        provider.cipher_suites.retain(|one| wanted(one) || one.version() == &TLS13 && !newer);
+    }
+    provider
 }
 
 /// Checks and reads the certificates of clients.
@@ -128,7 +170,10 @@ impl Clients {
     }
 }
 
-fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+pub(super) fn certificates(
+    what: &'static str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, ServeError> {
     let chain: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(problem(what))?;
     match chain.is_empty() {
@@ -137,7 +182,7 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     }
 }
 
-fn problem<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> ServeError {
+pub(super) fn problem<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> ServeError {
     move |error| ServeError::Tls { what, problem: error.to_string() }
 }
 

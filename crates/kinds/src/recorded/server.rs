@@ -207,9 +207,6 @@ impl Server {
             }
         }
         let problems = self.with_context(|context| {
-            if let Some(admit) = target.hooks.admit {
-                admit(&mut object, None, context)?;
-            }
             admit(&target.kind.plural, &mut object, None, context)?;
             if let Some(prepare) = target.hooks.prepare_create {
                 prepare(&mut object, context);

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// On besides those that are on anywhere: an agent of a node keeps to its node.
 const ALSO_ON: &[&str] = &["NodeRestriction"];
-/// Off although it is on anywhere: as long as no component makes the accounts of namespaces, nobody could make
-/// a pod with this on.
-const OFF_HERE: &[&str] = &["ServiceAccount"];
+/// Off although it is on anywhere, where no component makes the accounts of namespaces: nobody could make a pod
+/// with this on.
+const NEEDS_ACCOUNTS: &[&str] = &["ServiceAccount"];
 
 const ENABLE: &str = "--enable-admission-plugins";
 const DISABLE: &str = "--disable-admission-plugins";
@@ -50,8 +50,9 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub fn read(&self, wrong: &mut Wrong) -> admission::Options {
-        let (enable, disable) = self.switched(wrong);
+    /// Whether something makes the accounts of namespaces decides what is on unless told otherwise.
+    pub fn read(&self, has_accounts: bool, wrong: &mut Wrong) -> admission::Options {
+        let (enable, disable) = self.switched(has_accounts, wrong);
         let file = self.admission_control_config_file.as_deref();
         let configuration = file.and_then(|file| wrong.take(FILE, configuration(file)));
         admission::Options {
@@ -66,7 +67,7 @@ impl Admission {
     }
 
     /// What is switched on and off.
-    fn switched(&self, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
+    fn switched(&self, has_accounts: bool, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
         let (mut enable, mut disable) =
             (self.enable_admission_plugins.clone(), self.disable_admission_plugins.clone());
         let exactly = &self.admission_control;
@@ -79,6 +80,7 @@ impl Admission {
             if !(enable.is_empty() && disable.is_empty()) {
                 wrong.add(EXACTLY, format!("cannot be given together with {ENABLE} or {DISABLE}"));
             }
+            tracing::warn!("{EXACTLY} is of old: {ENABLE} and {DISABLE} say the same");
             let others = Plugin::all().filter(|name| !exactly.iter().any(|it| it == name));
             return (exactly.clone(), others.map(str::to_owned).collect());
         }
@@ -87,7 +89,9 @@ impl Admission {
             wrong.add(ENABLE, format!("[{}] stand in {DISABLE} as well", both.join(" ")));
         }
         let asked = |names: &[String], name: &str| names.iter().any(|it| it == name);
-        let off = OFF_HERE.iter().filter(|name| !asked(&enable, name) && !asked(&disable, name));
+        let off = NEEDS_ACCOUNTS
+            .iter()
+            .filter(|name| !has_accounts && !asked(&enable, name) && !asked(&disable, name));
         let off: Vec<_> = off.map(|name| (*name).to_owned()).collect();
         let on = ALSO_ON.iter().filter(|name| !asked(&disable, name) && !asked(&enable, name));
         let on: Vec<_> = on.map(|name| (*name).to_owned()).collect();

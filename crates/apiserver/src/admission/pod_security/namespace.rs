@@ -3,6 +3,7 @@
 use super::PodSecurity;
 use super::evaluate::{Pod, evaluate, reasons};
 use super::policy::{Level, Policy, Standard};
+use ambient::Soon;
 use rest::{Admitted, ApiError};
 use schema::Value;
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use std::time::Duration;
 /// How much work the change of a label may make.
 const MOST_PODS: usize = 3000;
 const LONGEST: Duration = Duration::from_secs(1);
+/// How many pods are looked at before others get their turn.
+const AT_ONCE: usize = 64;
 
 fn label<'v>(namespace: &'v Value) -> impl Fn(&str) -> Option<&'v str> {
     let labels = namespace.at(&["metadata", "labels"]);
@@ -18,12 +21,12 @@ fn label<'v>(namespace: &'v Value) -> impl Fn(&str) -> Option<&'v str> {
 }
 
 impl PodSecurity {
-    pub(super) fn namespace(
-        &self,
-        write: &Admitted<'_>,
-        object: &Value,
+    pub(super) fn namespace<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
         old: Option<&Value>,
-    ) -> Result<(), ApiError> {
+    ) -> Soon<'a, Result<(), ApiError>> {
         let name = object.text(&["metadata", "name"]);
         let read = |namespace| self.labels.policy(label(namespace), self.settings.defaults);
         let (policy, problems) = read(object);
@@ -31,34 +34,40 @@ impl PodSecurity {
         // what was wrong before may stay so, or nobody could change anything else
         let is_news = before.as_ref().is_none_or(|(_, known)| *known != problems);
         if !problems.is_empty() && is_news {
-            return Err(ApiError::invalid(write.resource.stored_subject(name), problems));
+            return Err(ApiError::invalid(write.resource.stored_subject(name), problems)).into();
         }
         let (now, before) = (policy.enforce, before.map(|(before, _)| before.enforce));
         let asks_more = |before: Standard| {
             now.level != Level::Privileged && (now.version != before.version || now.level > before.level)
         };
-        let warnings = match before {
-            Some(before) if !asks_more(before) => Vec::new(),
-            _ if self.settings.namespaces.contains(name) => self.ignored(object, &policy),
-            Some(_) => self.existing(write, name, now),
-            None => Vec::new(),
-        };
-        warnings.into_iter().for_each(|warning| write.user.notes.warn(warning));
-        Ok(())
+        if before.is_some_and(|before| !asks_more(before)) {
+            return Ok(()).into();
+        }
+        if self.settings.namespaces.contains(name) {
+            self.ignored(object, &policy).into_iter().for_each(|warning| write.user.notes.warn(warning));
+            return Ok(()).into();
+        }
+        if before.is_none() {
+            return Ok(()).into();
+        }
+        Soon::later(async move {
+            let warnings = self.existing(write, name, now).await;
+            warnings.into_iter().for_each(|warning| write.user.notes.warn(warning));
+            Ok(())
+        })
     }
 
     /// What there is to say about a namespace that asks for something and is exempt.
-    fn ignored(&self, namespace: &Value, policy: &Policy) -> Vec<String> {
+    fn ignored(&self, namespace: &Value, policy: &Policy) -> Option<String> {
         let name = namespace.text(&["metadata", "name"]);
         let said = self.labels.said(label(namespace), policy);
-        let told = said.map(|said| {
+        said.map(|said| {
             format!("namespace {name:?} is exempt from Pod Security, and the policy ({said}) will be ignored")
-        });
-        told.into_iter().collect()
+        })
     }
 
     /// Which of a namespace's pods would be refused today; as many as can be looked at in a short time.
-    fn existing(&self, write: &Admitted<'_>, namespace: &str, standard: Standard) -> Vec<String> {
+    async fn existing(&self, write: &Admitted<'_>, namespace: &str, standard: Standard) -> Vec<String> {
         let resources = write.api.resources();
         let Some(pods) = resources.get("v1", "pods") else { return Vec::new() };
         let (world, began) = (&write.api.world, write.api.world.elapsed());
@@ -68,6 +77,9 @@ impl PodSecurity {
         // by what is wrong: the first pod, and how many there are
         let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
         for (_, stored) in snapshot.range(Some(namespace), None).take(MOST_PODS) {
+            if checked % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
             checked += 1;
             let object = stored.value(&pods.collection.kind).unwrap_or_default();
             let pod = Pod::of(&object, &self.marks).filter(|pod| !self.is_exempt_runtime(pod.spec));
