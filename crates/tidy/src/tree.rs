@@ -94,6 +94,7 @@ fn find_modules() -> BTreeMap<String, Module> {
             follow(&name, path, true, &mut found);
         }
     }
+    follow("bench", "bench/src/lib.rs".to_owned(), false, &mut found);
     for path in files("bench/src/bin").into_iter().filter(|path| path.ends_with(".rs")) {
         follow("bench", path, false, &mut found);
     }
