@@ -122,7 +122,7 @@ fn roles(asked: &Asked) -> Vec<Arc<Role>> {
 /// A tenth of the bindings count everywhere.
 fn bindings(asked: &Asked) -> Vec<Arc<Binding>> {
     let binding = |at: usize| {
-        let everywhere = at % 10 == 0;
+        let everywhere = at.is_multiple_of(10);
         let namespace = if everywhere { String::new() } else { format!("ns-{}", at % asked.namespaces) };
         // the user of the test has but one, in one namespace
         let user = if everywhere { format!("operator-{at}") } else { format!("user-{at}") };
