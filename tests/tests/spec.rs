@@ -5,9 +5,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod controllers {
+    mod service_accounts;
+}
+
 mod spec {
     mod admission;
     mod apply;
+    mod audit;
     mod authentication;
     mod bad_input;
     mod callers;
@@ -19,6 +24,8 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod escalation;
+    mod fairness;
     mod field_validation;
     mod health;
     mod identity;
@@ -28,10 +35,15 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod nodes;
     mod oidc;
     mod openapi;
     mod patches;
+    mod plugins;
+    mod pod_plugins;
+    mod pod_security;
     mod policies;
+    mod pressure;
     mod protobuf;
     mod resources;
     mod restart;

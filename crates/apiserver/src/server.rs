@@ -3,6 +3,7 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
+use crate::fairness::{self, Fairness};
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
@@ -12,7 +13,7 @@ use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
-use crate::start::{Hook, Start};
+use crate::start::Hook;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How to run an API server.
 pub struct Config {
@@ -39,6 +40,7 @@ pub struct Config {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub fairness: fairness::Options,
     pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
@@ -86,7 +88,8 @@ pub struct Server {
     shutdown: Shutdown,
     serving: JoinHandle<()>,
     upkeep: JoinHandle<()>,
-    following: JoinHandle<()>,
+    /// What is derived from objects and follows them.
+    following: JoinSet<()>,
 }
 
 impl Server {
@@ -110,6 +113,7 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
+            pod_security: admission::pod_security::Counters::default(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
@@ -142,6 +146,10 @@ impl Server {
         }
         identity.connect(&api);
         node.look_into(&api);
+        let fairness = config
+            .fairness
+            .on
+            .then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
@@ -151,20 +159,30 @@ impl Server {
         let mut service =
             Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
+        if fairness.is_some() {
+            // turns are taken, so nobody is turned away for the number alone
+            service.in_flight = Arc::default();
+        }
+        service.fairness = fairness;
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
+        service.metrics.include(|registry| parts.pod_security.register(registry));
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
-        let following = match begin(&api, &service.start, (own.as_ref(), &trusted), rbac).await {
-            Ok(follower) => tokio::spawn(follower.follow()),
+        let mut following = JoinSet::new();
+        match begin(&api, &service, (own.as_ref(), &trusted), rbac).await {
+            Ok(follower) => drop(following.spawn(follower.follow())),
             Err(why) => {
                 shutdown.cut();
                 let _ = serving.await;
                 return Err(why);
             }
-        };
+        }
+        if let Some(fairness) = &service.fairness {
+            following.spawn(fairness.clone().follow(api.clone()));
+        }
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
@@ -187,8 +205,8 @@ impl Server {
 
     /// Fails readiness, goes on for as long as was asked for, ends watches, lets requests finish, closes the store:
     /// nothing acknowledged is lost.
-    pub async fn shutdown(self) {
-        let limits = &self.service.limits;
+    pub async fn shutdown(mut self) {
+        let limits = self.service.limits.clone();
         self.shutdown.drain();
         if !limits.shutdown_delay.is_zero() {
             tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
@@ -208,7 +226,7 @@ impl Server {
             audit.close().await;
         }
         self.upkeep.abort();
-        self.following.abort();
+        self.following.shutdown().await;
         self.service.api.storage.store.close().await;
     }
 }
@@ -216,16 +234,21 @@ impl Server {
 /// Makes what every cluster has, while requests that need it wait.
 async fn begin(
     api: &Arc<Api>,
-    start: &Start,
+    service: &Service,
     (own, trusted): (Option<&OwnService>, &TrustMap),
     rbac: Arc<Rbac>,
 ) -> Result<Follower, StartError> {
+    let start = &service.start;
     make_namespaces(api).await?;
     make_priority_classes(api).await?;
     start.finish(Hook::PriorityClasses);
     roles::ensure(api).await?;
     let follower = Follower::start(api, rbac);
     start.finish(Hook::Roles);
+    if let Some(fairness) = &service.fairness {
+        fairness.begin(api).await;
+    }
+    start.finish(Hook::Fairness);
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)

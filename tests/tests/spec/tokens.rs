@@ -290,6 +290,23 @@ async fn a_token_of_old_is_good_while_its_secret_holds_it() {
 }
 
 #[tokio::test]
+async fn a_token_of_old_may_be_believed_by_its_signature_alone() {
+    let setup = setup(|it| it.service_accounts.lookup = false).await;
+    let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
+    let mut claims = json!({"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:gone:robot",
+        claim("namespace"): "gone", claim("secret.name"): "old", claim("service-account.name"): "robot",
+        claim("service-account.uid"): "u"});
+    assert_eq!(setup.code(&setup.signed(&claims)).await, 200);
+    claims["sub"] = json!("system:serviceaccount:kube-system:robot");
+    setup.refuses(&setup.signed(&claims), "sub claim is invalid").await;
+    // which goes for those of old only
+    let missing = json!({"namespace": "gone", "serviceaccount": {"name": "robot", "uid": "u"}});
+    setup
+        .refuses(&setup.token(json!({"kubernetes.io": missing})), "serviceaccounts \"robot\" not found")
+        .await;
+}
+
+#[tokio::test]
 async fn tokens_of_pods_are_good_for_longer_than_they_say() {
     for (extend, good_for) in [(true, 365 * 86_400), (false, 3607)] {
         let setup = setup(|it| it.service_accounts.extend = extend).await;

@@ -109,6 +109,11 @@ impl Metrics {
         }
     }
 
+    /// Shows what others count as well.
+    pub(crate) fn include(&mut self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry);
+    }
+
     pub fn request(&self, verb: &'static str, resource: &str, subresource: &str, code: u16, took: Duration) {
         let labels =
             RequestLabels { code, resource: resource.to_owned(), subresource: subresource.to_owned(), verb };

@@ -98,6 +98,16 @@ impl Manner {
         Manner { output, pretty, gzip: Self::accepts_gzip(call), notes }
     }
 
+    /// What tells this form of a document from the others; nothing for the usual one.
+    pub fn mark(&self) -> &'static str {
+        match self.output.form {
+            Form::Json if self.pretty => "-pretty",
+            Form::Json => "",
+            Form::Yaml => "-yaml",
+            Form::Protobuf => "-protobuf",
+        }
+    }
+
     pub fn accepts_gzip(call: &Call<'_>) -> bool {
         accepts_gzip(call.header(header::ACCEPT_ENCODING))
     }

@@ -12,11 +12,13 @@ use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
+use crate::fairness::{Fairness, Seat};
 use crate::filters::in_flight::InFlight;
 use crate::filters::{self, Gate, Refused};
 use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
+use crate::negotiate::tagged;
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Leave, Peer, Shutdown, panic_text, unpanicked};
 use crate::start::Start;
@@ -34,6 +36,9 @@ use std::time::Duration;
 
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Where an operator sees what waits.
+const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
 
 /// What is taken of the body of a request that is refused.
 const LITTLE: usize = 64 * 1024;
@@ -53,6 +58,8 @@ pub struct Service {
     pub authorizer: Arc<dyn Authorizer>,
     /// What others can learn about the issuer of tokens.
     pub issuer: Option<Arc<Published>>,
+    /// Whose request is next, unless all may go at once.
+    pub(crate) fairness: Option<Arc<Fairness>>,
     /// Who keeps the record, if anybody does.
     pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
@@ -118,6 +125,7 @@ impl Service {
             callers,
             authorizer,
             issuer,
+            fairness: None,
             audit: None,
             advertised,
             documents: ArcSwap::default(),
@@ -138,11 +146,21 @@ impl Service {
         }
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         let notes = Arc::<Notes>::default();
+        let mut seat = Seat::default();
         let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
         let answered = match &mut trail {
-            None => self.answer(&asked, &parts, &peer, body, &notes, None).await,
+            None => self.answer(&asked, &parts, &peer, body, (&notes, &mut seat), None).await,
             Some(recorded) => {
-                match unpanicked(self.answer(&asked, &parts, &peer, body, &notes, Some(recorded))).await {
+                match unpanicked(self.answer(
+                    &asked,
+                    &parts,
+                    &peer,
+                    body,
+                    (&notes, &mut seat),
+                    Some(recorded),
+                ))
+                .await
+                {
                     Ok(answered) => answered,
                     Err(panic) => {
                         if let Some(trail) = trail {
@@ -162,6 +180,7 @@ impl Service {
                 answer::failure(&error, &call, &self.api.names)
             }
         };
+        seat.answered(response.headers_mut());
         answer::warn(&mut response, &notes.take_warnings());
         if let Some(trail) = trail {
             response = trail.answered(response).await;
@@ -193,7 +212,7 @@ impl Service {
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
-        notes: &Arc<Notes>,
+        (notes, seat): (&Arc<Notes>, &mut Seat),
         mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
@@ -201,7 +220,14 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (callers, authorizer) = (&*self.callers, &*self.authorizer);
-        let gate = Gate { callers, authorizer, names: &self.api.names, in_flight: &self.in_flight };
+        let gate = Gate {
+            callers,
+            authorizer,
+            names: &self.api.names,
+            in_flight: &self.in_flight,
+            fairness: self.fairness.as_deref(),
+            api: &self.api,
+        };
         let headers = &parts.headers;
         let patience = match self.patience(asked) {
             Ok(patience) => patience,
@@ -210,9 +236,9 @@ impl Service {
                 return Err(error);
             }
         };
-        let passed = filters::pass(asked, headers, peer, &gate, notes, trail).await;
-        let (user, place) = match passed {
-            Ok(passed) => passed,
+        let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail).await;
+        let user = match passed {
+            Ok(user) => user,
             Err(refused) => {
                 take_little(headers, body).await;
                 return match refused {
@@ -238,7 +264,7 @@ impl Service {
         };
         match tokio::time::timeout(patience, work).await {
             // what is still to be sent is still being carried out
-            Ok(result) => result.map(|response| response.map(|body| body.holding(place))),
+            Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
             Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
         }
     }
@@ -308,16 +334,20 @@ impl Service {
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
+        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.fairness) {
+            let details = call.asked.query.flag("includeRequestDetails");
+            return Ok(fairness.shown(what, details).map_or_else(not_a_page, |page| text(200, page)));
+        }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
             return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
         }
         let document = match trimmed {
-            "/version" => Some(version::json()),
-            "" | "/index.html" => Some(self.index()),
-            _ => self.documents().get(trimmed).cloned(),
+            "/version" => Some((version::json(), None)),
+            "" | "/index.html" => Some((self.index(), None)),
+            _ => self.documents().get(trimmed).map(|it| (it.json.clone(), Some(it.hash.clone()))),
         };
         match document {
-            Some(json) => {
+            Some((json, hash)) => {
                 // the same distinction that clients know from elsewhere
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
                 let head =
@@ -334,7 +364,12 @@ impl Service {
                 if matches!(trimmed, "" | "/index.html" | "/version") {
                     manner = manner.unrecorded();
                 }
-                Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
+                let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
+                Ok(match hash {
+                    // each form is a document of its own
+                    Some(hash) => tagged(response, &(hash + manner.mark()), call.headers),
+                    None => response,
+                })
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
             // a version that a known group does not have

@@ -22,7 +22,11 @@ mod body;
 mod certificates;
 mod connection;
 mod cork;
+mod crowd;
+mod in_memory;
 mod pace;
+mod quiet;
+mod seldom;
 mod shutdown;
 mod tls;
 
@@ -40,11 +44,12 @@ use auth::User;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 pub use body::Body;
 pub use certificates::Pair;
 pub(crate) use connection::{panic_text, unpanicked};
+pub use in_memory::InMemory;
+pub use seldom::Seldom;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::{TlsMaterial, suites};
 
@@ -111,6 +116,9 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a connection without a request stays open at least; at most twice as long.
     pub idle_timeout: Duration,
+    /// How long an answer with an end may take to be sent, and how long a client may take nothing of what it is sent;
+    /// at least, and at most twice as long.
+    pub send_timeout: Duration,
     /// How often an HTTP/2 connection is asked whether it lives.
     pub keep_alive_interval: Duration,
     /// How long it may take to say so.
@@ -125,11 +133,14 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// The largest HTTP/2 frame taken.
     pub max_frame_bytes: u32,
+    /// Requests over all connections that have come and are not answered yet; those beyond are refused unseen.
+    pub max_pending_requests: usize,
     /// What is held of one HTTP/2 answer before the client has taken it.
     pub max_send_buffer_bytes: usize,
     /// What a connection gets per second of answers that last, such as watches; zero is no limit.
     pub lasting_bytes_per_second: u64,
-    /// Connections at the same time; more wait in the listener's queue.
+    /// Connections at the same time; more wait in the listener's queue. When a quarter of the places is left, those
+    /// without a request are closed.
     pub max_connections: u32,
     /// How long requests may take to finish after the stop was asked for.
     pub shutdown_grace: Duration,
@@ -141,6 +152,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(90),
+            send_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(15),
             max_concurrent_streams: 250,
@@ -148,6 +160,7 @@ impl Default for Limits {
             stream_window_bytes: 256 << 10,
             connection_window_bytes: 4 << 20,
             max_frame_bytes: 256 << 10,
+            max_pending_requests: 8192,
             max_send_buffer_bytes: 1 << 20,
             lasting_bytes_per_second: 0,
             max_connections: 32_768,
@@ -211,32 +224,25 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
 /// Answers requests until `shutdown` says stop and what was going on then has ended.
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
     let Bound { listener, local, tls, limits } = bound;
-    // each connection holds one place, so holding all places means that no connection is left
-    let places = Arc::new(Semaphore::new(limits.max_connections as usize));
-    let (all, grace) = (limits.max_connections, limits.shutdown_grace);
+    let grace = limits.shutdown_grace;
     let certificates = tls.certificates.clone();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
     tokio::select! {
         () = certificates.follow() => {}
-        () = accept(&listener, &places, &server) => {}
+        () = accept(&listener, &server) => {}
         () = shutdown.stopping() => {}
     }
     drop(listener);
-    if tokio::time::timeout(grace, places.acquire_many(all)).await.is_err() {
+    if tokio::time::timeout(grace, server.crowd.gone()).await.is_err() {
         tracing::warn!(%local, "requests did not finish in time, closing their connections");
         shutdown.cut();
-        // an error would mean a closed semaphore, which nobody closes
-        let _ = places.acquire_many(all).await;
+        server.crowd.gone().await;
     }
     tracing::debug!(%local, "listener closed");
 }
 
-async fn accept<H: Handler>(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    server: &Arc<connection::Server<H>>,
-) {
-    while let Ok(place) = places.clone().acquire_owned().await {
+async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Server<H>>) {
+    while let Some(place) = server.crowd.enter().await {
         let (tcp, remote) = accepted(listener).await;
         let server = server.clone();
         tokio::spawn(async move {

@@ -2,12 +2,14 @@
 
 use super::Wrong;
 use crate::cli::any_duration;
-use apiserver::{limits, serve};
+use apiserver::{fairness, limits, serve};
 use clap::Args;
 use std::time::Duration;
 
 /// Requests at a time on one HTTP/2 connection, unless the operator says otherwise.
 const STREAMS: u32 = 250;
+/// Files that are open beside connections: the store, the log, calls to others.
+const OWN_FILES: u64 = 128;
 /// As good as for ever, and far from where arithmetic ends.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -22,6 +24,11 @@ pub struct Limits {
     /// The same for requests that write
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
+
+    /// Whether requests are told apart by flow schemas and wait for their turn at priority levels, which share the sum
+    /// of those two numbers. Otherwise each number is a limit by itself
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
 
     /// How long a request may take, watches aside; clients may ask for less
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m")]
@@ -104,9 +111,23 @@ impl Limits {
         }
     }
 
-    /// What a connection may do.
-    pub fn of_connections(&self) -> serve::Limits {
+    /// Whose request is next.
+    pub fn of_turns(&self, wrong: &mut Wrong) -> fairness::Options {
+        let seats = self.max_requests_inflight.saturating_add(self.max_mutating_requests_inflight);
+        if self.enable_priority_and_fairness && seats == 0 {
+            let why = "together with --max-mutating-requests-inflight it must be more than 0 where priority and fairness is on";
+            wrong.add("--max-requests-inflight", why);
+        }
+        // a quarter of its time is what a request may wait
+        fairness::Options { on: self.enable_priority_and_fairness, patience: self.request_timeout / 4 }
+    }
+
+    /// What connections may do, where the process may have so many files open.
+    pub fn of_connections(&self, open_files: Option<u64>) -> serve::Limits {
+        let own = serve::Limits::default();
+        let left = open_files.map_or(u64::MAX, |files| files.saturating_sub(OWN_FILES).max(OWN_FILES));
         serve::Limits {
+            max_connections: own.max_connections.min(u32::try_from(left).unwrap_or(u32::MAX)),
             max_concurrent_streams: match self.http2_max_streams_per_connection {
                 0 => STREAMS,
                 count => count,
@@ -114,7 +135,7 @@ impl Limits {
             lasting_bytes_per_second: self.max_connection_bytes_per_sec,
             // a request that is under way gets all the time that it would have had
             shutdown_grace: self.request_timeout,
-            ..serve::Limits::default()
+            ..own
         }
     }
 }
@@ -129,7 +150,7 @@ mod tests {
         let Command::Up(up) = cli.command else { panic!("not up") };
         let mut wrong = Wrong::default();
         let options = up.limits.read(&mut wrong);
-        (options, up.limits.of_connections(), wrong.check().map_err(|why| why.to_string()))
+        (options, up.limits.of_connections(None), wrong.check().map_err(|why| why.to_string()))
     }
 
     #[test]
@@ -167,6 +188,17 @@ mod tests {
         assert_eq!(options, expected);
         assert_eq!((connections.max_concurrent_streams, connections.lasting_bytes_per_second), (9, 1000));
         assert_eq!(connections.shutdown_grace, seconds(90));
+    }
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        let cli = Cli::read(["pintle", "up"].map(Into::into)).unwrap();
+        let Command::Up(up) = cli.command else { panic!("not up") };
+        for (files, connections) in
+            [(Some(1024), 896), (Some(1 << 20), 32_768), (Some(10), 128), (None, 32_768)]
+        {
+            assert_eq!(up.limits.of_connections(files).max_connections, connections, "{files:?}");
+        }
     }
 
     #[test]
