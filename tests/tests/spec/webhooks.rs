@@ -56,14 +56,13 @@ fn by_name(seen: &tests::Seen) -> Reply {
 }
 
 /// Names at which the server fails, and how often it is asked about them.
-const FAILURES: [(&str, usize, &str); 8] = [
+const FAILURES: [(&str, usize, &str); 7] = [
     ("kind", 1, "\"Pod\""),
     ("version", 1, "v9"),
     ("html", 1, "not a JSON object"),
     ("empty", 1, "not a JSON object"),
     ("missing", 1, "status 404"),
     ("broken", 5, "status 500"),
-    ("hang", 1, "no answer within"),
     ("flood", 1, "larger than 1048576 bytes"),
 ];
 
@@ -91,7 +90,7 @@ async fn who_permits(hook: &Elsewhere, version: Version, modes: Vec<Mode>) -> Cl
         backoff: Elsewhere::backoff(),
         ..permission::webhook::Options::new(hook.caller())
     };
-    let tokens = "allow,allow,1,staff\ndeny,deny,1\nbob,bob,1\nboth,both,1\nhang,hang,1";
+    let tokens = "allow,allow,1,staff\ndeny,deny,1\nbob,bob,1\nboth,both,1\nhtml,html,1";
     Cluster::with(Options {
         identity: identity::Options { tokens: auth::Tokens::parse(tokens).unwrap(), ..Default::default() },
         permission: permission::Options { modes, webhook: Some(options), ..Default::default() },
@@ -272,12 +271,12 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
     assert_eq!((&status["allowed"], &status["denied"]), (&json!(false), &json!(true)));
     assert!(status["evaluationError"].as_str().unwrap().contains("both allow and deny"));
     // who asks for something else learns that it could not be decided
-    for (token, part) in [("both", "both allow and deny"), ("hang", "no answer within")] {
+    for (token, part) in [("both", "both allow and deny"), ("html", "not a JSON object")] {
         let told = with(&cluster, CONFIGMAPS, token).await.code(500).text();
         assert!(told.starts_with("Internal Server Error: \"/api/v1/") && told.contains(part), "{told}");
     }
     // what others permit is permitted all the same
-    with(&cluster, "/healthz", "hang").await.code(200);
+    with(&cluster, "/healthz", "html").await.code(200);
     drop(hook);
     with(&cluster, CONFIGMAPS, "bob").await.code(500);
     cluster.get(CONFIGMAPS).await.code(200);
@@ -291,4 +290,29 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
         rules["status"]["evaluationError"],
         "webhook authorizer does not support user rule resolution"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_not_waited_for_for_ever() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = Cluster::with(Options {
+        identity: identity::Options {
+            tokens: auth::Tokens::parse("local,hang,1").unwrap(),
+            token_webhook: Some(identity::webhook::Options::new(hook.hasty())),
+            ..Default::default()
+        },
+        permission: permission::Options {
+            modes: vec![Mode::Webhook],
+            webhook: Some(permission::webhook::Options::new(hook.hasty())),
+            ..Default::default()
+        },
+        ..Options::default()
+    })
+    .await;
+    with(&cluster, CONFIGMAPS, "hang").await.refused(401, "Unauthorized");
+    let told = with(&cluster, CONFIGMAPS, "local").await.code(500).text();
+    assert!(told.contains("no answer within"), "{told}");
+    // neither is asked again: it would only make others wait
+    assert_eq!(hook.count(), 2);
+    cluster.get(CONFIGMAPS).await.code(200);
 }
