@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, limits, permission};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -34,6 +36,7 @@ pub struct Options {
     pub permission: permission::Options,
     pub admission: admission::Options,
     pub audit: audit::Options,
+    pub fairness: fairness::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -62,6 +65,7 @@ impl Default for Options {
                 ..admission::Options::default()
             },
             audit: audit::Options::default(),
+            fairness: fairness::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
@@ -69,6 +73,22 @@ impl Default for Options {
             port: 0,
             now: NOW,
         }
+    }
+}
+
+impl Options {
+    /// With admission plugins switched on and off, and with what plugins are told.
+    pub fn plugins(enable: &[&str], disable: &[&str], told: &[(&str, Value)]) -> Self {
+        let mut options = Self::default();
+        let admission = &mut options.admission;
+        admission.disable.retain(|name| !enable.contains(&name.as_str()));
+        admission.enable.extend(enable.iter().map(|name| (*name).to_owned()));
+        admission.disable.extend(disable.iter().map(|name| (*name).to_owned()));
+        for (name, told) in told {
+            let told = schema::decode::json_untyped(told.to_string().as_bytes()).unwrap();
+            admission.configuration.insert((*name).to_owned(), told.value);
+        }
+        options
     }
 }
 
@@ -126,6 +146,7 @@ impl Cluster {
             permission: options.permission,
             admission: options.admission,
             audit: options.audit,
+            fairness: options.fairness,
             serving: options.serving,
             limits: options.requests,
             cache: options.cache,

@@ -3,6 +3,7 @@
 //! - `serve`: listeners, TLS, HTTP/1.1 and HTTP/2, graceful shutdown
 //! - `request`: what is being asked
 //! - `filters`: who is calling, and may they
+//! - `fairness`: whose request is carried out next
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
@@ -18,6 +19,7 @@ pub mod admission;
 mod answers;
 pub mod audit;
 pub mod describe;
+pub mod fairness;
 mod filters;
 pub mod handle;
 #[cfg(test)]

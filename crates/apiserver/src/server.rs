@@ -3,6 +3,7 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
+use crate::fairness::{self, Fairness};
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
@@ -12,7 +13,7 @@ use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
-use crate::start::{Hook, Start};
+use crate::start::Hook;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How to run an API server.
 pub struct Config {
@@ -39,6 +40,7 @@ pub struct Config {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub fairness: fairness::Options,
     pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
@@ -86,7 +88,8 @@ pub struct Server {
     shutdown: Shutdown,
     serving: JoinHandle<()>,
     upkeep: JoinHandle<()>,
-    following: JoinHandle<()>,
+    /// What is derived from objects and follows them.
+    following: JoinSet<()>,
 }
 
 impl Server {
@@ -110,12 +113,18 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
+            pod_security: admission::pod_security::Counters::default(),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
         };
         let admission = admission::chain(&config.admission, &parts)?;
-        let identity = Identity::new(config.identity, &config.names, &config.world, &address.to_string());
+        // who listens everywhere is found where pods find it
+        let found_at = match config.reached_at {
+            Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
+            _ => address,
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
         let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
@@ -129,12 +138,18 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
+            // what is never kept was never in a form that cannot tell
+            hooks.keeps_empty_lists |= hooks.answer.is_some();
             hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
         identity.connect(&api);
         node.look_into(&api);
+        let fairness = config
+            .fairness
+            .on
+            .then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
@@ -142,19 +157,32 @@ impl Server {
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), ending, address, callers, authorizer, identity.published, limits);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
+        if fairness.is_some() {
+            // turns are taken, so nobody is turned away for the number alone
+            service.in_flight = Arc::default();
+        }
+        service.fairness = fairness;
+        if let Some(accounts) = &identity.accounts {
+            service.metrics.tell_of_tokens(&accounts.uses);
+        }
+        service.metrics.include(|registry| parts.pod_security.register(registry));
         service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
-        let following = match begin(&api, &service.start, (own.as_ref(), &trusted), rbac).await {
-            Ok(follower) => tokio::spawn(follower.follow()),
+        let mut following = JoinSet::new();
+        match begin(&api, &service, (own.as_ref(), &trusted), rbac).await {
+            Ok(follower) => drop(following.spawn(follower.follow())),
             Err(why) => {
                 shutdown.cut();
                 let _ = serving.await;
                 return Err(why);
             }
-        };
+        }
+        if let Some(fairness) = &service.fairness {
+            following.spawn(fairness.clone().follow(api.clone()));
+        }
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
@@ -177,8 +205,8 @@ impl Server {
 
     /// Fails readiness, goes on for as long as was asked for, ends watches, lets requests finish, closes the store:
     /// nothing acknowledged is lost.
-    pub async fn shutdown(self) {
-        let limits = &self.service.limits;
+    pub async fn shutdown(mut self) {
+        let limits = self.service.limits.clone();
         self.shutdown.drain();
         if !limits.shutdown_delay.is_zero() {
             tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
@@ -198,7 +226,7 @@ impl Server {
             audit.close().await;
         }
         self.upkeep.abort();
-        self.following.abort();
+        self.following.shutdown().await;
         self.service.api.storage.store.close().await;
     }
 }
@@ -206,16 +234,21 @@ impl Server {
 /// Makes what every cluster has, while requests that need it wait.
 async fn begin(
     api: &Arc<Api>,
-    start: &Start,
+    service: &Service,
     (own, trusted): (Option<&OwnService>, &TrustMap),
     rbac: Arc<Rbac>,
 ) -> Result<Follower, StartError> {
+    let start = &service.start;
     make_namespaces(api).await?;
     make_priority_classes(api).await?;
     start.finish(Hook::PriorityClasses);
     roles::ensure(api).await?;
     let follower = Follower::start(api, rbac);
     start.finish(Hook::Roles);
+    if let Some(fairness) = &service.fairness {
+        fairness.begin(api).await;
+    }
+    start.finish(Hook::Fairness);
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)

@@ -14,10 +14,12 @@ pub enum Hook {
     Roles,
     /// The priority classes of every cluster.
     PriorityClasses,
+    /// The flow schemas and priority levels of every cluster.
+    Fairness,
 }
 
 impl Hook {
-    pub const ALL: [Hook; 3] = [Hook::Bootstrap, Hook::Roles, Hook::PriorityClasses];
+    pub const ALL: [Hook; 4] = [Hook::Bootstrap, Hook::Roles, Hook::PriorityClasses, Hook::Fairness];
 
     /// What its health check is called.
     pub fn check(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Hook {
             Hook::Bootstrap => "poststarthook/bootstrap-controller",
             Hook::Roles => "poststarthook/rbac/bootstrap-roles",
             Hook::PriorityClasses => "poststarthook/scheduling/bootstrap-system-priority-classes",
+            Hook::Fairness => "poststarthook/priority-and-fairness-config-producer",
         }
     }
 

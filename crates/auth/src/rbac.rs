@@ -76,15 +76,28 @@ pub enum Subject {
     ServiceAccount { namespace: String, name: String },
 }
 
-impl std::fmt::Display for Subject {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Subject {
+    fn tell(&self, out: &mut String) {
         match self {
-            Subject::User(name) => write!(f, "User {name:?}"),
-            Subject::Group(name) => write!(f, "Group {name:?}"),
+            Subject::User(name) => quote(out, "User ", &[name]),
+            Subject::Group(name) => quote(out, "Group ", &[name]),
             Subject::ServiceAccount { namespace, name } => {
-                write!(f, "ServiceAccount {:?}", format!("{name}/{namespace}"))
+                quote(out, "ServiceAccount ", &[name, "/", namespace]);
             }
         }
+    }
+}
+
+/// A word, and a name in quotes. Most names need no escaping.
+fn quote(out: &mut String, word: &str, name: &[&str]) {
+    out.push_str(word);
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+    if name.iter().flat_map(|part| part.bytes()).all(plain) {
+        out.push('"');
+        name.iter().for_each(|part| out.push_str(part));
+        out.push('"');
+    } else {
+        out.push_str(&format!("{:?}", name.concat()));
     }
 }
 

@@ -5,21 +5,24 @@
 //! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
 //!
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
-//! which may be asked again. What was answered can be kept in a [`Memory`].
+//! which may be asked again. What was answered can be kept in a [`Memory`],
+//! and what many ask at the same time is asked [`Together`].
 
 mod kubeconfig;
 mod memory;
 mod tls;
+mod together;
 mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
+pub use together::Together;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
@@ -58,6 +61,28 @@ pub enum Credentials {
         user: String,
         password: String,
     },
+}
+
+impl Credentials {
+    /// The header that carries them.
+    async fn header(&self) -> Result<Option<HeaderValue>, CallError> {
+        let text = match self {
+            Credentials::None => return Ok(None),
+            Credentials::Bearer(token) => format!("Bearer {token}"),
+            Credentials::BearerFile(path) => {
+                let token = tokio::fs::read_to_string(path).await;
+                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
+                format!("Bearer {}", token.trim())
+            }
+            Credentials::Basic { user, password } => {
+                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+            }
+        };
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
 }
 
 /// Secrets are not for logs.
@@ -158,16 +183,33 @@ impl Caller {
         self.call(Method::POST, path, json).await
     }
 
+    /// Fetches what lies at a URL anywhere: who answers there is believed for the same reasons as the target, but
+    /// is shown nothing except these credentials.
+    pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<Answer, CallError> {
+        self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
+    }
+
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
-        let url = format!("{}{path}", self.base);
+        self.send(method, format!("{}{path}", self.base), body, &self.credentials).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: String,
+        body: Bytes,
+        credentials: &Credentials,
+    ) -> Result<Answer, CallError> {
         let mut request = Request::new(Full::new(body.clone()));
         *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
         *request.method_mut() = method;
         let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
         if !body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(value) = self.authorization().await? {
+        if let Some(value) = credentials.header().await? {
             headers.insert(AUTHORIZATION, value);
         }
         match tokio::time::timeout(self.limits.time, self.answered(request)).await {
@@ -187,25 +229,6 @@ impl Caller {
             }
         })?;
         Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
-    }
-
-    async fn authorization(&self) -> Result<Option<HeaderValue>, CallError> {
-        let text = match &self.credentials {
-            Credentials::None => return Ok(None),
-            Credentials::Bearer(token) => format!("Bearer {token}"),
-            Credentials::BearerFile(path) => {
-                let token = tokio::fs::read_to_string(path).await;
-                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
-                format!("Bearer {}", token.trim())
-            }
-            Credentials::Basic { user, password } => {
-                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
-            }
-        };
-        let mut value = HeaderValue::try_from(text)
-            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
     }
 }
 

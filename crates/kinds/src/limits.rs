@@ -115,7 +115,8 @@ fn refuse(mut problems: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// What all containers of a pod take together; those that run before the others count only where they take more.
+/// What all containers of a pod take together, as far as all of them say so; those that run before the others
+/// count only where they take more.
 fn total(pod: &Value, list: &str) -> Map {
     // sums are plain numbers, whatever suffixes the parts have
     let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
@@ -127,8 +128,10 @@ fn total(pod: &Value, list: &str) -> Map {
             *sum = sum.saturating_add(number);
         }
     }
+    let containers = pod.items(&["spec", "containers"]);
+    let all_say = |name: &str| containers.iter().all(|it| read::map(it, &["resources", list]).contains(name));
     let mut sum = Map::new();
-    for (name, number) in sums {
+    for (name, number) in sums.into_iter().filter(|(name, _)| all_say(name)) {
         let quantity = if name == "cpu" { Quantity::from_milli(number) } else { Quantity::new(number) };
         sum.insert(name.to_owned(), quantity.to_string());
     }

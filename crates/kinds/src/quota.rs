@@ -75,11 +75,13 @@ pub fn charge(
     }
     let is_pod = written.group.is_empty() && written.plural == "pods";
     let usage = usage(written, written.object, names);
+    let nothing = Quantity::new(0);
     let of_this = |it: &&Limited| it.group == written.group && it.plural == written.plural;
     let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
     let mut uncovered: BTreeSet<&str> = contains
-        .flat_map(|part| usage.keys().filter(move |name| name.contains(part.as_str())))
-        .map(String::as_str)
+        .flat_map(|part| usage.iter().filter(move |(name, _)| name.contains(part.as_str())))
+        .filter(|(_, amount)| **amount > nothing)
+        .map(|(name, _)| name.as_str())
         .collect();
     let mut concerned = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
@@ -103,7 +105,6 @@ pub fn charge(
         concerned.push((at, hard, used));
     }
     let before = written.old.map(|old| self::usage(written, old, names)).unwrap_or_default();
-    let nothing = Quantity::new(0);
     let mut delta = usage.clone();
     // what is given back is counted by whoever counts again
     for (name, amount) in before {

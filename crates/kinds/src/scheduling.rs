@@ -331,9 +331,8 @@ pub fn covers(a: &Value, b: &Value) -> bool {
     }
     match a.text(&["operator"]) {
         "Exists" => true,
-        "" | "Equal" => {
-            matches!(b.text(&["operator"]), "" | "Equal") && a.text(&["value"]) == b.text(&["value"])
-        }
+        // clients know it so: only who says `Equal` is equal to others than itself
+        "" | "Equal" => b.text(&["operator"]) == "Equal" && a.text(&["value"]) == b.text(&["value"]),
         _ => false,
     }
 }

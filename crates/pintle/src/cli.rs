@@ -122,7 +122,7 @@ pub struct Up {
     pub ephemeral: bool,
 
     /// The components to run, with commas between
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
     pub components: Vec<Component>,
 
     /// Log more: -v what happens, -vv why, -vvv everything
@@ -206,16 +206,19 @@ fn port_range(text: &str) -> Result<PortRange, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     Apiserver,
+    /// The control loops.
+    ControllerManager,
 }
 
 impl Component {
-    const ALL: &[(&str, Self)] = &[("apiserver", Self::Apiserver)];
+    const ALL: &[(&str, Self)] =
+        &[("apiserver", Self::Apiserver), ("controller-manager", Self::ControllerManager)];
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(name, _)| *name == text);
         known.map(|(_, component)| *component).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("no such component; there is {}", names.join(", "))
+            format!("no such component; there are {}", names.join(", "))
         })
     }
 }
@@ -339,7 +342,7 @@ mod tests {
     fn defaults_listen_on_this_machine() {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
-        assert_eq!(up.components, [Component::Apiserver]);
+        assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
         assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
@@ -370,7 +373,7 @@ mod tests {
             ("pintle up --secure-port 70000", "70000"),
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
-            ("pintle up --components apiserver,kubelet", "there is apiserver"),
+            ("pintle up --components apiserver,kubelet", "there are apiserver, controller-manager"),
             ("pintle up --authorization-mode RBAC,Roles", "there are AlwaysAllow, AlwaysDeny, ABAC, Webhook"),
             ("pintle up --event-ttl 5", "a length of time is needed"),
             ("pintle up --event-ttl 1ms", "at least a second"),

@@ -10,12 +10,15 @@ use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
 use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, audit, identity, limits, permission};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
+use crate::control_loops::ControlLoops;
 use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
 use crate::{files, kubeconfig};
@@ -38,6 +41,10 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     );
     let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
+    let loops = asked.components.contains(&Component::ControllerManager).then(|| {
+        let options = controllers::loops::Options::default();
+        ControlLoops::start(&server, &Names::kubernetes(), options, &world)
+    });
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -47,11 +54,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // a terminal that is gone is no reason to stop
     let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, &mut signals, &written).await
+    run_until_stopped(server, loops, &mut signals, &written).await
 }
 
 async fn run_until_stopped(
     server: Server,
+    loops: Option<ControlLoops>,
     signals: &mut Signals,
     written: &Kubeconfig,
 ) -> anyhow::Result<()> {
@@ -60,8 +68,14 @@ async fn run_until_stopped(
         () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
     }
     let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    let stopped = async {
+        if let Some(loops) = loops {
+            loops.stop().await;
+        }
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => Ok(()),
+        () = stopped => Ok(()),
         () = signals.next() => {
             written.remove_if_temporary();
             std::process::exit(130)
@@ -244,6 +258,7 @@ struct Wanted {
     admission: admission::Options,
     audit: audit::Options,
     limits: limits::Options,
+    fairness: fairness::Options,
     connections: serve::Limits,
     serving: Serving,
     kinds: kinds::Options,
@@ -260,10 +275,12 @@ impl Wanted {
         let shown = asked.tls.read(&mut wrong);
         let (mut identity, authorities) = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
-        let admission = asked.admission.read(&mut wrong);
+        let admission =
+            asked.admission.read(asked.components.contains(&Component::ControllerManager), &mut wrong);
         let gates = asked.features.read(&mut wrong);
         let audit = asked.audit.read(&mut wrong);
         let limits = asked.limits.read(&mut wrong);
+        let fairness = asked.limits.of_turns(&mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -280,6 +297,7 @@ impl Wanted {
             admission,
             audit,
             limits,
+            fairness,
             connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
                 .context("--runtime-config cannot be used")?
@@ -327,6 +345,7 @@ async fn start_server(
         serving: wanted.serving,
         cache: Default::default(),
         limits: wanted.limits,
+        fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
     };

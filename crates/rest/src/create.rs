@@ -34,10 +34,6 @@ impl Api {
         }
         let asked = object.text(&["metadata", "name"]).to_owned();
         self.admit(&writing.admitted(self, Operation::Create, &asked), Some(&mut object), None).await?;
-        self.with_context(writing.user, |context| match resource.hooks.admit {
-            Some(admit) => admit(&mut object, None, context),
-            None => Ok(()),
-        })?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
             metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {

@@ -62,8 +62,6 @@ pub struct Hooks {
     pub restore: Option<fn(&mut Value, &Value)>,
     /// Whether the next state counts as another generation; for kinds where more than the content does.
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
-    /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
-    pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
     pub reserve: Option<Arc<dyn Reserve>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,

@@ -187,9 +187,6 @@ impl Api {
         let (problems, reservation) = self.with_context(writing.user, |context| {
             let mut reservation = None;
             if part.is_none() {
-                if let Some(admit) = resource.hooks.admit {
-                    admit(&mut object, Some(old), context)?;
-                }
                 reservation = self.reserve(writing, &mut object, Some(old), context)?;
                 if let Some(prepare) = resource.hooks.prepare_update {
                     prepare(&mut object, old, context);

@@ -297,7 +297,7 @@ impl Api {
     }
 
     /// The tree of an object in the version of the request.
-    pub(crate) fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
+    pub fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
         let stored = object.value(&resource.collection.kind).map_err(|why| {
             ApiError::internal_error(format!("the stored object {:?} cannot be read: {why}", object.name))
         })?;

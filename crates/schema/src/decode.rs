@@ -208,7 +208,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         token: Token<'a>,
         place: &Place<'_>,
     ) -> Result<Option<Value>, DecodeError> {
-        if token == Token::Null {
+        if matches!(token, Token::Null) {
             return Ok(if field.is(Flags::NULLABLE) { Some(Value::Null) } else { None });
         }
         let value = self.shaped(&field.shape, token, place)?;
@@ -557,7 +557,6 @@ impl Entries {
             return self.entries.binary_search_by(|(other, _)| order(other, name));
         }
         let ranks = &self.ranks[..self.entries.len()];
-        // what comes in order, as half of it does, goes to the end
         match ranks.iter().rposition(|other| usize::from(*other) <= rank) {
             None => Err(0),
             Some(at) if usize::from(ranks[at]) == rank => Ok(at),
@@ -566,9 +565,15 @@ impl Entries {
     }
 
     fn insert(&mut self, rank: usize, field: &Field, value: Value) {
+        let count = self.entries.len();
+        // what comes in order, as half of it does, goes to the end
+        if self.ranked && (count == 0 || usize::from(self.ranks[count - 1]) < rank) {
+            self.ranks[count] = rank as u16;
+            self.entries.push((field.name.clone(), value));
+            return;
+        }
         let (Ok(at) | Err(at)) = self.find(rank, &field.name);
         if self.ranked {
-            let count = self.entries.len();
             self.ranks.copy_within(at..count, at + 1);
             self.ranks[at] = rank as u16;
         }

@@ -4,7 +4,7 @@ use crate::decode;
 use crate::path::Path;
 use crate::table::{Declares, Flags, Literal, Type};
 use crate::value::{Map, Value};
-use crate::walk::{Visitor, walk};
+use crate::walk::{Visitor, declaring, walk};
 
 /// Gives every absent field with a declared default that default.
 pub fn apply(ty: &Type, value: &mut Value) {
@@ -17,7 +17,7 @@ impl Visitor for Defaults {
     const LOOKS_FOR: Declares = Declares::DEFAULTS;
 
     fn structure(&mut self, ty: &Type, map: &mut Map, _: &Path<'_>) {
-        for field in ty.fields.iter() {
+        for field in declaring(ty) {
             let Some(literal) = &field.default else { continue };
             let absent = match map.get(&field.name) {
                 None => true,

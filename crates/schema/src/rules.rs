@@ -5,7 +5,7 @@ use crate::path::Path;
 use crate::problem::Problem;
 use crate::table::{Declares, Field, Flags, Rule, Shape, Type};
 use crate::value::{Map, Value};
-use crate::walk::{Visitor, walk};
+use crate::walk::{Visitor, declaring, walk};
 
 /// Every declared constraint that the value breaks.
 pub fn check(ty: &Type, value: &mut Value) -> Vec<Problem> {
@@ -29,7 +29,7 @@ impl Visitor for Rules {
     const LOOKS_FOR: Declares = Declares::RULES;
 
     fn structure(&mut self, ty: &Type, map: &mut Map, path: &Path<'_>) {
-        for field in ty.fields.iter() {
+        for field in declaring(ty) {
             // what a kind needs beyond its metadata is declared by `nonempty`; `required` alone is published
             if field.rules.contains(&Rule::NotEmpty)
                 && map.get(&field.name).is_none_or(crate::decode::is_zero)

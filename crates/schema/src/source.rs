@@ -104,6 +104,7 @@ impl<'a> Json<'a> {
         self.at
     }
 
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
@@ -285,6 +286,7 @@ impl<'a> Json<'a> {
     }
 
     /// Steps over the comma before an entry; gives false at the closing bracket.
+    #[inline]
     fn entry(&mut self, close: u8, wanted: &str) -> Result<bool, SyntaxError> {
         let next = self.peek();
         let Some(first) = self.open.last_mut() else { return self.unexpected(wanted) };

@@ -73,6 +73,8 @@ pub struct Type {
     pub unions: Many<Union>,
     /// What fields here or further down declare, so that a walk passes by what has nothing for it.
     pub declares: Declares,
+    /// The positions of the fields that declare a default or a rule, or have one further down.
+    pub declaring: Many<u16>,
 }
 
 /// Things that a field can declare, as a set.
@@ -103,16 +105,21 @@ impl Type {
 
     /// The position of a name among the names of all fields.
     pub fn rank(&self, name: &str) -> Option<usize> {
-        let wanted = head(name);
-        let first = self.heads.partition_point(|head| *head < wanted);
+        let (heads, wanted) = (&*self.heads, head(name));
+        let mut rank = heads.partition_point(|head| *head < wanted);
         // names that begin alike stand side by side
-        let alike = self.heads[first..].iter().take_while(|head| **head == wanted).count();
-        (first..first + alike).find(|rank| same_name(&self.fields[self.by_name[*rank] as usize].name, name))
+        while heads.get(rank) == Some(&wanted) {
+            if same_name(&self.fields[self.by_name[rank] as usize].name, name) {
+                return Some(rank);
+            }
+            rank += 1;
+        }
+        None
     }
 
     /// Looks up names that come in order, in one walk over both.
     pub fn in_order(&self) -> InOrder<'_> {
-        InOrder { ty: self, rank: 0 }
+        InOrder { ty: self, heads: &self.heads, rank: 0 }
     }
 
     /// The field that a value is, where a value is one of the fields.
@@ -131,6 +138,9 @@ impl Type {
         let mut by_name: Vec<u16> = (0..fields.len() as u16).collect();
         by_name.sort_by(|a, b| fields[*a as usize].name.cmp(&fields[*b as usize].name));
         let heads: Vec<u64> = by_name.iter().map(|at| head(&fields[*at as usize].name)).collect();
+        let told = Declares::DEFAULTS.and(Declares::RULES);
+        let positions = 0..fields.len() as u16;
+        let declaring = positions.filter(|at| fields[*at as usize].declares().has(told)).collect();
         let ranks = 0..fields.len() as u16;
         let standing = ranks.filter(|rank| fields[by_name[*rank as usize] as usize].stands());
         Type {
@@ -146,6 +156,7 @@ impl Type {
             one_of: false,
             unions: Cow::Borrowed(&[]),
             declares,
+            declaring,
         }
     }
 }
@@ -159,6 +170,7 @@ fn same_name(a: &str, b: &str) -> bool {
 /// A walk over the fields of a type, by name.
 pub struct InOrder<'t> {
     ty: &'t Type,
+    heads: &'t [u64],
     rank: usize,
 }
 
@@ -167,16 +179,16 @@ impl<'t> InOrder<'t> {
     #[inline]
     pub fn find(&mut self, name: &str) -> Option<(usize, &'t Field)> {
         let wanted = head(name);
-        while let Some(first) = self.ty.heads.get(self.rank).filter(|first| **first <= wanted) {
-            if *first == wanted {
-                let at = self.ty.by_name[self.rank] as usize;
-                let field = &self.ty.fields[at];
-                if same_name(&field.name, name) {
-                    return Some((at, field));
-                }
-                if *field.name > *name {
-                    return None;
-                }
+        let rest = self.heads.get(self.rank..)?;
+        self.rank += rest.iter().position(|head| *head >= wanted).unwrap_or(rest.len());
+        while self.heads.get(self.rank) == Some(&wanted) {
+            let at = self.ty.by_name[self.rank] as usize;
+            let field = &self.ty.fields[at];
+            if same_name(&field.name, name) {
+                return Some((at, field));
+            }
+            if *field.name > *name {
+                return None;
             }
             self.rank += 1;
         }
@@ -387,6 +399,11 @@ pub enum Scalar {
 }
 
 impl Scalar {
+    /// Those whose zero value is null.
+    pub const fn is_null_when_zero(self) -> bool {
+        matches!(self, Scalar::Time | Scalar::MicroTime | Scalar::Any | Scalar::Object | Scalar::Fields)
+    }
+
     /// Those that the API's own types keep in structures.
     pub(crate) const fn is_written_empty(self) -> bool {
         matches!(

@@ -9,7 +9,7 @@ use crate::value::{Map, Value};
 
 /// What a feature does at the places of a walk.
 pub trait Visitor {
-    /// Only structures where something of this is declared are entered.
+    /// Only structures where something of this is declared are entered: defaults or rules.
     const LOOKS_FOR: Declares;
 
     /// Before the fields of a structure.
@@ -27,15 +27,17 @@ pub fn walk<V: Visitor>(ty: &Type, value: &mut Value, visitor: &mut V) {
     }
 }
 
+/// The fields that have something for a walk, or may have it further down.
+pub(crate) fn declaring(ty: &Type) -> impl Iterator<Item = &Field> {
+    ty.declaring.iter().map(|at| &ty.fields[usize::from(*at)])
+}
+
 fn structure<V: Visitor>(ty: &Type, map: &mut Map, path: &Path<'_>, visitor: &mut V) {
     if !ty.declares.has(V::LOOKS_FOR) {
         return;
     }
     visitor.structure(ty, map, path);
-    for field in ty.fields.iter() {
-        if !field.declares().has(V::LOOKS_FOR) {
-            continue;
-        }
+    for field in declaring(ty) {
         if let Some(value) = map.get_mut(&field.name) {
             let path = path.field(&field.name);
             visitor.field(field, value, &path);

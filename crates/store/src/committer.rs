@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ambient::{World, unix_seconds};
@@ -103,6 +104,11 @@ type Answers = Vec<(Answer, OwnedSemaphorePermit, Result<Revision, StoreError>)>
 impl Committer {
     pub(crate) fn run(mut self) {
         loop {
+            // who writes while a batch is made durable is one of several: those that are ready to run may join
+            // the next one, which costs the same however many it is for
+            if self.shared.queue.waiting() > 0 {
+                thread::yield_now();
+            }
             let mut taken = self.shared.queue.take(self.patience());
             let last = taken.last;
             for probe in taken.probes.drain(..) {

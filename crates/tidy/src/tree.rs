@@ -88,9 +88,9 @@ fn find_modules() -> BTreeMap<String, Module> {
         for start in ["src/lib.rs", "src/main.rs", "build.rs"] {
             follow(&name, format!("crates/{name}/{start}"), start == "build.rs", &mut found);
         }
-        // what is tested from outside, such as the process of a binary
-        let outside = files(&format!("crates/{name}/tests"));
-        for path in outside.into_iter().filter(|path| path.ends_with(".rs")) {
+        // tests that need the crate's own program
+        let folder = format!("crates/{name}/tests");
+        for path in files(&folder).into_iter().filter(|path| path.ends_with(".rs")) {
             follow(&name, path, true, &mut found);
         }
     }

@@ -9,7 +9,8 @@ use tests::{Cluster, Options, Who, authority};
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
-fn signing() -> identity::Options {
+/// What a server is told that gives tokens out.
+pub fn signing() -> identity::Options {
     let signer = Signer::from_pem(authority().client("signer", "signers").key.as_bytes()).unwrap();
     let service_accounts = identity::ServiceAccounts { signer: Some(signer), ..Default::default() };
     identity::Options { service_accounts, ..Default::default() }

@@ -96,12 +96,14 @@ async fn idle_connections_are_closed() {
 
 fn requests(change: impl FnOnce(&mut limits::Options)) -> Options {
     let mut options = Options::default();
+    // each number is a limit by itself
+    options.fairness.on = false;
     change(&mut options.requests);
     options
 }
 
 /// Somebody who may do everything, but is no member of the masters' group.
-async fn somebody(cluster: &Cluster) -> Who {
+pub(super) async fn somebody(cluster: &Cluster) -> Who {
     let binding = json!({
         "metadata": {"name": "alice"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -117,7 +119,7 @@ async fn somebody(cluster: &Cluster) -> Who {
 }
 
 /// A request that is being carried out for as long as the result is there: its body does not come.
-async fn held(cluster: &Cluster, who: &Who, method: &str) -> tests::Stream {
+pub(super) async fn held(cluster: &Cluster, who: &Who, method: &str) -> tests::Stream {
     let before = cluster.server.service.in_flight.total();
     let mut stream = cluster.connect(who, Protocol::Http1).await;
     let head = format!("{method} {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");

@@ -4,23 +4,16 @@
 //! The well-known signers have two spellings, that of the dialect and that of the specification; a permission
 //! for one is a permission for the other.
 
+use super::plain::is;
 use crate::answers::user_of;
 use ambient::Soon;
 use auth::{Attributes, Authorizer, MASTERS};
-use rest::{Admission, Admitted, ApiError, Operation};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
-fn concerns(write: &Admitted<'_>, operation: Operation, subresource: &str) -> bool {
-    let kind = &write.resource.kind;
-    write.operation == operation
-        && write.subresource == subresource
-        && kind.plural == "certificatesigningrequests"
-        && *kind.group.stem == *"certificates"
-}
-
-fn refused(write: &Admitted<'_>, why: &str) -> ApiError {
-    ApiError::object_forbidden(write.resource.subject(write.name), why)
+fn is_request(resource: &Resource) -> bool {
+    is(resource, "certificates", "certificatesigningrequests")
 }
 
 /// Who decides about a request may approve for its signer.
@@ -29,13 +22,17 @@ pub struct Approval {
 }
 
 impl Admission for Approval {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         _: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        match old.filter(|_| concerns(write, Operation::Update, "approval")) {
+        match old.filter(|_| write.subresource == "approval") {
             Some(old) => Soon::later(permitted(&*self.authorizer, write, "approve", old)),
             None => Ok(()).into(),
         }
@@ -48,6 +45,10 @@ pub struct Signing {
 }
 
 impl Admission for Signing {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::UPDATE.and(Interest::PARTS).when(is_request(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -56,7 +57,7 @@ impl Admission for Signing {
     ) -> Soon<'a, Result<(), ApiError>> {
         let differs = |old: &Value, field| object.at(&["status", field]) != old.at(&["status", field]);
         let signs = |old: &&Value| differs(old, "certificate") || differs(old, "conditions");
-        match old.filter(|_| concerns(write, Operation::Update, "status")).filter(signs) {
+        match old.filter(|_| write.subresource == "status").filter(signs) {
             Some(old) => Soon::later(permitted(&*self.authorizer, write, "sign", old)),
             None => Ok(()).into(),
         }
@@ -94,20 +95,27 @@ async fn permitted(
             return Ok(());
         }
     }
-    Err(refused(write, &format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(write.forbidden(
+        Some(request),
+        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
+    ))
 }
 
 /// Nobody asks for a client certificate of the masters' group.
 pub struct SubjectRestriction;
 
 impl Admission for SubjectRestriction {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is_request(resource))
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        if concerns(write, Operation::Create, "") { restrict(write, object).into() } else { Ok(()).into() }
+        restrict(write, object).into()
     }
 }
 
@@ -119,9 +127,9 @@ fn restrict(write: &Admitted<'_>, object: &Value) -> Result<(), ApiError> {
     }
     let organizations = kinds::csr::organizations(object);
     let organizations =
-        organizations.map_err(|why| refused(write, &format!("failed to parse CSR: {why}")))?;
+        organizations.map_err(|why| write.forbidden(Some(object), &format!("failed to parse CSR: {why}")))?;
     if !organizations.iter().any(|one| one == MASTERS) {
         return Ok(());
     }
-    Err(refused(write, &format!("use of {signer} signer with {MASTERS} group is not allowed")))
+    Err(write.forbidden(Some(object), &format!("use of {signer} signer with {MASTERS} group is not allowed")))
 }

@@ -50,12 +50,12 @@ pub fn whole<'v>(
 /// The same for a configuration whose kind is called differently in its versions.
 pub fn whole_of<'v>(
     value: &'v Value,
-    forms: &[(&str, &str)],
+    forms: &[(String, &str)],
     fields: &[&str],
     wrong: &mut Wrong,
 ) -> Part<'v> {
     let given = (value.text(&["apiVersion"]), value.text(&["kind"]));
-    if !forms.contains(&given) {
+    if !forms.iter().any(|(version, kind)| (version.as_str(), *kind) == given) {
         let known: Vec<_> = forms.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
         wrong.say("", format!("{:?} of {:?} is none of {}", given.1, given.0, known.join(", ")));
     }

@@ -17,6 +17,6 @@ impl Decide for DenyServiceExternalIps {
         if object.items(FIELD).iter().all(|ip| had.contains(ip)) {
             return Ok(());
         }
-        Err("Use of external IPs is denied by admission control.".to_owned())
+        Err("Use of external IPs is denied by admission control".to_owned())
     }
 }

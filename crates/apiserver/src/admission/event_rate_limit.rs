@@ -5,6 +5,7 @@
 //! true: what is remembered of a key does not depend on its length.
 
 use super::configuration::{Part, Wrong, whole};
+use super::plain::is;
 use ambient::{Soon, World};
 use names::Names;
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ struct Limit {
 
 impl Admission for EventRateLimit {
     fn interest(&self, resource: &Resource) -> Interest {
-        let events = resource.group.is_empty() && resource.kind.plural == "events";
+        let events = is(resource, "", "events");
         Interest::CREATE.and(Interest::UPDATE).when(events)
     }
 

@@ -29,6 +29,7 @@ fn tolerate(pod: &mut Value, name: &str) {
     let mut wanted = Value::map();
     wanted.set(&["key"], name);
     wanted.set(&["operator"], "Exists");
+    wanted.set(&["effect"], "NoSchedule");
     let mut tolerations = pod.items(&["spec", "tolerations"]).to_vec();
     let same = |it: &Value| {
         ["key", "operator", "value", "effect"].iter().all(|field| it.text(&[field]) == wanted.text(&[field]))

@@ -27,7 +27,7 @@ mod persistent_volume_claim_resize;
 mod persistent_volume_label;
 mod plain;
 mod pod_node_selector;
-mod pod_security;
+pub(crate) mod pod_security;
 mod pod_toleration_restriction;
 mod priority;
 mod resource_quota;
@@ -73,6 +73,8 @@ pub struct Options {
 pub(crate) struct Parts {
     pub names: Names,
     pub world: World,
+    /// Where PodSecurity counts.
+    pub pod_security: pod_security::Counters,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub tolerated: Tolerated,
@@ -132,12 +134,14 @@ const PLUGINS: &[Plugin] = &[
         plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
     }),
     on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
-    on("ServiceAccount", |parts, _| Ok(Box::new(ServiceAccount::new(&parts.names, parts.world.clone())))),
+    on("ServiceAccount", |parts, _| plain(ServiceAccount::new(&parts.names, parts.world.clone()))),
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
     off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
     to_come("ImagePolicyWebhook", false),
-    on("PodSecurity", |parts, told| Ok(Box::new(PodSecurity::new(&parts.names, told)?))),
+    on("PodSecurity", |parts, told| {
+        Ok(Box::new(PodSecurity::new(&parts.names, parts.pod_security.clone(), told)?))
+    }),
     off("PodNodeSelector", |parts, told| Ok(Box::new(PodNodeSelector::new(&parts.names, told)?))),
     on("Priority", |_, _| plain(priority::Priority)),
     on("DefaultTolerationSeconds", |parts, _| {
@@ -176,7 +180,7 @@ const PLUGINS: &[Plugin] = &[
     to_come("MutatingAdmissionWebhook", true),
     to_come("ValidatingAdmissionPolicy", true),
     to_come("ValidatingAdmissionWebhook", true),
-    on("ResourceQuota", |_, told| Ok(Box::new(resource_quota::ResourceQuota::new(told)?))),
+    on("ResourceQuota", |parts, told| Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, told)?))),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
 
@@ -225,8 +229,14 @@ mod tests {
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
         let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
-        let parts =
-            Parts { names, world, rbac: rbac.clone(), authorizer: rbac, tolerated: Tolerated::default() };
+        let parts = Parts {
+            names,
+            world,
+            pod_security: Default::default(),
+            rbac: rbac.clone(),
+            authorizer: rbac,
+            tolerated: Tolerated::default(),
+        };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 

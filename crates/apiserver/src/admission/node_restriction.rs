@@ -4,17 +4,30 @@
 //! labels and taints that steer pods, mirrors of pods that it runs by itself and that name nothing else, the
 //! status of pods on its node, tokens bound to them, its lease, its drivers.
 
+use super::plain::is;
 use crate::permission::node::node_of;
 use ambient::Soon;
 use kinds::pod::references::{self, Referred};
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Operation, Subject};
+use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource, Subject};
 use schema::{Map, Value};
 use std::collections::BTreeSet;
 
 pub struct NodeRestriction;
 
 impl Admission for NodeRestriction {
+    fn interest(&self, resource: &Resource) -> Interest {
+        const KINDS: &[(&str, &str)] = &[
+            ("", "pods"),
+            ("", "nodes"),
+            ("", "persistentvolumeclaims"),
+            ("", "serviceaccounts"),
+            ("coordination", "leases"),
+            ("storage", "csinodes"),
+        ];
+        Interest::ALL.when(KINDS.iter().any(|(group, plural)| is(resource, group, plural)))
+    }
+
     fn admit<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -72,11 +85,7 @@ impl Write<'_> {
     }
 
     fn refuse(&self, why: &str) -> Checked {
-        // what has no name yet is told by what its name will begin with
-        let beginning = || self.object.map(|it| it.text(&["metadata", "generateName"])).unwrap_or_default();
-        let names = [self.write.name, beginning(), "Unknown"];
-        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
-        Err(ApiError::object_forbidden(self.write.resource.subject(name), why))
+        Err(self.write.forbidden(self.object, why))
     }
 
     fn same_name(&self, why: &str) -> Checked {

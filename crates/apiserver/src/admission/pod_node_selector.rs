@@ -5,6 +5,7 @@
 //! at all.
 
 use super::configuration::{Part, Wrong};
+use super::plain::is;
 use ambient::Soon;
 use names::Names;
 use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
@@ -25,7 +26,7 @@ pub struct PodNodeSelector {
 
 impl Admission for PodNodeSelector {
     fn interest(&self, resource: &Resource) -> Interest {
-        Interest::CREATE.when(resource.group.is_empty() && resource.kind.plural == "pods")
+        Interest::CREATE.when(is(resource, "", "pods"))
     }
 
     fn admit<'a>(

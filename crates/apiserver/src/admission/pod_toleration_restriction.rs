@@ -4,6 +4,7 @@
 //! resources tolerate nodes that are short of memory, as those that ask for none are the first to go there.
 
 use super::configuration::{Part, Wrong, whole};
+use super::plain::is;
 use ambient::Soon;
 use kinds::pod::quality;
 use kinds::scheduling::{covers, merge_tolerations, tolerations};
@@ -22,7 +23,7 @@ pub struct PodTolerationRestriction {
 
 impl Admission for PodTolerationRestriction {
     fn interest(&self, resource: &Resource) -> Interest {
-        let pods = resource.group.is_empty() && resource.kind.plural == "pods";
+        let pods = is(resource, "", "pods");
         Interest::CREATE.and(Interest::UPDATE).when(pods)
     }
 
@@ -83,7 +84,7 @@ impl PodTolerationRestriction {
             let given = annotated(&namespace, &self.default_annotation)?;
             let given = given.as_deref().unwrap_or(&self.default);
             if !given.is_empty() {
-                next = if next.is_empty() { given.to_vec() } else { merge_tolerations(&next, given) };
+                next = merge_tolerations(&next, given);
             }
         }
         if quality(pod) != "BestEffort" {

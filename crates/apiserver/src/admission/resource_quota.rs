@@ -8,6 +8,7 @@ use super::configuration::{self, Part, Wrong};
 use crate::own;
 use ambient::Soon;
 use kinds::quota::{Limited, Refusal, Scope, Written, charge, follows_changes};
+use names::Names;
 use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::{Map, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,9 +27,9 @@ pub struct ResourceQuota {
 }
 
 impl ResourceQuota {
-    pub fn new(told: &Value) -> Result<Self, String> {
+    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
         let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
-        Ok(ResourceQuota { limited: limited(told)?, turns })
+        Ok(ResourceQuota { limited: limited(names, told)?, turns })
     }
 
     async fn charge(
@@ -104,19 +105,19 @@ async fn tell(write: &Admitted<'_>, quotas: &[Value], changed: Vec<(usize, Map)>
     Ok(())
 }
 
-const VERSIONS: &[(&str, &str)] = &[
-    ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"),
-    ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
-    ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
-];
-
 /// What the configuration says nobody gets without a quota.
-fn limited(told: &Value) -> Result<Vec<Limited>, String> {
+fn limited(names: &Names, told: &Value) -> Result<Vec<Limited>, String> {
     if told.is_null() {
         return Ok(Vec::new());
     }
+    let form = |group: &str, version: &str, kind| (format!("{}/{version}", names.group(group)), kind);
+    let forms = [
+        form("apiserver.config", "v1", "ResourceQuotaConfiguration"),
+        form("resourcequota.admission", "v1beta1", "Configuration"),
+        form("resourcequota.admission", "v1alpha1", "Configuration"),
+    ];
     let mut wrong = Wrong::default();
-    let whole = configuration::whole_of(told, VERSIONS, &["limitedResources"], &mut wrong);
+    let whole = configuration::whole_of(told, &forms, &["limitedResources"], &mut wrong);
     let fields = ["apiGroup", "resource", "matchContains", "matchScopes"];
     let limited = whole.parts("limitedResources", &fields, &mut wrong);
     let limited = limited.iter().map(|part| one_limited(part, &mut wrong)).collect();
@@ -146,7 +147,10 @@ mod tests {
 
     #[test]
     fn configurations_are_read_strictly() {
-        let read = |text: &str| limited(&schema::decode::json_untyped(text.as_bytes()).expect("JSON").value);
+        let read = |text: &str| {
+            let told = schema::decode::json_untyped(text.as_bytes()).expect("JSON").value;
+            limited(&Names::kubernetes(), &told)
+        };
         let of = |rest: &str| {
             format!(
                 r#"{{"apiVersion":"apiserver.config.k8s.io/v1","kind":"ResourceQuotaConfiguration",{rest}}}"#

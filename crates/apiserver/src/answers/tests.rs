@@ -16,6 +16,7 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
         audiences: Arc::new(["here".to_owned()]),
         anonymous: true,
         front_proxy: None,
+        websocket_prefix: String::new(),
         world: world.clone(),
     });
     (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, callers, store })

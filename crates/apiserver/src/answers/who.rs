@@ -5,7 +5,7 @@ use ambient::Soon;
 use auth::User;
 use auth::tokens::{Bearer, Identified, bearer};
 use rest::{Answer, ApiError, Asking};
-use schema::Value;
+use schema::{Value, time};
 use std::sync::Arc;
 
 /// Says whose a token is.
@@ -49,7 +49,9 @@ impl TokenReview {
             }
             refused => {
                 status.unset(&["authenticated"]);
-                status.set(&["user"], Value::map());
+                if status.at(&["user"]).is_none() {
+                    status.set(&["user"], Value::map());
+                }
                 if let Some(Err(why)) = refused {
                     status.set(&["error"], why.to_string());
                 }
@@ -64,8 +66,13 @@ impl TokenReview {
 pub struct SelfReview;
 
 impl Answer for SelfReview {
-    fn create<'a>(&'a self, mut review: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
-        review.set(&["status"], Value::map());
+    fn create<'a>(&'a self, asked: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
+        let mut review = Value::map();
+        for field in ["apiVersion", "kind"] {
+            review.set(&[field], asked.text(&[field]));
+        }
+        let now = ambient::unix_seconds(&asking.api.world);
+        review.set(&["metadata", "creationTimestamp"], time::format_time(now));
         review.set(&["status", "userInfo"], user_value(&user_of(asking.user)));
         Ok(review).into()
     }

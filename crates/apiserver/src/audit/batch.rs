@@ -181,7 +181,7 @@ impl Bucket {
             let come = (now - self.filled).as_secs_f64() * self.throttle.per_second;
             self.tokens = (self.tokens + come).min(f64::from(self.throttle.burst));
             self.filled = now;
-            if self.tokens >= 1.0 || *stopping.borrow() {
+            if self.tokens >= 1.0 {
                 self.tokens -= 1.0;
                 return;
             }
@@ -189,7 +189,8 @@ impl Bucket {
             let pause = Duration::try_from_secs_f64(missing).unwrap_or(Duration::from_secs(3600));
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(1))) => {}
-                _ = stopping.wait_for(|stopping| *stopping) => {}
+                // told to stop, or nobody is left to tell
+                _ = stopping.wait_for(|stopping| *stopping) => return,
             }
         }
     }

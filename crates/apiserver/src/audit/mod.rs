@@ -152,13 +152,13 @@ impl Audit {
         if let Some(hook) = options.webhook {
             let caller =
                 call::Caller::new(&hook.receiver, call::Limits::default()).map_err(BadAudit::Webhook)?;
-            let backend = Backend::Webhook(webhook::Webhook {
+            let webhook = webhook::Webhook {
                 caller,
                 initial_backoff: hook.initial_backoff,
                 world: world.clone(),
                 stopping: stopped.clone(),
-            });
-            wanted.push((backend, hook.mode, hook.truncate));
+            };
+            wanted.push((Backend::Webhook(Box::new(webhook)), hook.mode, hook.truncate));
         }
         let Some(policy) = options.policy else {
             if !wanted.is_empty() {

@@ -274,7 +274,8 @@ impl Reader {
         if map.get("level").is_none() {
             self.complain(&format!("{place}.level"), "it must be there");
         }
-        if !rule.paths.is_empty() && !(rule.resources.is_empty() && rule.namespaces.is_empty()) {
+        let for_resources = !rule.resources.is_empty() || !rule.namespaces.is_empty();
+        if for_resources && !rule.paths.is_empty() {
             let why = "a rule is either for resources or for other URLs, not for both";
             self.complain(&format!("{place}.nonResourceURLs"), why);
         }

@@ -43,7 +43,7 @@ pub enum Format {
 
 pub(super) enum Backend {
     Log(Log, Format),
-    Webhook(Webhook),
+    Webhook(Box<Webhook>),
 }
 
 impl Backend {

@@ -1,6 +1,7 @@
 //! `/metrics`: what the server has done, in the text format that collectors read.
 
 use crate::audit;
+use crate::identity::service_accounts::Uses;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -97,6 +98,22 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
+    /// Tells of tokens that people should know about, too.
+    pub fn tell_of_tokens(&mut self, uses: &Uses) {
+        for (name, help, counter) in [
+            ("legacy", "Uses of tokens that are good forever", &uses.legacy),
+            ("stale", "Uses of tokens after the time at which they should have been replaced", &uses.stale),
+            ("valid", "Uses of tokens that have such a time, before it", &uses.fresh),
+        ] {
+            self.registry.register(format!("serviceaccount_{name}_tokens"), help, counter.clone());
+        }
+    }
+
+    /// Shows what others count as well.
+    pub(crate) fn include(&mut self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry);
+    }
+
     pub fn request(&self, verb: &'static str, resource: &str, subresource: &str, code: u16, took: Duration) {
         let labels =
             RequestLabels { code, resource: resource.to_owned(), subresource: subresource.to_owned(), verb };

@@ -6,21 +6,23 @@
 //!    whatever is refused below is recorded too.
 //! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 4. room: whether that many requests are carried out at a time (`in_flight`). After impersonation, because some
-//!    users always find room; before authorization, which may have to ask others.
+//! 4. room: whether it is that user's turn (`fairness`), or whether that many requests are carried out at a time
+//!    (`in_flight`). After impersonation, because turns are those of users; before authorization, which may have to
+//!    ask others.
 //! 5. authorization: whether that user may do this.
 
 pub mod in_flight;
 
 use crate::audit::Trail;
+use crate::fairness::{Busy, Fairness, Seat};
 use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
 use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
-use in_flight::{InFlight, Place};
+use in_flight::InFlight;
 use names::Names;
-use rest::{ApiError, Notes, Subject};
+use rest::{Api, ApiError, Notes, Subject};
 use std::sync::Arc;
 
 /// Why a request goes no further.
@@ -49,19 +51,21 @@ pub struct Gate<'a> {
     pub authorizer: &'a dyn Authorizer,
     pub names: &'a Names,
     pub in_flight: &'a Arc<InFlight>,
+    pub fairness: Option<&'a Fairness>,
+    pub api: &'a Api,
 }
 
-/// Runs the list; gives the user that the request is carried out for, and its place among those that are, which is
-/// to be kept until it is done.
+/// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
     gate: &Gate<'_>,
     notes: &Notes,
+    seat: &mut Seat,
     mut trail: Option<&mut Trail<'_>>,
-) -> Result<(Arc<User>, Option<Place>), Refused> {
-    let Gate { callers, authorizer, names, in_flight } = *gate;
+) -> Result<Arc<User>, Refused> {
+    let Gate { callers, authorizer, names, in_flight, fairness, api } = *gate;
     let caller = match authenticate(headers, peer, callers, notes).await {
         Ok(caller) => caller,
         Err(error) => {
@@ -76,11 +80,13 @@ pub async fn pass(
         return Err(Refused::Unrecorded);
     }
     let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
-    let place = match in_flight::lasts(asked) {
-        true => None,
-        false => Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?),
-    };
+    if !in_flight::lasts(asked) {
+        seat.place = Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?);
+    }
     let wanted = attributes(asked, &user);
+    if let Some(fairness) = fairness {
+        fairness.enter(asked, &wanted, api, seat).await.map_err(|Busy| Refused::NoRoom)?;
+    }
     let decision = authorizer.authorize(&wanted).get().await;
     if let Some(trail) = trail {
         trail.decided(&decision);
@@ -89,7 +95,7 @@ pub async fn pass(
         Some(why) => return Err(Refused::Undecided(why.to_owned())),
         None => permitted(&wanted, &decision)?,
     }
-    Ok((user, place))
+    Ok(user)
 }
 
 /// Records a request that is refused before anybody knows who asked.

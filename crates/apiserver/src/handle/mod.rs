@@ -12,6 +12,7 @@ use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
+use crate::fairness::{Fairness, Seat};
 use crate::filters::in_flight::InFlight;
 use crate::filters::{self, Gate, Refused};
 use crate::identity::Chain;
@@ -36,6 +37,12 @@ use std::time::Duration;
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
+/// Where an operator sees what waits.
+const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
+
+/// What is taken of the body of a request that is refused.
+const LITTLE: usize = 64 * 1024;
+
 /// Answers requests.
 pub struct Service {
     pub api: Arc<Api>,
@@ -51,6 +58,8 @@ pub struct Service {
     pub authorizer: Arc<dyn Authorizer>,
     /// What others can learn about the issuer of tokens.
     pub issuer: Option<Arc<Published>>,
+    /// Whose request is next, unless all may go at once.
+    pub(crate) fairness: Option<Arc<Fairness>>,
     /// Who keeps the record, if anybody does.
     pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
@@ -116,6 +125,7 @@ impl Service {
             callers,
             authorizer,
             issuer,
+            fairness: None,
             audit: None,
             advertised,
             documents: ArcSwap::default(),
@@ -136,11 +146,21 @@ impl Service {
         }
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         let notes = Arc::<Notes>::default();
+        let mut seat = Seat::default();
         let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
         let answered = match &mut trail {
-            None => self.answer(&asked, &parts, &peer, body, &notes, None).await,
+            None => self.answer(&asked, &parts, &peer, body, (&notes, &mut seat), None).await,
             Some(recorded) => {
-                match unpanicked(self.answer(&asked, &parts, &peer, body, &notes, Some(recorded))).await {
+                match unpanicked(self.answer(
+                    &asked,
+                    &parts,
+                    &peer,
+                    body,
+                    (&notes, &mut seat),
+                    Some(recorded),
+                ))
+                .await
+                {
                     Ok(answered) => answered,
                     Err(panic) => {
                         if let Some(trail) = trail {
@@ -160,6 +180,7 @@ impl Service {
                 answer::failure(&error, &call, &self.api.names)
             }
         };
+        seat.answered(response.headers_mut());
         answer::warn(&mut response, &notes.take_warnings());
         if let Some(trail) = trail {
             response = trail.answered(response).await;
@@ -191,7 +212,7 @@ impl Service {
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
-        notes: &Arc<Notes>,
+        (notes, seat): (&Arc<Notes>, &mut Seat),
         mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
@@ -199,7 +220,14 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (callers, authorizer) = (&*self.callers, &*self.authorizer);
-        let gate = Gate { callers, authorizer, names: &self.api.names, in_flight: &self.in_flight };
+        let gate = Gate {
+            callers,
+            authorizer,
+            names: &self.api.names,
+            in_flight: &self.in_flight,
+            fairness: self.fairness.as_deref(),
+            api: &self.api,
+        };
         let headers = &parts.headers;
         let patience = match self.patience(asked) {
             Ok(patience) => patience,
@@ -208,14 +236,19 @@ impl Service {
                 return Err(error);
             }
         };
-        let passed = filters::pass(asked, headers, peer, &gate, notes, trail).await;
-        let (user, place) = match passed {
-            Ok(passed) => passed,
-            Err(Refused::Api(error)) => return Err(error),
-            Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
-            Err(Refused::Unrecorded) => return Ok(failed_plainly(&parts.uri, "failed to store audit event")),
-            Err(Refused::NoRoom) => return Ok(come_back(1, "Too many requests, please try again later.\n")),
-            Err(Refused::Undecided(why)) => return Ok(failed_plainly(&parts.uri, &why)),
+        let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail).await;
+        let user = match passed {
+            Ok(user) => user,
+            Err(refused) => {
+                take_little(headers, body).await;
+                return match refused {
+                    Refused::Api(error) => Err(error),
+                    Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
+                    Refused::Unrecorded => Ok(failed_plainly(&parts.uri, "failed to store audit event")),
+                    Refused::NoRoom => Ok(come_back(1, "Too many requests, please try again later.\n")),
+                    Refused::Undecided(why) => Ok(failed_plainly(&parts.uri, &why)),
+                };
+            }
         };
         let work = async {
             let body = read_body(body).await?;
@@ -231,7 +264,7 @@ impl Service {
         };
         match tokio::time::timeout(patience, work).await {
             // what is still to be sent is still being carried out
-            Ok(result) => result.map(|response| response.map(|body| body.holding(place))),
+            Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
             Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
         }
     }
@@ -300,6 +333,10 @@ impl Service {
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
+        }
+        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.fairness) {
+            let details = call.asked.query.flag("includeRequestDetails");
+            return Ok(fairness.shown(what, details).map_or_else(not_a_page, |page| text(200, page)));
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
             return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
@@ -422,6 +459,28 @@ where
             ApiError::bad_request(format!("the body could not be read: {why}"))
         }
     })
+}
+
+/// Takes a body that nobody wants, if it is small and comes soon: a client that is still sending when the answer
+/// comes may take that for a broken connection and not read why it was refused.
+async fn take_little<B>(headers: &HeaderMap, body: B)
+where
+    B: http_body::Body<Data = Bytes> + Send,
+{
+    // who waits to be told to go on is better told that it need not, and most have nothing to send
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let all = async {
+        let mut body = Box::pin(body);
+        let mut taken = 0;
+        while taken < LITTLE
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
 }
 
 fn text(code: u16, text: String) -> Response<Body> {

@@ -2,14 +2,14 @@
 //!
 //! 1. the headers of a proxy, on a connection that is a proxy's
 //! 2. the certificate of the connection
-//! 3. the bearer token, by each that knows tokens, in their order
+//! 3. the bearer token, or that of a websocket, by each that knows tokens, in their order
 //! 4. nobody in particular, where that is allowed and nothing was shown that could not be believed
 //!
 //! What always holds: the first to know the caller decides; one that finds fault does not keep the next from
 //! being asked, but what nobody could believe is refused, never taken for nobody. Whoever is identified is in the
 //! group of the authenticated.
 
-use crate::identity::FrontProxy;
+use crate::identity::{FrontProxy, websocket};
 use crate::serve::Peer;
 use ambient::World;
 use auth::User;
@@ -28,6 +28,8 @@ const MISPLACED_TOKEN: &str =
 pub struct Chain {
     /// How proxies say who is calling, if any may.
     pub front_proxy: Option<FrontProxy>,
+    /// What a protocol of a websocket begins with that is a token.
+    pub websocket_prefix: String,
     /// Who knows tokens, in the order in which they are asked.
     pub tokens: Vec<Arc<dyn Authenticator>>,
     /// For whom tokens are meant that are shown to this server.
@@ -47,6 +49,10 @@ impl Refusal {
         if !self.0.contains(&why) {
             self.0.push(why);
         }
+    }
+
+    fn extend(&mut self, more: Refusal) {
+        more.0.into_iter().for_each(|why| self.add(why));
     }
 }
 
@@ -77,20 +83,32 @@ impl Chain {
         match given.as_deref().map_or(Bearer::Nothing, bearer) {
             Bearer::Nothing => {}
             Bearer::Misplaced => notes.warn(MISPLACED_TOKEN),
-            Bearer::Token(token) => match self.owner(token, &self.audiences).await {
-                Ok(known) => {
-                    for (key, text) in known.annotations {
-                        notes.annotate(key, text);
-                    }
-                    return Ok(known.user);
-                }
-                Err(why) => why.0.into_iter().for_each(|why| refusal.add(why)),
+            Bearer::Token(token) => match self.noted(token, notes).await {
+                Ok(user) => return Ok(user),
+                Err(why) => refusal.extend(why),
             },
+        }
+        match websocket::token(headers, &self.websocket_prefix) {
+            Ok(None) => {}
+            Ok(Some(token)) => match self.noted(&token, notes).await {
+                Ok(user) => return Ok(user),
+                Err(why) => refusal.extend(why),
+            },
+            Err(why) => refusal.add(why),
         }
         if refusal.0.is_empty() && self.anonymous {
             return Ok(Arc::new(User::anonymous()));
         }
         Err(refusal)
+    }
+
+    /// Whose a token is that was shown to this server, with what is to be noted about it.
+    async fn noted(&self, token: &str, notes: &Notes) -> Result<Arc<User>, Refusal> {
+        let known = self.owner(token, &self.audiences).await?;
+        for (key, text) in known.annotations {
+            notes.annotate(key, text);
+        }
+        Ok(known.user)
     }
 
     /// Whom the connection's certificate stands for, or the one whom it vouches for.

@@ -10,6 +10,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use p521::ecdsa::signature::Verifier;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_supported_type;
@@ -26,13 +27,37 @@ enum Family {
     Rsa,
     P256,
     P384,
+    P521,
+}
+
+/// How a signature is checked.
+#[derive(Clone, Copy)]
+enum Check {
+    Ring(&'static dyn VerificationAlgorithm),
+    /// ECDSA with SHA-512 on a curve that the usual library does not know.
+    P521,
+}
+
+impl Check {
+    fn passes(self, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Check::Ring(algorithm) => {
+                UnparsedPublicKey::new(algorithm, key).verify(message, signature).is_ok()
+            }
+            Check::P521 => {
+                let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(key);
+                let signature = p521::ecdsa::Signature::from_slice(signature);
+                key.is_ok_and(|key| signature.is_ok_and(|signature| key.verify(message, &signature).is_ok()))
+            }
+        }
+    }
 }
 
 /// A way of signing that clients know by name.
 struct Algorithm {
     name: &'static str,
     family: Family,
-    verifier: &'static dyn VerificationAlgorithm,
+    check: Check,
 }
 
 const fn algorithm(
@@ -40,11 +65,11 @@ const fn algorithm(
     family: Family,
     verifier: &'static dyn VerificationAlgorithm,
 ) -> Algorithm {
-    Algorithm { name, family, verifier }
+    Algorithm { name, family, check: Check::Ring(verifier) }
 }
 
 /// Of each kind of key the first is the one that is signed with.
-static ALGORITHMS: [Algorithm; 8] = [
+static ALGORITHMS: [Algorithm; 9] = [
     algorithm("RS256", Family::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256),
     algorithm("RS384", Family::Rsa, &signature::RSA_PKCS1_2048_8192_SHA384),
     algorithm("RS512", Family::Rsa, &signature::RSA_PKCS1_2048_8192_SHA512),
@@ -53,6 +78,7 @@ static ALGORITHMS: [Algorithm; 8] = [
     algorithm("PS512", Family::Rsa, &signature::RSA_PSS_2048_8192_SHA512),
     algorithm("ES256", Family::P256, &signature::ECDSA_P256_SHA256_FIXED),
     algorithm("ES384", Family::P384, &signature::ECDSA_P384_SHA384_FIXED),
+    Algorithm { name: "ES512", family: Family::P521, check: Check::P521 },
 ];
 
 impl Family {
@@ -61,6 +87,7 @@ impl Family {
             Family::Rsa => "RS256",
             Family::P256 => "ES256",
             Family::P384 => "ES384",
+            Family::P521 => "ES512",
         }
     }
 
@@ -70,6 +97,7 @@ impl Family {
             Family::Rsa => None,
             Family::P256 => Some(("P-256", 32)),
             Family::P384 => Some(("P-384", 48)),
+            Family::P521 => Some(("P-521", 66)),
         }
     }
 }
@@ -81,7 +109,7 @@ pub enum BadKey {
     Unreadable(String),
     #[error("its key is neither RSA of at least 2048 bits nor on the curves P-256 or P-384")]
     Unsupported,
-    #[error("it holds no RSA key and none on the curves P-256 or P-384")]
+    #[error("it holds no RSA key and none on the curves P-256, P-384 or P-521")]
     NoKeys,
 }
 
@@ -121,10 +149,8 @@ impl<'a> Compact<'a> {
 
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         let fits = |it: &&Algorithm| it.family == key.family && it.name == self.algorithm;
-        ALGORITHMS.iter().find(fits).is_some_and(|it| {
-            let key = UnparsedPublicKey::new(it.verifier, &key.bits);
-            key.verify(self.signed.as_bytes(), &self.signature).is_ok()
-        })
+        let found = ALGORITHMS.iter().find(fits);
+        found.is_some_and(|it| it.check.passes(&key.bits, self.signed.as_bytes(), &self.signature))
     }
 }
 
@@ -166,6 +192,7 @@ impl PublicKey {
             RSA => Family::Rsa,
             P256 => Family::P256,
             P384 => Family::P384,
+            P521 => Family::P521,
             _ => return None,
         };
         let (bits, _) = element(BITS, rest)?;
@@ -182,7 +209,7 @@ impl PublicKey {
                 (Family::Rsa, wrapped(SEQUENCE, &inner))
             }
             ("EC", curve) => {
-                let family = [Family::P256, Family::P384];
+                let family = [Family::P256, Family::P384, Family::P521];
                 let family =
                     family.into_iter().find(|it| it.curve().is_some_and(|(name, _)| name == curve))?;
                 let (x, y) = (number("x")?, number("y")?);
@@ -252,6 +279,7 @@ impl Signer {
             Family::Rsa => SignatureScheme::RSA_PKCS1_SHA256,
             Family::P256 => SignatureScheme::ECDSA_NISTP256_SHA256,
             Family::P384 => SignatureScheme::ECDSA_NISTP384_SHA384,
+            Family::P521 => return Err(BadKey::Unsupported),
         };
         private.choose_scheme(&[scheme]).ok_or(BadKey::Unsupported)?;
         Ok(Signer { private, scheme, public })
@@ -292,6 +320,9 @@ const P256: &[u8] = &[
 /// id-ecPublicKey with the curve secp384r1.
 const P384: &[u8] =
     &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22];
+/// id-ecPublicKey with the curve secp521r1.
+const P521: &[u8] =
+    &[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 
 /// The content of a DER element with this tag, and what follows it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {

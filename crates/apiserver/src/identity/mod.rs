@@ -8,10 +8,12 @@ mod chain;
 mod front_proxy;
 pub mod jose;
 mod objects;
+pub mod oidc;
 pub mod remembered;
 pub mod service_accounts;
 mod trust_map;
 pub mod webhook;
+mod websocket;
 
 pub use chain::{Chain, Refusal};
 pub use front_proxy::FrontProxy;
@@ -38,6 +40,8 @@ pub struct Options {
     pub bootstrap_tokens: bool,
     /// How proxies say who is calling. Whom they must be vouched for by is the listener's to know.
     pub front_proxy: Option<FrontProxy>,
+    /// A provider whose tokens are believed.
+    pub oidc: Option<oidc::Options>,
     /// Another server that knows tokens.
     pub token_webhook: Option<webhook::Options>,
     /// Whether those who show nothing are answered.
@@ -70,6 +74,7 @@ impl Default for Options {
             audiences: Vec::new(),
             bootstrap_tokens: false,
             front_proxy: None,
+            oidc: None,
             token_webhook: None,
             anonymous: true,
         }
@@ -143,11 +148,15 @@ impl Identity {
         if options.bootstrap_tokens {
             tokens.push(Arc::new(bootstrap::BootstrapTokens::new(names, objects.clone())));
         }
-        if let Some(webhook) = options.token_webhook {
-            tokens.push(Arc::new(webhook::Remote::new(webhook, audiences.clone(), names, world)));
+        if let Some(options) = options.oidc {
+            tokens.push(Arc::new(oidc::Oidc::start(options, world)));
+        }
+        if let Some(options) = options.token_webhook {
+            tokens.push(Arc::new(webhook::Remote::new(options, audiences.clone(), names, world)));
         }
         let chain = Chain {
             front_proxy: options.front_proxy,
+            websocket_prefix: format!("base64url.bearer.authorization.{}.", names.api_domain),
             tokens,
             audiences,
             anonymous: options.anonymous,

@@ -59,7 +59,6 @@ impl TrustMap {
         if let Some((own, front)) = &self.proxies {
             out.push(bundle("requestheader-client-ca-file", own));
             let names = |names: &[http::HeaderName]| names.iter().map(canonical).collect::<Vec<_>>();
-            // names that all may have cannot be told beside some that only a few may have
             let prefixes = front.extra_prefixes.iter().map(|it| canonical_text(it)).collect();
             for (key, own) in [
                 ("requestheader-username-headers", names(&front.username_headers)),

@@ -8,7 +8,7 @@ use crate::answers::{list_of, texts};
 use ambient::{Soon, World};
 use auth::User;
 use auth::tokens::{Authenticator, Identified, Verdict};
-use call::{Backoff, Caller, Key, Memory, NoVerdict, Version, Webhook};
+use call::{Backoff, Caller, Key, Memory, NoVerdict, Together, Version, Webhook};
 use names::Names;
 use schema::Value;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ pub struct Remote {
     /// For whom a token is meant when the other server does not say.
     audiences: Arc<[String]>,
     memory: Memory<Verdict>,
+    asking: Together<Verdict>,
 }
 
 impl Remote {
@@ -53,6 +54,7 @@ impl Remote {
             ttl: options.ttl,
             audiences,
             memory: Memory::new(world.clone(), KEPT, KEPT_BYTES),
+            asking: Together::default(),
         }
     }
 
@@ -142,7 +144,7 @@ fn strings(value: &Value, path: &[&str], told: &'static str) -> Result<Vec<Strin
 }
 
 /// About how much memory a verdict takes.
-fn size(verdict: &Verdict) -> usize {
+pub(super) fn size(verdict: &Verdict) -> usize {
     let Verdict::Known(known) = verdict else { return 64 };
     let user = &known.user;
     let texts = user.groups.iter().chain(&*known.audiences).chain(user.extra.values().flatten());
@@ -163,7 +165,7 @@ impl Authenticator for Remote {
         let key = self.memory.key(parts.map(str::as_bytes));
         match self.memory.get(&key) {
             Some(verdict) => verdict.into(),
-            None => Soon::later(self.ask(token, audiences, key)),
+            None => Soon::later(self.asking.ask(key, self.ask(token, audiences, key))),
         }
     }
 }

@@ -182,6 +182,3 @@ impl Authorizer for Remote {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,7 +9,7 @@
 //! a subject are in the order of their bindings' names, however they came. A policy is cheap to copy, and a
 //! copy that is changed takes along only the scope, the cluster or one namespace, that the change is in.
 
-use super::{Binding, Role, RoleRef, Rule, Subject};
+use super::{Binding, Role, RoleRef, Rule, Subject, quote};
 use crate::user::{SERVICE_ACCOUNT_PREFIX, User};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,14 +23,23 @@ pub(super) struct Grant {
 }
 
 impl Grant {
+    /// Told with every permission, so it is put together without the formatting machinery.
     pub(super) fn reason(&self) -> String {
         let Binding { namespace, name, role, subjects } = &*self.binding;
-        let binding = match namespace.as_str() {
-            "" => format!("ClusterRoleBinding {name:?}"),
-            _ => format!("RoleBinding {:?}", format!("{name}/{namespace}")),
-        };
-        let subject = subjects.get(self.subject).map(Subject::to_string).unwrap_or_default();
-        format!("RBAC: allowed by {binding} of {} {:?} to {subject}", role.kind(), role.name)
+        let mut out = String::with_capacity(192);
+        out.push_str("RBAC: allowed by ");
+        match namespace.as_str() {
+            "" => quote(&mut out, "ClusterRoleBinding ", &[name]),
+            _ => quote(&mut out, "RoleBinding ", &[name, "/", namespace]),
+        }
+        out.push_str(" of ");
+        out.push_str(role.kind());
+        quote(&mut out, " ", &[&role.name]);
+        out.push_str(" to ");
+        if let Some(subject) = subjects.get(self.subject) {
+            subject.tell(&mut out);
+        }
+        out
     }
 
     fn place(&self) -> (&str, usize) {

@@ -147,10 +147,12 @@ fn scheduling_of(class: &Value, object: &mut Value) -> Result<(), String> {
         let spec = object.make_map().entry("spec").make_map();
         spec.entry("nodeSelector").make_map().insert(label.to_owned(), wanted);
     }
-    let tolerations = class.items(&["scheduling", "tolerations"]);
-    if !tolerations.is_empty() {
+    if read::has(class, &["scheduling"]) {
+        let tolerations = class.items(&["scheduling", "tolerations"]);
         let merged = scheduling::merge_tolerations(object.items(&["spec", "tolerations"]), tolerations);
-        object.set(&["spec", "tolerations"], merged);
+        if !merged.is_empty() {
+            object.set(&["spec", "tolerations"], merged);
+        }
     }
     Ok(())
 }

@@ -207,9 +207,6 @@ impl Server {
             }
         }
         let problems = self.with_context(|context| {
-            if let Some(admit) = target.hooks.admit {
-                admit(&mut object, None, context)?;
-            }
             admit(&target.kind.plural, &mut object, None, context)?;
             if let Some(prepare) = target.hooks.prepare_create {
                 prepare(&mut object, context);
@@ -292,28 +289,27 @@ fn admit(
     old: Option<&Value>,
     context: &Context<'_>,
 ) -> Result<(), rest::error::ApiError> {
-    let why = match (plural, old) {
+    let mut why = Ok(());
+    match (plural, old) {
         ("pods", None) => {
             let given = pod::admit::give_priority(object, context);
             pod::admit::tolerate_lost_nodes(object, pod::admit::Tolerated::default(), context.names);
             let used = pod::admit::use_runtime(object, context);
-            given.and(used).and_then(|()| pod::admit::check_runtime(object, context))
+            why = given.and(used).and_then(|()| pod::admit::check_runtime(object, context));
         }
         ("pods", Some(old)) => {
             pod::admit::keep_priority(object, old);
             pod::admit::tolerate_lost_nodes(object, pod::admit::Tolerated::default(), context.names);
-            Ok(())
         }
-        ("nodes", None) => Ok(node::taint_new(object, context.names)),
-        ("ingresses", None) => Ok(ingress::give_class(object, context)),
-        ("persistentvolumes", None) => Ok(persistentvolume::protect(object, context.names)),
+        ("nodes", None) => node::taint_new(object, context.names),
+        ("ingresses", None) => ingress::give_class(object, context),
+        ("persistentvolumes", None) => persistentvolume::protect(object, context.names),
         ("persistentvolumeclaims", None) => {
             persistentvolumeclaim::give_class(object, context);
             persistentvolumeclaim::protect(object, context.names);
-            Ok(())
         }
-        _ => Ok(()),
-    };
+        _ => {}
+    }
     let name = object.text(&["metadata", "name"]);
     let subject = rest::error::Subject { group: "", kind: plural, name };
     why.map_err(|why| rest::error::ApiError::object_forbidden(subject, &why))

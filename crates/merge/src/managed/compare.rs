@@ -125,14 +125,15 @@ impl<'a> Side<'a> {
 
 /// What stands in a zero value for a field, if anything does.
 pub(super) fn zero_side(field: &Field) -> Option<Side<'static>> {
-    match &field.shape {
-        Shape::Struct(_) if !field.is(Flags::NILABLE) => Some(Side::Zero),
-        shape => match decode::zero_when_absent(field)? {
-            Value::Null => Some(Side::Here(&NULL)),
-            _ if matches!(shape, Shape::Scalar(_)) => Some(Side::Zero),
-            _ => Some(Side::Here(&NULL)),
-        },
+    if !field.stands() {
+        return None;
     }
+    Some(match &field.shape {
+        _ if field.is(Flags::NILABLE) => Side::Here(&NULL),
+        Shape::Struct(_) => Side::Zero,
+        Shape::Scalar(scalar) if !scalar.is_null_when_zero() => Side::Zero,
+        _ => Side::Here(&NULL),
+    })
 }
 
 fn zero_entries(ty: &Type) -> impl Iterator<Item = (&str, Side<'_>)> {

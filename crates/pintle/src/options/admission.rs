@@ -3,6 +3,7 @@
 use super::Wrong;
 use apiserver::admission::{self, Plugin, Tolerated};
 use clap::Args;
+use names::Names;
 use schema::Value;
 use schema::yaml::{self, Limits};
 use std::collections::BTreeMap;
@@ -10,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// On besides those that are on anywhere: an agent of a node keeps to its node.
 const ALSO_ON: &[&str] = &["NodeRestriction"];
-/// Off although it is on anywhere: as long as no component makes the accounts of namespaces, nobody could make
-/// a pod with this on.
-const OFF_HERE: &[&str] = &["ServiceAccount"];
+/// Off although it is on anywhere, where no component makes the accounts of namespaces: nobody could make a pod
+/// with this on.
+const NEEDS_ACCOUNTS: &[&str] = &["ServiceAccount"];
 
 const ENABLE: &str = "--enable-admission-plugins";
 const DISABLE: &str = "--disable-admission-plugins";
@@ -50,8 +51,9 @@ pub struct Admission {
 }
 
 impl Admission {
-    pub fn read(&self, wrong: &mut Wrong) -> admission::Options {
-        let (enable, disable) = self.switched(wrong);
+    /// Whether something makes the accounts of namespaces decides what is on unless told otherwise.
+    pub fn read(&self, has_accounts: bool, wrong: &mut Wrong) -> admission::Options {
+        let (enable, disable) = self.switched(has_accounts, wrong);
         let file = self.admission_control_config_file.as_deref();
         let configuration = file.and_then(|file| wrong.take(FILE, configuration(file)));
         admission::Options {
@@ -66,7 +68,7 @@ impl Admission {
     }
 
     /// What is switched on and off.
-    fn switched(&self, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
+    fn switched(&self, has_accounts: bool, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
         let (mut enable, mut disable) =
             (self.enable_admission_plugins.clone(), self.disable_admission_plugins.clone());
         let exactly = &self.admission_control;
@@ -79,6 +81,7 @@ impl Admission {
             if !(enable.is_empty() && disable.is_empty()) {
                 wrong.add(EXACTLY, format!("cannot be given together with {ENABLE} or {DISABLE}"));
             }
+            tracing::warn!("{EXACTLY} is of old: {ENABLE} and {DISABLE} say the same");
             let others = Plugin::all().filter(|name| !exactly.iter().any(|it| it == name));
             return (exactly.clone(), others.map(str::to_owned).collect());
         }
@@ -87,7 +90,9 @@ impl Admission {
             wrong.add(ENABLE, format!("[{}] stand in {DISABLE} as well", both.join(" ")));
         }
         let asked = |names: &[String], name: &str| names.iter().any(|it| it == name);
-        let off = OFF_HERE.iter().filter(|name| !asked(&enable, name) && !asked(&disable, name));
+        let off = NEEDS_ACCOUNTS
+            .iter()
+            .filter(|name| !has_accounts && !asked(&enable, name) && !asked(&disable, name));
         let off: Vec<_> = off.map(|name| (*name).to_owned()).collect();
         let on = ALSO_ON.iter().filter(|name| !asked(&disable, name) && !asked(&enable, name));
         let on: Vec<_> = on.map(|name| (*name).to_owned()).collect();
@@ -101,10 +106,12 @@ impl Admission {
 fn configuration(file: &Path) -> Result<BTreeMap<String, Value>, String> {
     let whole = read(file)?;
     let of_file = |why: String| format!("{}: {why}", file.display());
-    const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+    let names = Names::kubernetes();
+    let versions =
+        [format!("{}/v1", names.group("apiserver.config")), format!("{}/v1alpha1", names.group("apiserver"))];
     let (version, kind) = (whole.text(&["apiVersion"]), whole.text(&["kind"]));
-    if kind != "AdmissionConfiguration" || !VERSIONS.contains(&version) {
-        let known = VERSIONS.join(" or ");
+    if kind != "AdmissionConfiguration" || !versions.iter().any(|known| known == version) {
+        let known = versions.join(" or ");
         return Err(of_file(format!("{kind:?} of {version:?} is not an AdmissionConfiguration of {known}")));
     }
     let plugins = match whole.at(&["plugins"]) {

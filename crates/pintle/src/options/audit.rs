@@ -87,7 +87,7 @@ pub struct Audit {
     pub audit_log_truncate_max_batch_size: i64,
 
     /// The version of the events in the log
-    #[arg(long, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
+    #[arg(long, value_name = "VERSION", default_value_t = events())]
     pub audit_log_version: String,
 
     /// A kubeconfig that names a server to which events are posted
@@ -140,7 +140,7 @@ pub struct Audit {
     pub audit_webhook_truncate_max_batch_size: i64,
 
     /// The version of the events that are posted
-    #[arg(long, value_name = "VERSION", default_value = "audit.k8s.io/v1")]
+    #[arg(long, value_name = "VERSION", default_value_t = events())]
     pub audit_webhook_version: String,
 }
 
@@ -288,8 +288,13 @@ fn truncate(options: &str, enabled: bool, (event, batch): (i64, i64), wrong: &mu
     Some(Truncate { max_event_bytes: bytes(event), max_batch_bytes: bytes(batch) })
 }
 
+/// The version of events.
+fn events() -> String {
+    format!("{}/v1", Names::kubernetes().group("audit"))
+}
+
 fn version(option: &str, text: &str, wrong: &mut Wrong) {
-    let only = format!("{}/v1", Names::kubernetes().group("audit"));
+    let only = events();
     if text != only {
         wrong.add(option, format!("{text:?} is no version of events; there is {only}"));
     }

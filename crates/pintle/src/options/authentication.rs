@@ -1,16 +1,13 @@
 //! Who is believed to be whom.
 
-use super::{ServiceAccounts, Wrong};
-use crate::cli::any_duration;
-use apiserver::identity::{self, FrontProxy, webhook};
+use super::{Oidc, ServiceAccounts, TokenWebhook, Wrong};
+use apiserver::identity::{self, FrontProxy};
 use auth::Tokens;
-use call::{Caller, Limits, Version};
 use clap::{ArgAction, Args};
 use http::HeaderName;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Who is calling")]
@@ -59,21 +56,14 @@ pub struct Authentication {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Another server that knows tokens: a kubeconfig that names it and how to call it. It is sent a TokenReview
-    /// for every token that nobody else knows, and answers with its status
-    #[arg(long, value_name = "FILE")]
-    pub authentication_token_webhook_config_file: Option<PathBuf>,
-
-    /// In which version that server is asked: v1 or v1beta1
-    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
-    pub authentication_token_webhook_version: Version,
-
-    /// How long that server is not asked again about a token
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m")]
-    pub authentication_token_webhook_cache_ttl: Duration,
-
     #[command(flatten)]
     pub service_accounts: ServiceAccounts,
+
+    #[command(flatten)]
+    pub oidc: Oidc,
+
+    #[command(flatten)]
+    pub token_webhook: TokenWebhook,
 }
 
 /// Whom the listener asks for certificates of, besides those of the cluster itself, in PEM.
@@ -82,8 +72,6 @@ pub struct Authorities {
     pub clients: Option<String>,
     pub proxies: Option<String>,
 }
-
-const WEBHOOK_FILE: &str = "--authentication-token-webhook-config-file";
 
 impl Authentication {
     pub fn read(&self, wrong: &mut Wrong) -> (identity::Options, Authorities) {
@@ -110,7 +98,8 @@ impl Authentication {
             audiences: self.api_audiences.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             front_proxy: Some(self.front_proxy(wrong)),
-            token_webhook: self.token_webhook(wrong),
+            oidc: self.oidc.read(wrong),
+            token_webhook: self.token_webhook.read(wrong),
             anonymous: self.anonymous_auth,
         };
         (options, authorities)
@@ -141,16 +130,6 @@ impl Authentication {
         }
         FrontProxy { allowed_names, username_headers, group_headers, extra_prefixes }
     }
-
-    fn token_webhook(&self, wrong: &mut Wrong) -> Option<webhook::Options> {
-        let file = self.authentication_token_webhook_config_file.as_deref()?;
-        let caller = wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW))?;
-        Some(webhook::Options {
-            version: self.authentication_token_webhook_version,
-            ttl: self.authentication_token_webhook_cache_ttl,
-            ..webhook::Options::new(caller)
-        })
-    }
 }
 
 /// The certificates in a file, which must hold some.
@@ -163,4 +142,79 @@ fn certificates(wrong: &mut Wrong, option: &str, file: Option<&Path>) -> Option<
         Err(why) => Err(format!("the file cannot be read: {why}")),
     };
     wrong.take(option, good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn read(line: &str) -> Result<(identity::Options, Authorities), String> {
+        let words = ["pintle", "up"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
+        let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
+        let Command::Up(up) = cli.command else { panic!("not up") };
+        let mut wrong = Wrong::default();
+        let read = up.authentication.read(&mut wrong);
+        wrong.check().map(|()| read).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn every_wrong_option_is_named_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        std::fs::write(&text, "nothing\n").unwrap();
+        let text = text.display();
+        let told = read(&format!(
+            "--client-ca-file {text} --requestheader-client-ca-file /nowhere --token-auth-file {text} \
+             --service-account-key-file {text} --service-account-signing-key-file {text} \
+             --service-account-issuer https://a --service-account-issuer https://a --service-account-issuer a:%zz \
+             --service-account-jwks-uri http://a --service-account-max-token-expiration 30m --api-audiences= \
+             --requestheader-username-headers a{{b --requestheader-allowed-names a,"
+        ));
+        let told = told.err().unwrap();
+        for part in [
+            "--client-ca-file: the file holds no certificate",
+            "--requestheader-client-ca-file: cannot read /nowhere",
+            "--token-auth-file: line 1",
+            "--service-account-key-file: ",
+            "--service-account-signing-key-file: ",
+            "--service-account-issuer: \"https://a\" is named twice",
+            "--service-account-issuer: \"a:%zz\" has a colon",
+            "--service-account-jwks-uri: \"http://a\" is not",
+            "--service-account-max-token-expiration: must be between",
+            "--api-audiences: \"\" is nobody",
+            "--requestheader-username-headers: \"a{b\" is no name",
+            "--requestheader-allowed-names: a name is empty",
+        ] {
+            assert!(told.contains(part), "{part} is not in: {told}");
+        }
+        assert_eq!(told.lines().count(), 1);
+    }
+
+    #[test]
+    fn defaults_are_those_that_others_expect() {
+        let (options, authorities) = read("").unwrap();
+        assert!(options.anonymous && !options.bootstrap_tokens && options.audiences.is_empty());
+        let accounts = options.service_accounts;
+        assert!(
+            accounts.extend && accounts.lookup && accounts.longest.is_none() && accounts.issuers.is_empty()
+        );
+        assert!(authorities.clients.is_none() && authorities.proxies.is_none());
+        let front = options.front_proxy.unwrap();
+        assert_eq!(front.allowed_names, ["front-proxy-client"]);
+        assert_eq!(
+            (front.username_headers[0].as_str(), &*front.extra_prefixes[0]),
+            ("x-remote-user", "x-remote-extra-")
+        );
+        let (options, _) = read(
+            "--anonymous-auth=false --enable-bootstrap-token-auth --service-account-extend-token-expiration=false \
+             --service-account-max-token-expiration 48h --api-audiences a,b --service-account-issuer plain",
+        )
+        .unwrap();
+        assert!(!options.anonymous && options.bootstrap_tokens && options.audiences == ["a", "b"]);
+        assert_eq!(
+            (options.service_accounts.extend, options.service_accounts.longest),
+            (false, Some(48 * 3600))
+        );
+    }
 }

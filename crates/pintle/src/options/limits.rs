@@ -2,7 +2,7 @@
 
 use super::Wrong;
 use crate::cli::any_duration;
-use apiserver::{limits, serve};
+use apiserver::{fairness, limits, serve};
 use clap::Args;
 use std::time::Duration;
 
@@ -24,6 +24,11 @@ pub struct Limits {
     /// The same for requests that write
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
+
+    /// Whether requests are told apart by flow schemas and wait for their turn at priority levels, which share the sum
+    /// of those two numbers. Otherwise each number is a limit by itself
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
 
     /// How long a request may take, watches aside; clients may ask for less
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m")]
@@ -104,6 +109,17 @@ impl Limits {
             shutdown_delay: self.shutdown_delay_duration,
             send_retry_after: self.shutdown_send_retry_after,
         }
+    }
+
+    /// Whose request is next.
+    pub fn of_turns(&self, wrong: &mut Wrong) -> fairness::Options {
+        let seats = self.max_requests_inflight.saturating_add(self.max_mutating_requests_inflight);
+        if self.enable_priority_and_fairness && seats == 0 {
+            let why = "together with --max-mutating-requests-inflight it must be more than 0 where priority and fairness is on";
+            wrong.add("--max-requests-inflight", why);
+        }
+        // a quarter of its time is what a request may wait
+        fairness::Options { on: self.enable_priority_and_fairness, patience: self.request_timeout / 4 }
     }
 
     /// What connections may do, where the process may have so many files open.

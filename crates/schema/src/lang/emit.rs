@@ -180,6 +180,8 @@ impl Emitter<'_> {
         let standing = by_name.iter().enumerate().filter(|(_, at)| stands(&it.fields[**at]));
         let standing: Vec<String> = standing.map(|(rank, _)| rank.to_string()).collect();
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
+        let declaring = (0..it.fields.len()).filter(|at| self.is_declaring(&it.fields[*at]));
+        let declaring: Vec<String> = declaring.map(|at| at.to_string()).collect();
         let ident = &self.idents[at];
         let unknown = if it.open { "Keep" } else { "Report" };
         let _ = writeln!(
@@ -193,7 +195,7 @@ impl Emitter<'_> {
                 self.items,
                 "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
                  fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), standing: B(&[{}]), unknown: Unknown::{unknown}, \
-                 atomic: {atomic}, one_of: {}, unions: {}, declares: Declares({}) }};",
+                 atomic: {atomic}, one_of: {}, unions: {}, declares: Declares({}), declaring: B(&[{}]) }};",
                 it.name,
                 it.package,
                 it.doc,
@@ -204,12 +206,28 @@ impl Emitter<'_> {
                 it.one_of,
                 many(&it.unions, union),
                 self.declares[at].0,
+                declaring.join(","),
             );
         };
         item(ident, it.atomic);
         if it.atomic && self.granular.contains(&at) {
             item(&granular(ident), false);
         }
+    }
+
+    /// Whether a field declares a default or a rule, or has one further down.
+    fn is_declaring(&self, it: &FieldModel) -> bool {
+        let mut shape = &it.shape;
+        while let ShapeModel::List(item, _) | ShapeModel::Map(item, _) = shape {
+            shape = item;
+        }
+        let below = match shape {
+            ShapeModel::Struct(at) => self.declares[*at],
+            _ => Declares::NOTHING,
+        };
+        it.default.is_some()
+            || it.rules.iter().any(Rule::is_checked)
+            || below.has(Declares::DEFAULTS.and(Declares::RULES))
     }
 
     fn field(&mut self, it: &FieldModel) -> String {

@@ -6,6 +6,7 @@
 //! `evaluate.rs` is the table of checks and `policy.rs` what a namespace asks for, both pure.
 
 mod baseline;
+mod counters;
 mod evaluate;
 mod namespace;
 mod policy;
@@ -14,6 +15,8 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod wording;
+
+pub(crate) use counters::Counters;
 
 use ambient::Soon;
 use evaluate::{Marks, Pod, Violation, evaluate, told};
@@ -28,6 +31,7 @@ pub struct PodSecurity {
     labels: Labels,
     marks: Marks,
     notes: NoteKeys,
+    counters: Counters,
 }
 
 /// The keys of what the record of a request is told.
@@ -82,21 +86,20 @@ impl Admission for PodSecurity {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let outcome = match subject(write.resource) {
+        match subject(write.resource) {
             Some(Subject::Namespace) => self.namespace(write, object, old),
-            Some(Subject::Pod) => self.pod(write, object, old),
+            Some(Subject::Pod) => self.pod(write, object, old).into(),
             Some(Subject::Workload(template)) => {
                 self.workload(write, object.at(template));
-                Ok(())
+                Ok(()).into()
             }
-            None => Ok(()),
-        };
-        outcome.into()
+            None => Ok(()).into(),
+        }
     }
 }
 
 impl PodSecurity {
-    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
+    pub fn new(names: &Names, counters: Counters, told: &Value) -> Result<Self, String> {
         let note = |name: &str| names.well_known_under("pod-security", name);
         Ok(PodSecurity {
             settings: Settings::read(told, names)?,
@@ -108,6 +111,7 @@ impl PodSecurity {
                 exempt: note("exempt"),
                 error: note("error"),
             },
+            counters,
         })
     }
 
@@ -141,8 +145,13 @@ impl PodSecurity {
         } else {
             return false;
         };
-        write.user.notes.annotate(&self.notes.exempt, why);
+        self.exempt(write, why);
         true
+    }
+
+    fn exempt(&self, write: &Admitted<'_>, why: &str) {
+        write.user.notes.annotate(&self.notes.exempt, why);
+        self.counters.exempted(write);
     }
 
     fn is_exempt_runtime(&self, spec: &Value) -> bool {
@@ -171,7 +180,7 @@ impl PodSecurity {
     fn judge(&self, write: &Admitted<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
         let notes = &write.user.notes;
         if self.is_exempt_runtime(pod.spec) {
-            notes.annotate(&self.notes.exempt, "runtimeClass");
+            self.exempt(write, "runtimeClass");
             return None;
         }
         let policy = self.policy(write);
@@ -180,6 +189,7 @@ impl PodSecurity {
         if enforced {
             notes.annotate(&self.notes.enforced, policy.enforce.to_string());
             let said = evaluated.of(policy.enforce, pod);
+            self.counters.evaluated(write, "enforce", policy.enforce, said.is_empty());
             refused =
                 (!said.is_empty()).then(|| format!("violates PodSecurity \"{}\": {said}", policy.enforce));
         }
@@ -187,12 +197,14 @@ impl PodSecurity {
             |standard: Standard, said: &str| format!("would violate PodSecurity \"{standard}\": {said}");
         let said = evaluated.of(policy.audit, pod);
         if !said.is_empty() {
+            self.counters.evaluated(write, "audit", policy.audit, false);
             notes.annotate(&self.notes.violations, would(policy.audit, said));
         }
         // who is refused knows better already
         if refused.is_none() {
             let said = evaluated.of(policy.warn, pod);
             if !said.is_empty() {
+                self.counters.evaluated(write, "warn", policy.warn, false);
                 notes.warn(would(policy.warn, said));
             }
         }

@@ -9,9 +9,10 @@
 mod secrets;
 mod token;
 
-use ambient::{Soon, World};
+use super::plain::{Decide, Verdict, is};
+use ambient::World;
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admitted, Interest, Operation, Resource};
 use schema::Value;
 
 const DEFAULT: &str = "default";
@@ -26,37 +27,24 @@ pub struct ServiceAccount {
     tokens: token::Volume,
 }
 
-impl Admission for ServiceAccount {
+impl Decide for ServiceAccount {
     fn interest(&self, resource: &Resource) -> Interest {
-        let pods = resource.group.is_empty() && resource.kind.plural == "pods";
-        Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(pods)
+        Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(is(resource, "", "pods"))
     }
 
-    fn admit<'a>(
-        &'a self,
-        write: &'a Admitted<'a>,
-        object: Option<&'a mut Value>,
-        _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
-        let created = write.operation == Operation::Create && write.subresource.is_empty();
-        match object.filter(|_| created) {
-            Some(object) => self.complete(write, object).into(),
-            None => Ok(()).into(),
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        match (write.operation, write.subresource) {
+            (Operation::Create, "") => self.complete(write, object),
+            _ => Ok(()),
         }
     }
 
-    fn settle<'a>(
-        &'a self,
-        write: &'a Admitted<'a>,
-        object: &'a Value,
-        _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
-        let outcome = match (write.operation, write.subresource) {
-            (Operation::Create, "") => self.check(write, object).map(drop),
+    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+        match (write.operation, write.subresource) {
+            (Operation::Create, "") => self.check(write, object),
             (Operation::Update, EPHEMERAL) => self.check_debugging(write, object),
             _ => Ok(()),
-        };
-        outcome.into()
+        }
     }
 }
 
@@ -71,9 +59,9 @@ impl ServiceAccount {
     }
 
     /// Gives a new pod what its account gives to all.
-    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Verdict {
         if self.is_mirror(pod) {
-            return self.check(write, pod).map(drop);
+            return self.check(write, pod);
         }
         if pod.text(&["spec", "serviceAccountName"]).is_empty() {
             // clients know the field under two names
@@ -88,59 +76,43 @@ impl ServiceAccount {
         if pod.items(&["spec", "imagePullSecrets"]).is_empty() && !pulls.is_empty() {
             pod.set(&["spec", "imagePullSecrets"], pulls.to_vec());
         }
-        self.limit(write, pod, &account)
+        self.limit(&account, || secrets::beyond(pod, &account))
     }
 
     /// What must hold in the end, whoever changed the pod in between.
-    fn check(&self, write: &Admitted<'_>, pod: &Value) -> Result<(), ApiError> {
+    fn check(&self, write: &Admitted<'_>, pod: &Value) -> Verdict {
         if self.is_mirror(pod) {
-            return match secrets::mirrored(pod) {
-                Some(why) => Err(write.forbidden(Some(pod), why)),
-                None => Ok(()),
-            };
+            return secrets::mirrored(pod).map_or(Ok(()), |why| Err(why.to_owned()));
         }
         if pod.text(&["spec", "serviceAccountName"]).is_empty() {
             let name = pod.text(&["metadata", "name"]);
-            let why = format!("no service account specified for pod {}/{name}", write.namespace);
-            return Err(write.forbidden(Some(pod), &why));
+            return Err(format!("no service account specified for pod {}/{name}", write.namespace));
         }
         let account = self.account(write, pod)?;
-        self.limit(write, pod, &account)
+        self.limit(&account, || secrets::beyond(pod, &account))
     }
 
     /// Containers that join a running pod get no further than those it began with.
-    fn check_debugging(&self, write: &Admitted<'_>, pod: &Value) -> Result<(), ApiError> {
+    fn check_debugging(&self, write: &Admitted<'_>, pod: &Value) -> Verdict {
         if pod.text(&["spec", "serviceAccountName"]).is_empty() {
             return Ok(());
         }
         let account = self.account(write, pod)?;
-        match secrets::beyond_debugging(pod, &account).filter(|_| self.is_limited(&account)) {
-            Some(why) => Err(write.forbidden(Some(pod), &why)),
-            None => Ok(()),
-        }
+        self.limit(&account, || secrets::beyond_debugging(pod, &account))
     }
 
-    fn limit(&self, write: &Admitted<'_>, pod: &Value, account: &Value) -> Result<(), ApiError> {
-        if !self.is_limited(account) {
-            return Ok(());
-        }
-        secrets::beyond(pod, account).map_or(Ok(()), |why| Err(write.forbidden(Some(pod), &why)))
-    }
-
-    fn is_limited(&self, account: &Value) -> bool {
+    /// What goes beyond an account matters only where the account says so.
+    fn limit(&self, account: &Value, beyond: impl FnOnce() -> Option<String>) -> Verdict {
         // whatever reads as yes
-        let yes = account.text(&["metadata", "annotations", &self.limited]);
-        matches!(yes, "1" | "t" | "T" | "true" | "TRUE" | "True")
+        let said = account.text(&["metadata", "annotations", &self.limited]);
+        let limited = matches!(said, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        limited.then(beyond).flatten().map_or(Ok(()), Err)
     }
 
-    fn account(&self, write: &Admitted<'_>, pod: &Value) -> Result<Value, ApiError> {
-        let name = pod.text(&["spec", "serviceAccountName"]);
-        write.api.lookup("serviceaccounts", write.namespace, name).ok_or_else(|| {
-            let why = format!(
-                "error looking up service account {}/{name}: serviceaccount {name:?} not found",
-                write.namespace
-            );
-            write.forbidden(Some(pod), &why)
+    fn account(&self, write: &Admitted<'_>, pod: &Value) -> Result<Value, String> {
+        let (namespace, name) = (write.namespace, pod.text(&["spec", "serviceAccountName"]));
+        write.api.lookup("serviceaccounts", namespace, name).ok_or_else(|| {
+            format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found")
         })
     }
 

@@ -1,5 +1,6 @@
 //! Which secrets a pod reaches for. Pure.
 
+use kinds::pod::references::{self, Referred};
 use schema::Value;
 
 /// Why an account does not let a pod have one of its secrets; none when it has all.
@@ -85,45 +86,11 @@ pub fn mirrored(pod: &Value) -> Option<&'static str> {
     if !pod.text(&["spec", "serviceAccountName"]).is_empty() {
         return Some("a mirror pod may not reference service accounts");
     }
-    if has_secrets(pod) {
+    if references::any(pod, |what, _| what == Referred::Secret) {
         return Some("a mirror pod may not reference secrets");
     }
     let volumes = pod.items(&["spec", "volumes"]).iter();
     let mut sources = volumes.flat_map(|volume| volume.items(&["projected", "sources"]));
-    let token = sources.any(|source| there(source, &["serviceAccountToken"]));
+    let token = sources.any(|source| source.at(&["serviceAccountToken"]).is_some_and(|it| !it.is_null()));
     token.then_some("a mirror pod may not use ServiceAccountToken volume projections")
-}
-
-fn there(value: &Value, path: &[&str]) -> bool {
-    value.at(path).is_some_and(|it| !it.is_null())
-}
-
-/// Where volumes name secrets.
-const IN_VOLUMES: [&[&str]; 10] = [
-    &["azureFile", "secretName"],
-    &["cephfs", "secretRef"],
-    &["cinder", "secretRef"],
-    &["flexVolume", "secretRef"],
-    &["rbd", "secretRef"],
-    &["secret"],
-    &["scaleIO", "secretRef"],
-    &["iscsi", "secretRef"],
-    &["storageos", "secretRef"],
-    &["csi", "nodePublishSecretRef"],
-];
-
-fn has_secrets(pod: &Value) -> bool {
-    let in_container = |container: &Value| {
-        let named = |variable: &Value| there(variable, &["valueFrom", "secretKeyRef"]);
-        let whole = |source: &Value| there(source, &["secretRef"]);
-        container.items(&["env"]).iter().any(named) || container.items(&["envFrom"]).iter().any(whole)
-    };
-    let in_volume = |volume: &Value| {
-        IN_VOLUMES.iter().any(|path| there(volume, path))
-            || volume.items(&["projected", "sources"]).iter().any(|source| there(source, &["secret"]))
-    };
-    let kinds = ["initContainers", "containers", "ephemeralContainers"];
-    !pod.items(&["spec", "imagePullSecrets"]).is_empty()
-        || kinds.into_iter().any(|kind| pod.items(&["spec", kind]).iter().any(in_container))
-        || pod.items(&["spec", "volumes"]).iter().any(in_volume)
 }

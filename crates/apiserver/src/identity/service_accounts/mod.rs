@@ -9,9 +9,6 @@ mod issuer;
 mod legacy;
 mod request;
 
-#[cfg(test)]
-mod tests;
-
 pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
 pub use request::{TokenRequests, part};
 
@@ -24,9 +21,9 @@ use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use bound::Bound;
 use legacy::Legacy;
 use names::Names;
+use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many tokens are remembered at least.
 const REMEMBERED: usize = 4096;
@@ -64,11 +61,11 @@ pub struct Accounts {
 #[derive(Default)]
 pub struct Uses {
     /// From secrets, good forever.
-    pub legacy: AtomicU64,
+    pub legacy: Counter,
     /// Past the time at which they should have been replaced.
-    pub stale: AtomicU64,
+    pub stale: Counter,
     /// That have such a time, and were used before it.
-    pub fresh: AtomicU64,
+    pub fresh: Counter,
 }
 
 /// A token that was signed here.
@@ -195,7 +192,7 @@ impl Accounts {
             annotations.push((format!("{}/{name}", self.trust.names.group("authentication")), text));
         };
         if seen.audiences.is_empty() {
-            self.uses.legacy.fetch_add(1, Ordering::Relaxed);
+            self.uses.legacy.inc();
             note("legacy-token", seen.subject.clone());
         }
         match &seen.form {
@@ -205,9 +202,9 @@ impl Accounts {
                 let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);
                 claims.check(now, &self.objects)?;
                 match claims.past_warning(now) {
-                    Some(0) => drop(self.uses.fresh.fetch_add(1, Ordering::Relaxed)),
+                    Some(0) => drop(self.uses.fresh.inc()),
                     Some(past) => {
-                        self.uses.stale.fetch_add(1, Ordering::Relaxed);
+                        self.uses.stale.inc();
                         let subject = &seen.subject;
                         let text = format!("subject: {subject}, seconds after warning threshold: {past}");
                         note("stale-token", text);

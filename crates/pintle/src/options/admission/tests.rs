@@ -11,7 +11,7 @@ struct Line {
 fn given(line: &str) -> (admission::Options, String) {
     let line = Line::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
     let mut wrong = Wrong::default();
-    let options = line.expect("options that can be parsed").admission.read(&mut wrong);
+    let options = line.expect("options that can be parsed").admission.read(false, &mut wrong);
     (options, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
 }
 
