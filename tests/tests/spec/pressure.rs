@@ -264,19 +264,18 @@ async fn queries_that_are_far_too_long() {
 
 #[tokio::test]
 async fn five_times_too_much() {
-    let requests = limits::Options { reading: 4, writing: 2, ..limits::Options::default() };
-    let cluster = std::sync::Arc::new(Cluster::with(Options { requests, ..Options::default() }).await);
-    let binding = json!({
-        "metadata": {"name": "alice"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}],
-    });
-    cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
-    let alice = Who::Holder(tests::authority().client("alice", "people"));
-    while cluster.get(NAMESPACES).who(&alice).await.status != 200 {
-        tokio::task::yield_now().await;
+    for fair in [false, true] {
+        let mut options = Options::default();
+        (options.requests.reading, options.requests.writing) = (4, 2);
+        options.fairness.on = fair;
+        overloaded(options).await;
     }
-    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+}
+
+async fn overloaded(options: Options) {
+    let cluster = std::sync::Arc::new(Cluster::with(options).await);
+    let alice = super::limits::somebody(&cluster).await;
+    let until = tokio::time::Instant::now() + Duration::from_secs(2);
     let mut crowd = tokio::task::JoinSet::new();
     for worker in 0..30 {
         let (cluster, alice) = (cluster.clone(), alice.clone());
