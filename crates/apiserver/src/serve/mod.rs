@@ -21,6 +21,7 @@ mod activity;
 mod body;
 mod connection;
 mod cork;
+mod lasting;
 mod shutdown;
 mod tls;
 
