@@ -148,7 +148,7 @@ impl Walk {
             Shape::Struct(ty) if ty.one_of => self.deduced(old, new, less),
             Shape::Struct(ty) if !ty.atomic => {
                 let zero = matches!(old, Side::Zero);
-                if is_empty(new) && !(zero && !ty.standing.is_empty()) {
+                if is_empty(new) && (!zero || ty.standing.is_empty()) {
                     return Ok(self.leaf(less.owns(old, was_null == new.is_null())));
                 }
                 let open = self.open(less.owns(old, true));
