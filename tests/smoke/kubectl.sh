@@ -14,18 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/smoke/steps.sh
 . "$here/steps.sh"
 
-if [ $# -eq 0 ]; then
-  mapfile -t kubectls < <(find_kubectls)
-else
-  kubectls=("$@")
-fi
-if [ ${#kubectls[@]} -eq 0 ]; then
-  echo "######################################################################"
-  echo "## SMOKE RUN LEFT OUT: there is no kubectl on this machine.         ##"
-  echo "## What a user sees of the server has NOT been tested by this run.  ##"
-  echo "######################################################################"
-  exit 0
-fi
+choose_kubectls "SMOKE RUN" "$@"
 
 # shellcheck source=tests/smoke/samples.sh
 . "$here/samples.sh"

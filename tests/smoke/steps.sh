@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Steps of a script that drives kubectl; to be sourced after server.sh. Wants $kubectl, $kubeconfig and $scratch.
 #
-# Gives: k ARGUMENTS..., expect PATTERN ARGUMENTS..., refuse PATTERN ARGUMENTS..., step WORDS, and in $steps how many
+# Gives: choose_kubectls WHAT ARGUMENTS... ($kubectls), k ARGUMENTS..., expect PATTERN ARGUMENTS..., refuse PATTERN ARGUMENTS..., step WORDS, and in $steps how many
 # of them there were.
 
 steps=0
@@ -42,4 +42,22 @@ find_kubectls() {
   printf '%s\n' "$first"
   folder=$(dirname "$(readlink -f "$first")")
   find "$folder" -maxdepth 1 -name 'kubectl.1.*' -perm -u+x | sort -t. -k3n | sed -n '1p;$p' | uniq
+}
+
+# choose_kubectls WHAT KUBECTL...: $kubectls are these, or those that there are. Ends the script, loudly, where there is
+# none.
+choose_kubectls() {
+  local what=$1
+  shift
+  if [ $# -eq 0 ]; then
+    mapfile -t kubectls < <(find_kubectls)
+  else
+    kubectls=("$@")
+  fi
+  [ ${#kubectls[@]} -eq 0 ] || return 0
+  echo "######################################################################"
+  echo "## $what LEFT OUT: there is no kubectl on this machine."
+  echo "## What a user sees of the server has NOT been tested by this run."
+  echo "######################################################################"
+  exit 0
 }

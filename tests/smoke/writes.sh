@@ -14,15 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/smoke/steps.sh
 . "$here/steps.sh"
 
-if [ $# -eq 0 ]; then
-  mapfile -t kubectls < <(find_kubectls)
-else
-  kubectls=("$@")
-fi
-if [ ${#kubectls[@]} -eq 0 ]; then
-  say "WRITES LEFT OUT: there is no kubectl on this machine"
-  exit 0
-fi
+choose_kubectls "WRITES" "$@"
 
 namespace=
 round=0

@@ -1,6 +1,7 @@
 //! One request and its answer.
 
 use std::future::IntoFuture;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -177,6 +178,29 @@ impl<'c> IntoFuture for Ask<'c> {
             Answer { what, status: parts.status.as_u16(), headers: parts.headers, body }
         })
     }
+}
+
+/// What a server answers to a GET over a connection of its own, whether or not a [`Cluster`] stands for it.
+pub async fn answer(address: SocketAddr, who: &Who, path: &str, protocol: Protocol) -> Answer {
+    let what = format!("GET {path}");
+    let mut sender = Sender::open(address, who, protocol).await;
+    let mut request = Request::new(Full::new(Bytes::new()));
+    match protocol {
+        Protocol::Http1 => {
+            *request.uri_mut() = path.parse().unwrap();
+            request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+        }
+        Protocol::Http2 => *request.uri_mut() = format!("https://localhost{path}").parse().unwrap(),
+    }
+    let (parts, body) = soon(&what, sender.send(request)).await.unwrap().into_parts();
+    let body = soon(&what, body.collect()).await.unwrap().to_bytes();
+    Answer { what, status: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+/// Code and text of what a server answers to a GET.
+pub async fn ask(address: SocketAddr, who: &Who, path: &str) -> (u16, String) {
+    let answer = answer(address, who, path, Protocol::Http1).await;
+    (answer.status, answer.text())
 }
 
 /// What came back.

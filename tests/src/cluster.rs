@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -24,16 +26,24 @@ pub const NOW: u64 = 1_700_000_000;
 pub struct Options {
     pub store: StoreChoice,
     pub limits: Limits,
+    /// What requests may take, and how the server begins and ends.
+    pub requests: limits::Options,
     pub event_ttl: Duration,
     pub names: Names,
     pub identity: identity::Options,
+    /// Who vouches for proxies that say who is calling, in PEM.
+    pub proxy_authorities: Option<String>,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub audit: audit::Options,
+    pub fairness: fairness::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub cache: cache::Options,
+    /// The port to listen on; 0 is any.
+    pub port: u16,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
 }
@@ -43,17 +53,42 @@ impl Default for Options {
         Self {
             store: StoreChoice::Memory,
             limits: Limits::default(),
+            requests: limits::Options::default(),
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
-            permission: permission::Options { modes: vec![auth::Mode::Rbac] },
-            admission: admission::Options::default(),
+            proxy_authorities: None,
+            permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
+            // nobody makes the accounts of namespaces here
+            admission: admission::Options {
+                disable: vec!["ServiceAccount".to_owned()],
+                ..admission::Options::default()
+            },
+            audit: audit::Options::default(),
+            fairness: fairness::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
             cache: cache::Options::default(),
+            port: 0,
             now: NOW,
         }
+    }
+}
+
+impl Options {
+    /// With admission plugins switched on and off, and with what plugins are told.
+    pub fn plugins(enable: &[&str], disable: &[&str], told: &[(&str, Value)]) -> Self {
+        let mut options = Self::default();
+        let admission = &mut options.admission;
+        admission.disable.retain(|name| !enable.contains(&name.as_str()));
+        admission.enable.extend(enable.iter().map(|name| (*name).to_owned()));
+        admission.disable.extend(disable.iter().map(|name| (*name).to_owned()));
+        for (name, told) in told {
+            let told = schema::decode::json_untyped(told.to_string().as_bytes()).unwrap();
+            admission.configuration.insert((*name).to_owned(), told.value);
+        }
+        options
     }
 }
 
@@ -85,13 +120,20 @@ impl Cluster {
     /// A server that may not be able to start.
     pub async fn attempt(options: Options) -> Result<Self, StartError> {
         let world = Simulated::new(options.now, 7);
+        Self::attempt_in(options, world).await
+    }
+
+    /// The same with a clock that others have too.
+    pub async fn attempt_in(options: Options, world: Arc<Simulated>) -> Result<Self, StartError> {
         let served = authority().server();
         let tls = TlsMaterial {
             certificate_chain: served.certificate.into(),
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
+            proxy_authorities: options.proxy_authorities.map(Vec::from),
+            ..TlsMaterial::default()
         };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
         let listen = Listen { address, tls, limits: options.limits, world: world.clone() };
         let config = Config {
             store: options.store,
@@ -103,7 +145,10 @@ impl Cluster {
             identity: options.identity,
             permission: options.permission,
             admission: options.admission,
+            audit: options.audit,
+            fairness: options.fairness,
             serving: options.serving,
+            limits: options.requests,
             cache: options.cache,
             kinds: options.kinds,
             reached_at: options.reached_at,

@@ -16,14 +16,21 @@
 
 mod ask;
 mod cluster;
+mod elsewhere;
+pub mod http2;
 mod kube_client;
+mod managed;
 mod pki;
+mod provider;
 mod transport;
 mod watch;
 
-pub use ask::{Answer, Ask, Payload, escape};
+pub use ask::{Answer, Ask, Payload, answer, ask, escape};
 pub use cluster::{Cluster, NOW, Options};
-pub use pki::{Authority, Pair, authority};
+pub use elsewhere::{Elsewhere, Reply, Seen};
+pub use managed::{Managed, until};
+pub use pki::{Authority, Pair, authority, self_signed};
+pub use provider::{Provider, Published, SigningKey};
 pub use transport::{Protocol, Stream, Who};
 pub use watch::Watch;
 

@@ -69,7 +69,15 @@ impl Authority {
     }
 
     pub(crate) fn server(&self) -> Pair {
-        let mut params = params("server", NOW - 60, YEAR);
+        self.server_named("server", "")
+    }
+
+    /// A server's certificate, whatever else it says.
+    pub fn server_named(&self, name: &str, group: &str) -> Pair {
+        let mut params = params(name, NOW - 60, YEAR);
+        if !group.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -81,6 +89,16 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }
+}
+
+/// A certificate that vouches for itself.
+pub fn self_signed(name: &str, group: &str) -> Pair {
+    let mut params = params(name, NOW - 60, YEAR);
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    Pair { certificate: certificate.pem(), key: key.serialize_pem() }
 }
 
 fn params(name: &str, from: u64, valid: Duration) -> CertificateParams {

@@ -5,11 +5,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod controllers {
+    mod service_accounts;
+}
+
 mod spec {
     mod admission;
     mod apply;
+    mod audit;
     mod authentication;
     mod bad_input;
+    mod callers;
     mod cases;
     mod defaults;
     mod deletion;
@@ -18,6 +24,8 @@ mod spec {
     mod dry_run;
     mod endpoints;
     mod errors;
+    mod escalation;
+    mod fairness;
     mod field_validation;
     mod health;
     mod identity;
@@ -27,8 +35,15 @@ mod spec {
     mod lists;
     mod map;
     mod negotiation;
+    mod nodes;
+    mod oidc;
     mod openapi;
     mod patches;
+    mod plugins;
+    mod pod_plugins;
+    mod pod_security;
+    mod policies;
+    mod pressure;
     mod protobuf;
     mod resources;
     mod restart;
@@ -42,9 +57,11 @@ mod spec {
     mod signing_requests;
     mod states;
     mod tables;
+    mod tokens;
     mod versions;
     mod virtual_resources;
     mod watch;
+    mod webhooks;
 
     use serde_json::{Value, json};
 

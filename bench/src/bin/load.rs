@@ -17,37 +17,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use bench::process::cpu_of;
+use bench::target::{Sender, Target, Whom};
 use bytes::Bytes;
 use clap::{Args, Parser, Subcommand};
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
 /// Loads a server, and says what that cost it
 #[derive(Parser)]
 #[command(name = "load")]
 struct Cli {
-    /// The server, as https://HOST:PORT
-    #[arg(long)]
-    server: String,
-    /// A client certificate, as PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Its key, as PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// A bearer token
-    #[arg(long)]
-    token: Option<String>,
+    #[command(flatten)]
+    whom: Whom,
     /// The server's process, whose CPU time to tell
     #[arg(long)]
     pid: Option<u32>,
@@ -95,7 +79,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    let target = Arc::new(Target::new(&cli)?);
+    let target = Arc::new(Target::new(&cli.whom)?);
     let report = match cli.command {
         Command::Get(timed) => get(&target, cli.pid, "get", &timed, (32, 4)).await?,
         Command::List(timed) => get(&target, cli.pid, "list", &timed, (1, 1)).await?,
@@ -215,142 +199,6 @@ fn pod_name(nth: u64) -> String {
     format!("pod-{nth:06}")
 }
 
-type Sender = http2::SendRequest<Full<Bytes>>;
-
-/// Where to connect, and as whom.
-struct Target {
-    host: String,
-    port: u16,
-    authority: String,
-    name: ServerName<'static>,
-    tls: TlsConnector,
-    token: Option<HeaderValue>,
-}
-
-impl Target {
-    fn new(cli: &Cli) -> anyhow::Result<Self> {
-        let uri: Uri = cli.server.parse().context("--server")?;
-        ensure!(uri.scheme_str() == Some("https"), "--server: give it as https://HOST:PORT");
-        let authority = uri.authority().context("--server: there is no host in it")?;
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let token = cli.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-        Ok(Self {
-            name: ServerName::try_from(host.clone()).context("--server")?,
-            host,
-            port: authority.port_u16().unwrap_or(443),
-            authority: authority.to_string(),
-            tls: connector(cli.cert.as_deref().zip(cli.key.as_deref()))?,
-            token: token.transpose().context("--token")?,
-        })
-    }
-
-    async fn connect(&self) -> anyhow::Result<Sender> {
-        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await;
-        let tcp = tcp.with_context(|| format!("cannot connect to {}", self.authority))?;
-        tcp.set_nodelay(true)?;
-        let stream = self.tls.connect(self.name.clone(), tcp).await.context("no TLS connection")?;
-        ensure!(stream.get_ref().1.alpn_protocol() == Some(b"h2"), "the server does not speak HTTP/2");
-        // the windows that Go's clients open, and so those most servers meet
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(1 << 30)
-            .handshake(TokioIo::new(stream))
-            .await?;
-        // its end shows in the requests
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
-    }
-
-    /// One sender for each request at a time.
-    async fn senders(&self, concurrency: usize, connections: usize) -> anyhow::Result<Vec<Sender>> {
-        let mut opened = Vec::with_capacity(connections);
-        for _ in 0..connections {
-            opened.push(self.connect().await?);
-        }
-        Ok(opened.iter().cycle().take(concurrency).cloned().collect())
-    }
-
-    fn uri(&self, path: &str) -> anyhow::Result<Uri> {
-        ensure!(path.starts_with('/'), "the path {path:?} does not begin with a slash");
-        format!("https://{}{path}", self.authority).parse().with_context(|| format!("bad path {path:?}"))
-    }
-
-    fn request(&self, method: Method, uri: Uri, body: Bytes) -> anyhow::Result<Request<Full<Bytes>>> {
-        let json = HeaderValue::from_static("application/json");
-        let mut request = Request::new(Full::new(body));
-        if method != Method::GET {
-            request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
-        }
-        request.headers_mut().insert(header::ACCEPT, json);
-        request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static("pintle-load"));
-        if let Some(token) = &self.token {
-            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
-        }
-        (*request.method_mut(), *request.uri_mut()) = (method, uri);
-        Ok(request)
-    }
-}
-
-fn connector(identity: Option<(&Path, &Path)>) -> anyhow::Result<TlsConnector> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let schemes = provider.signature_verification_algorithms.supported_schemes();
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer(schemes)));
-    let mut config = match identity {
-        None => builder.with_no_client_auth(),
-        Some((cert, key)) => {
-            let chain = CertificateDer::pem_file_iter(cert).and_then(|chain| chain.collect());
-            let chain = chain.with_context(|| format!("cannot read {}", cert.display()))?;
-            let key = PrivateKeyDer::from_pem_file(key)
-                .with_context(|| format!("cannot read {}", key.display()))?;
-            builder.with_client_auth_cert(chain, key)?
-        }
-    };
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Believes every server: those measured are on the same machine, with certificates of their own making.
-#[derive(Debug)]
-struct AnyServer(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}
-
 /// Sends a request and drains the answer: its length, and an error unless it was a success.
 async fn exchange(mut sender: Sender, request: Request<Full<Bytes>>) -> anyhow::Result<u64> {
     let shown = format!("{} {}", request.method(), request.uri());
@@ -408,35 +256,6 @@ async fn measure(
     ensure!(!all.took_ns.is_empty(), "no request was made");
     all.took_ns.sort_unstable();
     Ok(Report { what, concurrency, connections, seconds, all, server_us, client_us })
-}
-
-/// User and system time of a process in microseconds; none where no process is named or the system has no
-/// `/proc`.
-fn cpu_of(pid: Option<u32>) -> anyhow::Result<Option<u64>> {
-    let Some(pid) = pid.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    let text = text.with_context(|| format!("there is no process {pid}"))?;
-    let ticks = ticks_of(&text).with_context(|| format!("/proc/{pid}/stat cannot be read"))?;
-    let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    Ok(Some(ticks * 1_000_000 / ticks_per_second(&auxiliary)))
-}
-
-/// Fields 14 and 15. The name of the program, field 2, stands in parentheses and may hold anything.
-fn ticks_of(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    next()?.checked_add(next()?)
-}
-
-/// The kernel's word to every program on the length of a tick; a hundredth of a second nearly everywhere.
-fn ticks_per_second(auxiliary: &[u8]) -> u64 {
-    const CLOCK_TICKS: usize = 17;
-    const WORD: usize = size_of::<usize>();
-    let word = |at: &[u8]| at.try_into().map(usize::from_ne_bytes).unwrap_or_default();
-    let mut pairs = auxiliary.chunks_exact(2 * WORD).map(|pair| pair.split_at(WORD));
-    let found = pairs.find(|(key, _)| word(key) == CLOCK_TICKS).map(|(_, value)| word(value) as u64);
-    found.filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
 /// What a run came to.
@@ -502,31 +321,8 @@ impl Display for Report {
 mod tests {
     use super::*;
 
-    #[test]
-    fn cpu_time_is_read_whatever_the_program_is_called() {
-        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 41 17 3 4 20 0 5 0 1 2 3";
-        assert_eq!(ticks_of(stat), Some(58));
-        assert_eq!(ticks_of("7 (a) S 1"), None);
-        assert_eq!(ticks_of(""), None);
-        let pair = |key: usize, value: usize| [key.to_ne_bytes(), value.to_ne_bytes()].concat();
-        assert_eq!(ticks_per_second(&[pair(6, 4096), pair(17, 250)].concat()), 250);
-        assert_eq!(ticks_per_second(&pair(6, 4096)), 100);
-        assert_eq!(cpu_of(Some(std::process::id())).unwrap().is_some(), cfg!(target_os = "linux"));
-    }
-
     fn target(args: &[&str]) -> anyhow::Result<Target> {
-        Target::new(&Cli::try_parse_from([&["load"], args, &["get", "/one"]].concat()).unwrap())
-    }
-
-    #[test]
-    fn servers_are_taken_apart() {
-        let six = target(&["--server", "https://[::1]:6443"]).unwrap();
-        assert_eq!((six.host.as_str(), six.port, six.authority.as_str()), ("::1", 6443, "[::1]:6443"));
-        assert_eq!(six.uri("/a?b=c").unwrap().to_string(), "https://[::1]:6443/a?b=c");
-        assert!(six.uri("a").is_err());
-        assert_eq!(target(&["--server", "https://localhost"]).unwrap().port, 443);
-        assert!(target(&["--server", "http://localhost:1"]).is_err());
-        assert!(target(&["--server", "https://a:1", "--token", "a\nb"]).is_err());
+        Target::new(&Cli::try_parse_from([&["load"], args, &["get", "/one"]].concat()).unwrap().whom)
     }
 
     #[test]

@@ -3,7 +3,12 @@
 //!
 //!     valgrind --tool=callgrind target/release/work create 200
 //!
+//! `get` and `audited` are reads through the whole pipeline, without and with a record of each.
+//!
 //! What it does not do: HTTP, TLS and the disk are left out. The store is the one in memory.
+
+#[path = "work/read.rs"]
+mod read;
 
 use ambient::{Simulated, World};
 use anyhow::{Context, bail};
@@ -20,7 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Asked {
-    /// create, merge, apply, update or cells.
+    /// create, merge, apply, update, cells, get or audited.
     what: String,
     /// How often.
     times: usize,
@@ -33,6 +38,17 @@ const OBJECTS: usize = 8;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let Asked { what, times } = Asked::parse();
+    if matches!(&*what, "get" | "audited") {
+        let reads = read::Reads::new(what == "audited").await?;
+        for _ in 0..times {
+            reads.read().await?;
+            // whoever writes the record has a turn after each request, as it would
+            tokio::task::yield_now().await;
+        }
+        let events = reads.end().await?;
+        anyhow::ensure!(what == "get" || events == 2 * times + 2, "{events} events were written");
+        return Ok(());
+    }
     let bench = Bench::new()?;
     if what != "create" {
         for nth in 0..OBJECTS {
@@ -50,7 +66,7 @@ async fn main() -> anyhow::Result<()> {
             "merge" => drop(bench.merge(nth, turn).await?),
             "update" => drop(bench.update(nth, turn).await?),
             "cells" => bench.cells(nth)?,
-            other => bail!("{other:?} is none of create, merge, apply, update, cells"),
+            other => bail!("{other:?} is none of create, merge, apply, update, cells, get, audited"),
         }
     }
     Ok(())

@@ -3,9 +3,11 @@
 //! - `serve`: listeners, TLS, HTTP/1.1 and HTTP/2, graceful shutdown
 //! - `request`: what is being asked
 //! - `filters`: who is calling, and may they
+//! - `fairness`: whose request is carried out next
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
 //! - `admission`: built-in checks that writes pass
+//! - `audit`: the record of what was asked and how it ended
 //! - `answers`: kinds that are answered and never kept
 //! - `identity`: who is calling, from tokens, certificates and headers
 //! - `permission`: the authorizers that know objects
@@ -15,12 +17,15 @@
 
 pub mod admission;
 mod answers;
+pub mod audit;
 pub mod describe;
+pub mod fairness;
 mod filters;
 pub mod handle;
 #[cfg(test)]
 mod holdings;
 pub mod identity;
+pub mod limits;
 mod negotiate;
 mod own;
 mod own_service;
@@ -28,6 +33,7 @@ pub mod permission;
 mod request;
 pub mod serve;
 pub mod server;
+mod start;
 mod status;
 
 pub use negotiate::pretty;

@@ -18,6 +18,23 @@ pub(crate) struct Place<'a> {
     pub subresource: &'a str,
 }
 
+impl<'a> Place<'a> {
+    fn writing(self, options: &'a WriteOptions, user: &'a Requester, manager: &'a str) -> Writing<'a> {
+        let Place { resource, namespace, name, subresource } = self;
+        Writing {
+            resource,
+            namespace,
+            name,
+            subresource,
+            options,
+            user,
+            manager,
+            owned: false,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// Who the server is when it writes.
 pub(crate) fn itself() -> Requester {
     Requester {
@@ -29,22 +46,39 @@ pub(crate) fn itself() -> Requester {
 
 /// Creates or updates an object.
 pub(crate) async fn write(api: &Api, place: Place<'_>, object: &Value) -> Result<Written, ApiError> {
-    let Place { resource, namespace, name, subresource } = place;
-    let mut writing = Writing {
-        resource,
-        namespace,
-        name,
-        subresource,
-        options: &WriteOptions::default(),
-        user: &itself(),
-        manager: &format!("{}-apiserver", api.names.prefix),
-        owned: false,
-        warnings: Vec::new(),
-    };
-    let input = Input { bytes: schema::encode::untyped(object).into(), format: Format::Json };
-    if name.is_empty() {
-        api.create(&mut writing, &input).await
+    write_as(api, place, &format!("{}-apiserver", api.names.prefix), object).await
+}
+
+/// The same in the name of a part of the server: it owns the fields.
+pub(crate) async fn write_as(
+    api: &Api,
+    place: Place<'_>,
+    manager: &str,
+    object: &Value,
+) -> Result<Written, ApiError> {
+    let new = place.name.is_empty();
+    let (options, user) = (WriteOptions::default(), itself());
+    let mut writing = place.writing(&options, &user, manager);
+    if new {
+        api.create(&mut writing, &input(object)).await
     } else {
-        api.update(&mut writing, &input).await
+        api.update(&mut writing, &input(object)).await
     }
+}
+
+/// Applies an object, whoever else owns its fields.
+pub(crate) async fn apply(
+    api: &Api,
+    place: Place<'_>,
+    manager: &str,
+    object: &Value,
+) -> Result<Written, ApiError> {
+    let options =
+        WriteOptions { force: Some(true), field_manager: manager.to_owned(), ..WriteOptions::default() };
+    let user = itself();
+    api.apply(&mut place.writing(&options, &user, manager), &input(object)).await
+}
+
+fn input(object: &Value) -> Input {
+    Input { bytes: schema::encode::untyped(object).into(), format: Format::Json }
 }

@@ -2,14 +2,18 @@
 
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
+use crate::audit::{self, Audit, BadAudit};
+use crate::fairness::{self, Fairness};
 use crate::handle::Service;
-use crate::identity::service_accounts::{self, BadKey, Issuer, Key, Known};
-use crate::identity::{self};
+use crate::identity::{self, Identity, TrustMap, service_accounts};
+use crate::limits;
 use crate::own;
 use crate::own_service::OwnService;
+use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
+use crate::start::Hook;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -18,10 +22,10 @@ use rest::{Api, ApiError, Storage};
 use schema::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Recovered, Store, StoreError};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How to run an API server.
 pub struct Config {
@@ -36,8 +40,12 @@ pub struct Config {
     pub identity: identity::Options,
     pub permission: permission::Options,
     pub admission: admission::Options,
+    pub fairness: fairness::Options,
+    pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
+    /// How many requests, for how long, and how the server begins and ends.
+    pub limits: limits::Options,
     /// How much history is kept for watches and paged lists.
     pub cache: cache::Options,
     /// What the operator decided about the built-in kinds.
@@ -52,6 +60,8 @@ pub enum StoreChoice {
     Memory,
     /// In a file below this directory.
     Directory(PathBuf),
+    /// In a store that was opened elsewhere and is empty.
+    Opened(Arc<dyn Store>),
 }
 
 /// Why a server could not start.
@@ -62,9 +72,9 @@ pub enum StartError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
-    Key(#[from] BadKey),
-    #[error(transparent)]
     Plugins(#[from] BadPlugins),
+    #[error(transparent)]
+    Audit(#[from] BadAudit),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
@@ -78,72 +88,107 @@ pub struct Server {
     shutdown: Shutdown,
     serving: JoinHandle<()>,
     upkeep: JoinHandle<()>,
-    following: JoinHandle<()>,
+    /// What is derived from objects and follows them.
+    following: JoinSet<()>,
 }
 
 impl Server {
     /// Opens the store, fills the caches, makes what must exist, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         // the port first: a second server must fail before it touches anything
+        let trusted = TrustMap {
+            client_authorities: config.listen.tls.client_authorities.clone(),
+            proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
+        };
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let (store, recovered) = open_store(&config.store, &config.world)?;
-        let storage = Storage::new(store, recovered, config.cache, config.world.clone())?;
+        let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
+        // what the store has forgotten the caches need not remember
+        let cache = cache::Options { retention: config.limits.history, ..config.cache };
+        let storage = Storage::new(store, recovered, cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
-        let authorizer = permission::authorizer(&config.permission, &rbac);
-        let parts = admission::Parts { rbac: rbac.clone(), authorizer: authorizer.clone() };
-        let admission = admission::chain(&config.admission, &parts)?;
-        let issued_by = config.identity.issuer.unwrap_or_else(|| config.names.token_issuer());
-        let issuer = match &config.identity.signing_key {
-            Some(pem) => Some(Arc::new(Issuer {
-                key: Key::from_pem(pem.as_bytes())?,
-                name: issued_by.clone(),
-                claims: config.names.well_known_domain.to_string(),
-            })),
-            None => None,
+        let node = Arc::new(Node::new(&config.names));
+        let authorizer =
+            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let parts = admission::Parts {
+            names: config.names.clone(),
+            world: config.world.clone(),
+            pod_security: admission::pod_security::Counters::default(),
+            rbac: rbac.clone(),
+            authorizer: authorizer.clone(),
+            tolerated: config.admission.tolerated,
         };
-        let audiences = vec![issued_by];
-        let known = Arc::new(Known {
-            tokens: config.identity.tokens,
-            issuer: issuer.clone(),
-            audiences: audiences.clone(),
-            api: OnceLock::new(),
-        });
+        let admission = admission::chain(&config.admission, &parts)?;
+        // who listens everywhere is found where pods find it
+        let found_at = match config.reached_at {
+            Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
+            _ => address,
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
+        let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
-            authenticator: known.clone(),
+            callers: callers.clone(),
             store: storage.store.clone(),
         };
+        let (names, world) = (config.names.clone(), config.world.clone());
         let api = Arc::new(Api::new(config.names, storage, config.world, admission));
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.answer = answers::of(&kind, &sources);
-            hooks.parts.extend(issuer.as_ref().and_then(|it| service_accounts::part(&kind, it, &audiences)));
+            // what is never kept was never in a form that cannot tell
+            hooks.keeps_empty_lists |= hooks.answer.is_some();
+            hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
-        let _ = known.api.set(Arc::downgrade(&api));
-        make_system_objects(&api).await?;
-        roles::ensure(&api).await?;
-        let following = tokio::spawn(Follower::start(&api, rbac).follow());
+        identity.connect(&api);
+        node.look_into(&api);
+        let fairness = config
+            .fairness
+            .on
+            .then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
         });
-        keep_up(own.as_ref(), &api).await;
         let shutdown = Shutdown::new();
-        let mut service = Service::new(api.clone(), shutdown.clone(), address, known, authorizer, issuer);
+        let (ending, limits) = (shutdown.clone(), config.limits);
+        let mut service =
+            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
         service.delete_workers = config.delete_workers.max(1);
+        if fairness.is_some() {
+            // turns are taken, so nobody is turned away for the number alone
+            service.in_flight = Arc::default();
+        }
+        service.fairness = fairness;
+        if let Some(accounts) = &identity.accounts {
+            service.metrics.tell_of_tokens(&accounts.uses);
+        }
+        service.metrics.include(|registry| parts.pod_security.register(registry));
+        service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
+        let mut following = JoinSet::new();
+        match begin(&api, &service, (own.as_ref(), &trusted), rbac).await {
+            Ok(follower) => drop(following.spawn(follower.follow())),
+            Err(why) => {
+                shutdown.cut();
+                let _ = serving.await;
+                return Err(why);
+            }
+        }
+        if let Some(fairness) = &service.fairness {
+            following.spawn(fairness.clone().follow(api.clone()));
+        }
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
                 every.tick().await;
                 api.storage.trim();
-                keep_up(own.as_ref(), &api).await;
+                keep_up(own.as_ref(), &trusted, &api).await;
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep, following })
@@ -158,42 +203,88 @@ impl Server {
         self.shutdown.reached(serve::Phase::Stopping).await;
     }
 
-    /// Fails readiness, ends watches, lets requests finish, closes the store: nothing acknowledged is lost.
-    pub async fn shutdown(self) {
+    /// Fails readiness, goes on for as long as was asked for, ends watches, lets requests finish, closes the store:
+    /// nothing acknowledged is lost.
+    pub async fn shutdown(mut self) {
+        let limits = self.service.limits.clone();
         self.shutdown.drain();
+        if !limits.shutdown_delay.is_zero() {
+            tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
+            tokio::time::sleep(limits.shutdown_delay).await;
+        }
+        if limits.send_retry_after {
+            self.shutdown.refuse();
+            let done = self.service.in_flight.wait_for_none();
+            if tokio::time::timeout(limits.request_timeout, done).await.is_err() {
+                tracing::warn!("requests did not finish in time");
+            }
+        }
         self.service.api.storage.close_watches();
         self.shutdown.stop();
         let _ = self.serving.await;
+        if let Some(audit) = &self.service.audit {
+            audit.close().await;
+        }
         self.upkeep.abort();
-        self.following.abort();
+        self.following.shutdown().await;
         self.service.api.storage.store.close().await;
     }
 }
 
-fn open_store(choice: &StoreChoice, world: &World) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
-    let options = store::Options::default();
+/// Makes what every cluster has, while requests that need it wait.
+async fn begin(
+    api: &Arc<Api>,
+    service: &Service,
+    (own, trusted): (Option<&OwnService>, &TrustMap),
+    rbac: Arc<Rbac>,
+) -> Result<Follower, StartError> {
+    let start = &service.start;
+    make_namespaces(api).await?;
+    make_priority_classes(api).await?;
+    start.finish(Hook::PriorityClasses);
+    roles::ensure(api).await?;
+    let follower = Follower::start(api, rbac);
+    start.finish(Hook::Roles);
+    if let Some(fairness) = &service.fairness {
+        fairness.begin(api).await;
+    }
+    start.finish(Hook::Fairness);
+    keep_up(own, trusted, api).await;
+    start.finish(Hook::Bootstrap);
+    Ok(follower)
+}
+
+fn open_store(
+    choice: StoreChoice,
+    retention: Duration,
+    world: &World,
+) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
+    let options = store::Options { retention, ..store::Options::default() };
     match choice {
         StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
         StoreChoice::Directory(directory) => {
             let mut recovered = Vec::new();
-            let engine = store::embedded::open(directory, &options, world.clone(), &mut |record| {
+            let engine = store::embedded::open(&directory, &options, world.clone(), &mut |record| {
                 recovered.push(record)
             })?;
             Ok((Arc::new(engine), recovered))
         }
+        StoreChoice::Opened(store) => Ok((store, Vec::new())),
     }
 }
 
 /// A server without its service still serves all who know its address.
-async fn keep_up(own: Option<&OwnService>, api: &Arc<Api>) {
+async fn keep_up(own: Option<&OwnService>, trusted: &TrustMap, api: &Arc<Api>) {
+    if let Err(why) = trusted.ensure(api).await {
+        tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
+    }
     let Some(own) = own else { return };
     if let Err(why) = own.ensure(api).await {
         tracing::warn!(%why, "the service of the server itself is not as it should be");
     }
 }
 
-/// Makes what must exist in every cluster: the system's namespaces and priority classes.
-async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
+async fn make_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
     let names = &api.names;
     let namespaces = [
         names.system_namespace(),
@@ -206,7 +297,11 @@ async fn make_system_objects(api: &Arc<Api>) -> Result<(), StartError> {
         namespace.set(&["metadata", "name"], name);
         make_missing(api, "v1", "namespaces", namespace).await?;
     }
-    let scheduling = format!("{}/v1", names.group("scheduling"));
+    Ok(())
+}
+
+async fn make_priority_classes(api: &Arc<Api>) -> Result<(), StartError> {
+    let scheduling = format!("{}/v1", api.names.group("scheduling"));
     for class in kinds::priorityclass::system_classes() {
         make_missing(api, &scheduling, "priorityclasses", class).await?;
     }

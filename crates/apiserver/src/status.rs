@@ -4,6 +4,9 @@ use bytes::Bytes;
 use rest::{ApiError, Details};
 use schema::encode::string;
 
+/// How the JSON of every one begins.
+pub const HEAD: &[u8] = b"{\"kind\":\"Status\",\"apiVersion\":\"v1\",";
+
 /// The JSON of an error.
 pub fn failure(error: &ApiError) -> Bytes {
     let mut out = Vec::with_capacity(256);

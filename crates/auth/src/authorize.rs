@@ -48,18 +48,54 @@ pub enum Decision {
     Deny(Cow<'static, str>),
     /// Not permitted by this authorizer; another one may.
     NoOpinion(Cow<'static, str>),
+    /// It could not be decided, which permits nothing. Another authorizer may still permit it.
+    Failed(Box<Failure>),
+}
+
+/// Why something could not be decided.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Failure {
+    /// Refused all the same, and nobody else need be asked.
+    pub denied: bool,
+    /// Why those who could decide permit nothing; may be empty.
+    pub reason: String,
+    /// What went wrong.
+    pub error: String,
 }
 
 impl Decision {
+    /// A failure that leaves the decision to others.
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self::Failed(Box::new(Failure { error: error.into(), ..Failure::default() }))
+    }
+
     /// Whether the request may go on.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
+    }
+
+    /// Whether it is refused whatever others say.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Deny(_) => true,
+            Self::Failed(failure) => failure.denied,
+            Self::Allow(_) | Self::NoOpinion(_) => false,
+        }
     }
 
     /// Why, as far as there is something to say.
     pub fn reason(&self) -> &str {
         match self {
             Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
+            Self::Failed(failure) => &failure.reason,
+        }
+    }
+
+    /// What went wrong, where something did.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(failure) => Some(&failure.error),
+            _ => None,
         }
     }
 }
@@ -105,6 +141,10 @@ pub struct PathRule {
 pub enum Mode {
     AlwaysAllow,
     AlwaysDeny,
+    /// By the lines of a file.
+    Abac,
+    /// As another server says.
+    Webhook,
     /// What node agents may do with what concerns their node.
     Node,
     /// By roles.
@@ -115,6 +155,8 @@ impl Mode {
     pub const ALL: &[(&str, Self)] = &[
         ("AlwaysAllow", Self::AlwaysAllow),
         ("AlwaysDeny", Self::AlwaysDeny),
+        ("ABAC", Self::Abac),
+        ("Webhook", Self::Webhook),
         ("Node", Self::Node),
         ("RBAC", Self::Rbac),
     ];
@@ -175,24 +217,37 @@ impl Authorizer for Chain {
 
 /// Why nobody has an opinion so far.
 #[derive(Default)]
-struct Reasons(Vec<Cow<'static, str>>);
+struct Reasons {
+    reasons: Vec<Cow<'static, str>>,
+    errors: Vec<String>,
+}
 
 impl Reasons {
     /// Gives the decision back if it is one.
     fn add(&mut self, decision: Decision) -> Option<Decision> {
         match decision {
-            Decision::NoOpinion(reason) => {
-                if !reason.is_empty() {
-                    self.0.push(reason);
-                }
-                None
+            Decision::NoOpinion(reason) => self.because(reason),
+            Decision::Failed(failure) if !failure.denied => {
+                self.because(failure.reason.into());
+                self.errors.push(failure.error);
             }
-            decided => Some(decided),
+            decided => return Some(decided),
+        }
+        None
+    }
+
+    fn because(&mut self, reason: Cow<'static, str>) {
+        if !reason.is_empty() {
+            self.reasons.push(reason);
         }
     }
 
     fn none(self) -> Decision {
-        Decision::NoOpinion(self.0.join("\n").into())
+        let reason = self.reasons.join("\n");
+        if self.errors.is_empty() {
+            return Decision::NoOpinion(reason.into());
+        }
+        Decision::Failed(Box::new(Failure { denied: false, reason, error: rbac::joined(self.errors) }))
     }
 }
 

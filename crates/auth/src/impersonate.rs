@@ -147,7 +147,7 @@ fn settle_authentication(user: &mut User) {
 }
 
 /// Percent-decodes a key; one that is not well encoded is taken as it is.
-fn unescape(key: &str) -> String {
+pub fn unescape(key: &str) -> String {
     let mut decoded = Vec::with_capacity(key.len());
     let mut rest = key.bytes();
     while let Some(byte) = rest.next() {

@@ -2,11 +2,13 @@
 //!
 //! Authentication turns what a connection or request shows into a [`User`]: [`x509`] reads a client
 //! certificate, [`impersonate`] reads the headers with which one user asks to act as another. Authorization
-//! is an [`Authorizer`]: a function from [`Attributes`] to a [`Decision`]; [`rbac`] decides by roles.
+//! is an [`Authorizer`]: a function from [`Attributes`] to a [`Decision`]; [`rbac`] decides by roles,
+//! [`abac`] by a list of policies.
 //!
 //! What always holds: nothing here does I/O, the only state is the policy of the moment, and nothing here knows HTTP or renders a
 //! `Status`. A certificate's chain is checked where the TLS connection is made; this crate only reads names.
 
+pub mod abac;
 pub mod authorize;
 pub mod impersonate;
 pub mod rbac;
@@ -14,8 +16,9 @@ pub mod tokens;
 mod user;
 pub mod x509;
 
+pub use abac::Abac;
 pub use authorize::{
-    AlwaysAllow, AlwaysDeny, Attributes, Authorizer, Chain, Decision, Mode, forbidden_message,
+    AlwaysAllow, AlwaysDeny, Attributes, Authorizer, Chain, Decision, Failure, Mode, forbidden_message,
 };
 pub use rbac::Rbac;
 pub use tokens::Tokens;

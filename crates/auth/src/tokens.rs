@@ -1,25 +1,75 @@
-//! Tokens from a file: one line each, `token,user,uid` and optionally `"group,group"`.
+//! What knows tokens, and the simplest that does: a file, one line each, `token,user,uid` and optionally
+//! `"group,group"`.
+//!
+//! Several [`Authenticator`]s are asked one after the other until one knows the token. One that finds fault with
+//! a token does not keep the next from knowing it; what it says is told only if nobody does.
 
 use crate::User;
 use ambient::Soon;
-use std::collections::HashMap;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Who each token stands for.
+/// Who each token stands for. Tokens are kept and looked for by their digests, so that the time a search takes
+/// tells nothing about them.
 #[derive(Debug, Default)]
-pub struct Tokens(HashMap<String, Arc<User>>);
+pub struct Tokens {
+    users: HashMap<[u8; 32], Arc<User>>,
+    /// How long the tokens are: others need no digest.
+    lengths: BTreeSet<usize>,
+    /// What is odd about the file, though it can be used.
+    pub oddities: Vec<BadLine>,
+}
 
-/// Who a token stands for, and for which of the audiences that were asked for.
+/// Who a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     pub user: Arc<User>,
-    pub audiences: Vec<String>,
+    /// For which of the audiences that were asked for the token is meant. Left empty by those who do not
+    /// [read audiences](Authenticator::reads_audiences).
+    pub audiences: Arc<[String]>,
+    /// What the record of the request should say about the token: keys and texts.
+    pub annotations: Vec<(String, String)>,
+}
+
+impl Identified {
+    /// Somebody, whomever the token is meant for.
+    pub fn anywhere(user: Arc<User>) -> Self {
+        Identified { user, audiences: Arc::new([]), annotations: Vec::new() }
+    }
+}
+
+/// What an authenticator makes of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stands for this user.
+    Known(Identified),
+    /// It is none of those that this authenticator can tell anything about.
+    Unknown,
+    /// It looks like one of them and must not be believed. Reviews of tokens tell why, so the text must not
+    /// hold the token or anything secret.
+    Refused(String),
 }
 
 /// Knows whom tokens stand for.
 pub trait Authenticator: Send + Sync {
-    /// Without audiences, those of the server itself are meant.
-    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>>;
+    /// Whether tokens say for whom they are meant. Where they do not they are meant for this server, which is
+    /// seen to by who asks.
+    fn reads_audiences(&self) -> bool {
+        false
+    }
+
+    /// `audiences` are those of whoever was shown the token; there is at least one unless the server itself has
+    /// none.
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Verdict>;
+}
+
+impl Authenticator for Tokens {
+    fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> Soon<'a, Verdict> {
+        self.find(token)
+            .map_or(Verdict::Unknown, |user| Verdict::Known(Identified::anywhere(user.clone())))
+            .into()
+    }
 }
 
 /// A line that cannot be read.
@@ -31,9 +81,10 @@ pub struct BadLine {
 }
 
 impl Tokens {
-    /// Reads the file's text. Blank lines and those that begin with `#` say nothing.
+    /// Reads the file's text. Blank lines and those that begin with `#` say nothing, nor do those without a token;
+    /// of lines with the same token the last counts.
     pub fn parse(text: &str) -> Result<Self, BadLine> {
-        let mut tokens = HashMap::new();
+        let mut tokens = Tokens::default();
         for (at, line) in text.lines().enumerate() {
             let bad = |problem| BadLine { line: at + 1, problem };
             if line.trim().is_empty() || line.starts_with('#') {
@@ -43,23 +94,35 @@ impl Tokens {
             let [token, name, uid, rest @ ..] = &columns[..] else {
                 return Err(bad("a token, a user name and a uid are needed, separated by commas"));
             };
-            if token.is_empty() || name.is_empty() {
-                return Err(bad("neither the token nor the user name may be empty"));
+            if token.is_empty() {
+                tokens.oddities.push(bad("it has no token and says nothing"));
+                continue;
+            }
+            if name.is_empty() {
+                return Err(bad("the user name may not be empty"));
             }
             let groups = rest.first().map(String::as_str).unwrap_or("");
             let groups =
                 groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), groups: groups.collect(), ..User::named(name.as_str()) };
-            if tokens.insert(token.clone(), Arc::new(user.authenticated())).is_some() {
-                return Err(bad("this token stands in an earlier line too"));
+            tokens.lengths.insert(token.len());
+            if tokens.users.insert(digest(token), Arc::new(user.authenticated())).is_some() {
+                tokens.oddities.push(bad("its token stands in an earlier line too, which no longer counts"));
             }
         }
-        Ok(Tokens(tokens))
+        Ok(tokens)
     }
 
-    pub fn identify(&self, token: &str) -> Option<&Arc<User>> {
-        self.0.get(token)
+    pub fn find(&self, token: &str) -> Option<&Arc<User>> {
+        if !self.lengths.contains(&token.len()) {
+            return None;
+        }
+        self.users.get(&digest(token))
     }
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token).into()
 }
 
 /// The comma-separated columns of a line; a quoted column may hold commas, and quotes as two.
@@ -84,11 +147,27 @@ fn push(columns: &mut [String], c: char) {
     }
 }
 
-/// The bearer token that an `Authorization` header carries, if any.
-pub fn bearer(header: &str) -> Option<&str> {
-    let (scheme, token) = header.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+/// What an `Authorization` header has to say about a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bearer<'a> {
+    Token(&'a str),
+    /// There is one space too many before the token, which is therefore not looked at.
+    Misplaced,
+    /// Nothing: it is empty or speaks of something else.
+    Nothing,
+}
+
+/// The token that an `Authorization` header carries: the second of its words, whatever follows.
+pub fn bearer(header: &str) -> Bearer<'_> {
+    let mut words = header.trim().splitn(3, ' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some(scheme), Some(token), rest) if scheme.eq_ignore_ascii_case("bearer") => match (token, rest) {
+            ("", Some(_)) => Bearer::Misplaced,
+            ("", None) => Bearer::Nothing,
+            (token, _) => Bearer::Token(token),
+        },
+        _ => Bearer::Nothing,
+    }
 }
 
 #[cfg(test)]
@@ -99,11 +178,11 @@ mod tests {
     #[test]
     fn lines_name_users_and_groups() {
         let tokens = Tokens::parse("# comment\nt1,alice,1,\"a,b\"\n\nt2,bob,\n").unwrap();
-        let alice = tokens.identify("t1").unwrap();
+        let alice = tokens.find("t1").unwrap();
         assert_eq!((&*alice.name, &*alice.uid), ("alice", "1"));
         assert_eq!(alice.groups, ["a", "b", user::AUTHENTICATED]);
-        assert_eq!(tokens.identify("t2").unwrap().groups, [user::AUTHENTICATED]);
-        assert!(tokens.identify("t3").is_none());
+        assert_eq!(tokens.find("t2").unwrap().groups, [user::AUTHENTICATED]);
+        assert!(tokens.find("t3").is_none());
     }
 
     #[test]
@@ -111,16 +190,19 @@ mod tests {
         let problem = |text| Tokens::parse(text).unwrap_err().to_string();
         assert!(problem("t1,alice,1\nt2").starts_with("line 2: a token"));
         assert!(problem("t1,alice,1,\"a").contains("quote"));
-        assert!(problem(",alice,1").contains("empty"));
-        assert!(problem("t,a,1\nt,b,2").contains("earlier line"));
+        assert!(problem("t,,1").contains("empty"));
+        let odd = Tokens::parse(",alice,1\nt,a,1\nt,b,2").unwrap();
+        assert_eq!(odd.oddities.iter().map(|it| it.line).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!((&*odd.find("t").unwrap().name, odd.find("")), ("b", None));
     }
 
     #[test]
     fn bearer_tokens() {
-        assert_eq!(bearer("Bearer abc"), Some("abc"));
-        assert_eq!(bearer("bearer  abc "), Some("abc"));
-        for none in ["Bearer ", "Basic abc", "abc", ""] {
-            assert_eq!(bearer(none), None, "{none:?}");
+        assert_eq!(bearer("Bearer abc"), Bearer::Token("abc"));
+        assert_eq!(bearer(" bearer abc def "), Bearer::Token("abc"));
+        assert_eq!(bearer("Bearer  abc"), Bearer::Misplaced);
+        for none in ["Bearer ", "Basic abc", "abc", "", "Bearer\tabc"] {
+            assert_eq!(bearer(none), Bearer::Nothing, "{none:?}");
         }
     }
 }

@@ -56,8 +56,16 @@ impl User {
     /// The same user with the group that identification confers.
     #[must_use]
     pub fn authenticated(mut self) -> Self {
-        self.join(AUTHENTICATED);
+        if self.lacks_authenticated() {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
         self
+    }
+
+    /// Whether identification would confer a group that the user is not in. Who was identified as nobody, by
+    /// somebody who vouches for it, stays nobody.
+    pub fn lacks_authenticated(&self) -> bool {
+        !self.is_anonymous() && !self.is_in(AUTHENTICATED) && !self.is_in(UNAUTHENTICATED)
     }
 
     /// Whether the user is in `group`.

@@ -3,6 +3,8 @@
 //! What always holds: a certificate's names count for nothing until its chain has been verified against the
 //! authority for clients, which is not done here but once per connection by whoever accepted it.
 
+use std::net::IpAddr;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
@@ -22,6 +24,41 @@ pub fn identify(leaf_der: &[u8]) -> Result<User, AuthError> {
     }
     let groups = subject.iter_organization().map(text).collect::<Result<_, _>>()?;
     Ok(User { groups, ..User::named(name) }.authenticated())
+}
+
+/// The common name, which may be empty.
+pub fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().last();
+    Some(name.map(text).transpose().ok()?.unwrap_or_default())
+}
+
+/// The last moment at which a certificate is valid, in Unix seconds.
+pub fn valid_until(der: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+/// The structure with a certificate's public key.
+pub fn public_key(der: &[u8]) -> Option<&[u8]> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.tbs_certificate.subject_pki.raw)
+}
+
+/// The names and addresses that a certificate is for, as text; nothing of one that cannot be read.
+pub fn names(leaf_der: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf_der) else { return Vec::new() };
+    let common = certificate.subject().iter_common_name().filter_map(|one| text(one).ok());
+    let mut names: Vec<String> = common.collect();
+    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else { return names };
+    names.extend(alternatives.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+        },
+        _ => None,
+    }));
+    names
 }
 
 fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, AuthError> {

@@ -1,6 +1,6 @@
 //! Whom to call, as a kubeconfig file says it: that of the current context.
 
-use crate::{Credentials, Target};
+use crate::{Caller, Credentials, Target};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schema::Value;
@@ -22,6 +22,16 @@ impl Target {
         let text = std::fs::read(file).map_err(|why| bad(why.to_string()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         parse(&text, folder).map_err(bad)
+    }
+}
+
+impl Caller {
+    /// Calls whom a kubeconfig names.
+    pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<Caller, BadKubeconfig> {
+        let target = Target::from_kubeconfig(file)?;
+        let bad =
+            |why: crate::BadTarget| BadKubeconfig { file: file.display().to_string(), why: why.to_string() };
+        Caller::new(&target, limits).map_err(bad)
     }
 }
 

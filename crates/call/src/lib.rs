@@ -4,23 +4,32 @@
 //! answers has shown a certificate that was asked for (unless the operator said that none is needed). An answer
 //! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
 //!
-//! Nothing here tries twice: who calls knows whether that is safe.
+//! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
+//! which may be asked again. What was answered can be kept in a [`Memory`],
+//! and what many ask at the same time is asked [`Together`].
 
 mod kubeconfig;
+mod memory;
 mod tls;
+mod together;
+mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
+pub use memory::{Key, Memory};
+pub use together::Together;
+pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,6 +63,28 @@ pub enum Credentials {
     },
 }
 
+impl Credentials {
+    /// The header that carries them.
+    async fn header(&self) -> Result<Option<HeaderValue>, CallError> {
+        let text = match self {
+            Credentials::None => return Ok(None),
+            Credentials::Bearer(token) => format!("Bearer {token}"),
+            Credentials::BearerFile(path) => {
+                let token = tokio::fs::read_to_string(path).await;
+                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
+                format!("Bearer {}", token.trim())
+            }
+            Credentials::Basic { user, password } => {
+                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+            }
+        };
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
 /// Secrets are not for logs.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,6 +102,11 @@ impl std::fmt::Debug for Credentials {
 pub struct Limits {
     pub time: Duration,
     pub answer: usize,
+}
+
+impl Limits {
+    /// For questions whose answers are short.
+    pub const REVIEW: Limits = Limits { time: Duration::from_secs(30), answer: 1024 * 1024 };
 }
 
 impl Default for Limits {
@@ -97,6 +133,9 @@ pub enum CallError {
     Credentials(String),
     #[error("{0}")]
     Connection(String),
+    /// There was a connection, and it went away before the answer was there.
+    #[error("{0}")]
+    Lost(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
     #[error("the answer is larger than {0} bytes")]
@@ -144,16 +183,33 @@ impl Caller {
         self.call(Method::POST, path, json).await
     }
 
+    /// Fetches what lies at a URL anywhere: who answers there is believed for the same reasons as the target, but
+    /// is shown nothing except these credentials.
+    pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<Answer, CallError> {
+        self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
+    }
+
     async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
-        let url = format!("{}{path}", self.base);
+        self.send(method, format!("{}{path}", self.base), body, &self.credentials).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: String,
+        body: Bytes,
+        credentials: &Credentials,
+    ) -> Result<Answer, CallError> {
         let mut request = Request::new(Full::new(body.clone()));
         *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
         *request.method_mut() = method;
         let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
         if !body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(value) = self.authorization().await? {
+        if let Some(value) = credentials.header().await? {
             headers.insert(AUTHORIZATION, value);
         }
         match tokio::time::timeout(self.limits.time, self.answered(request)).await {
@@ -163,36 +219,29 @@ impl Caller {
     }
 
     async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
-        let answer = self.client.request(request).await.map_err(|why| CallError::Connection(chain(&why)))?;
+        let answer = self.client.request(request).await.map_err(|why| broken(&why))?;
         let (parts, body) = answer.into_parts();
         let limit = self.limits.answer;
         let whole = Limited::new(body, limit).collect().await.map_err(|why| {
             match why.downcast_ref::<LengthLimitError>() {
                 Some(_) => CallError::TooLarge(limit),
-                None => CallError::Connection(chain(&*why)),
+                None => broken(&*why),
             }
         })?;
         Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
     }
+}
 
-    async fn authorization(&self) -> Result<Option<HeaderValue>, CallError> {
-        let text = match &self.credentials {
-            Credentials::None => return Ok(None),
-            Credentials::Bearer(token) => format!("Bearer {token}"),
-            Credentials::BearerFile(path) => {
-                let token = tokio::fs::read_to_string(path).await;
-                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
-                format!("Bearer {}", token.trim())
-            }
-            Credentials::Basic { user, password } => {
-                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
-            }
-        };
-        let mut value = HeaderValue::try_from(text)
-            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
-    }
+/// Why there is no answer: no connection, or one that was lost.
+fn broken(error: &(dyn std::error::Error + 'static)) -> CallError {
+    let lost = std::iter::successors(Some(error), |error| error.source()).any(|cause| {
+        if let Some(why) = cause.downcast_ref::<std::io::Error>() {
+            return matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        }
+        let spoken = cause.downcast_ref::<hyper::Error>();
+        spoken.is_some_and(|why| why.is_incomplete_message() || why.is_canceled() || why.is_closed())
+    });
+    if lost { CallError::Lost(chain(error)) } else { CallError::Connection(chain(error)) }
 }
 
 /// What went wrong, with its causes: the outermost seldom says more than that it did.

@@ -5,14 +5,14 @@
 //! `status`; a plain update changes metadata only.
 
 use crate::check::{self, Problems};
-use crate::{metadata, pem, read};
-use rest::error::{ApiError, Subject};
+use crate::{asn1, metadata, pem, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Map, Path, Value, time};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
@@ -48,7 +48,6 @@ pub fn hooks() -> Hooks {
     Hooks {
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
-        admit: Some(admit),
         validate_create: Some(|object, context| validate(object, None, context)),
         validate_update: Some(|new, old, context| change(new, old, context, Endpoint::Main)),
         name_rule: Some(metadata::path_name),
@@ -64,13 +63,13 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         name: "status",
         apply: apply_status,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Status)),
-        unowned: &[],
+        unowned: &["status.conditions"],
     },
     SubresourceHooks {
         name: "approval",
         apply: apply_approval,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Approval)),
-        unowned: &[],
+        unowned: &["spec", "status.certificate"],
     },
 ];
 
@@ -114,7 +113,28 @@ fn apply_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
     let old = next.clone();
     replace(next, submitted, "metadata");
     replace(next, submitted, "status");
+    // decisions stay word for word what they were; that none comes or goes is checked later
+    for kind in ["Approved", "Denied"] {
+        keep_conditions(next, &old, kind);
+    }
     stamp_conditions(next, &old, context);
+}
+
+/// Conditions of one type as they were before, if there are as many.
+fn keep_conditions(next: &mut Value, old: &Value, kind: &str) {
+    let is = |it: &&Value| it.text(&["type"]) == kind;
+    let before: Vec<_> = old.items(&["status", "conditions"]).iter().filter(is).collect();
+    if before.len() != next.items(&["status", "conditions"]).iter().filter(is).count() {
+        return;
+    }
+    let mut before = before.into_iter();
+    read::each_mut(next, &["status", "conditions"], |condition| {
+        if condition.text(&["type"]) == kind
+            && let Some(was) = before.next()
+        {
+            *condition = was.clone();
+        }
+    });
 }
 
 fn apply_approval(next: &mut Value, submitted: &Value, context: &Context<'_>) {
@@ -151,31 +171,24 @@ fn stamp_conditions(next: &mut Value, old: &Value, context: &Context<'_>) {
     });
 }
 
-/// Nobody becomes an administrator by having a certificate signed.
-fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    let names = context.names;
-    let signer = names.well_known(&format!("{}-apiserver-client", names.prefix));
-    if old.is_some() || object.text(&["spec", "signerName"]) != signer {
-        return Ok(());
+/// The organizations that a certificate is asked for, which are groups to who believes it.
+pub fn organizations(object: &Value) -> Result<Vec<String>, String> {
+    let der = request_der(object)?;
+    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
+    let subject = request.certification_request_info.subject;
+    // in whatever alphabet they are written
+    Ok(subject.iter_organization().map(|it| text_of(it.attr_value())).collect())
+}
+
+/// A string of a certificate's subject.
+fn text_of(value: &Any<'_>) -> String {
+    const OF_TWO_BYTES: Tag = Tag::BmpString;
+    if value.tag() == OF_TWO_BYTES {
+        let units: Vec<u16> =
+            value.data.chunks(2).map(|it| u16::from_be_bytes([it[0], *it.get(1).unwrap_or(&0)])).collect();
+        return String::from_utf16_lossy(&units);
     }
-    const MASTERS: &str = "system:masters";
-    let asks = request_der(object).is_ok_and(|der| match X509CertificationRequest::from_der(&der) {
-        Ok((_, request)) => {
-            let info = request.certification_request_info;
-            info.subject.iter_organization().any(|it| it.as_str() == Ok(MASTERS))
-        }
-        Err(_) => false,
-    });
-    if !asks {
-        return Ok(());
-    }
-    let group = names.group("certificates");
-    let name = object.text(&["metadata", "name"]);
-    let subject = Subject { group: &group, kind: "certificatesigningrequests", name };
-    Err(ApiError::object_forbidden(
-        subject,
-        &format!("use of {signer} signer with {MASTERS} group is not allowed"),
-    ))
+    String::from_utf8_lossy(value.data).into_owned()
 }
 
 /// The bytes of the request inside its PEM block.
@@ -195,7 +208,9 @@ fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Probl
         match X509CertificationRequest::from_der(&der) {
             Ok(([], _)) => Ok(()),
             Ok(_) => Err("asn1: syntax error: trailing data".to_owned()),
-            Err(why) => Err(format!("malformed certificate request: {why}")),
+            Err(why) => {
+                Err(asn1::broken(&der).unwrap_or_else(|| format!("malformed certificate request: {why}")))
+            }
         }
     });
     if let Err(why) = parsed {
@@ -334,9 +349,7 @@ fn check_certificate(base64: &str) -> Result<(), String> {
             return Err("found CERTIFICATE PEM block containing 0 certificates".to_owned());
         }
         while !rest.is_empty() {
-            rest = X509Certificate::from_der(rest)
-                .map_err(|why| format!("x509: malformed certificate: {why}"))?
-                .0;
+            rest = X509Certificate::from_der(rest).map_err(|why| asn1::bad_certificate(rest, &why))?.0;
         }
     }
     Ok(())

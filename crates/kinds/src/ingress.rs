@@ -5,7 +5,6 @@ use crate::endpoints::MOST_SHOWN;
 use crate::service::{self, balancers};
 use crate::{metadata, read};
 use names::Names;
-use rest::error::ApiError;
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -19,7 +18,6 @@ const NOT_AT_ENDS: &[&str] = &["/..", "/."];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        admit: Some(admit),
         validate_create: Some(create),
         validate_update: Some(|new, old, _| validate(new, Some(old))),
         told_group: Some(TOLD_GROUP),
@@ -37,14 +35,11 @@ fn class_annotation(names: &Names) -> String {
     names.well_known("ingress.class")
 }
 
-/// An ingress that names no class gets the default one: the newest, where there are several.
-fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
+/// A new ingress that names no class gets the default one: the newest, where there are several.
+pub fn give_class(object: &mut Value, context: &Context<'_>) {
     let annotation = class_annotation(context.names);
-    if old.is_some()
-        || read::has(object, CLASS)
-        || read::has(object, &["metadata", "annotations", &annotation])
-    {
-        return Ok(());
+    if read::has(object, CLASS) || read::has(object, &["metadata", "annotations", &annotation]) {
+        return;
     }
     let mark = context.names.well_known_under("ingressclass", "is-default-class");
     let mut defaults = (context.list)("ingressclasses", None);
@@ -56,7 +51,6 @@ fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Resu
     if let Some(class) = defaults.iter().min_by_key(|class| age_and_name(class)) {
         object.set(CLASS, class.text(&["metadata", "name"]));
     }
-    Ok(())
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
@@ -404,7 +398,7 @@ mod tests {
         let context = Context { list: &list, ..context() };
         let check = |object: &str, expected: Option<&str>| {
             let mut object = json(object);
-            admit(&mut object, None, &context).unwrap();
+            give_class(&mut object, &context);
             assert_eq!(read::opt_text(&object, CLASS), expected);
         };
         check(r#"{"spec":{}}"#, Some("a"));

@@ -6,6 +6,7 @@
 
 pub mod admission_policy;
 pub mod apiservice;
+mod asn1;
 mod binding;
 pub mod budget;
 mod check;
@@ -31,7 +32,7 @@ pub mod ingress;
 pub mod job;
 pub mod lease;
 pub mod limitrange;
-mod limits;
+pub mod limits;
 mod metadata;
 pub mod namespace;
 pub mod networkpolicy;
@@ -52,7 +53,7 @@ pub mod resourceclaim;
 pub mod resourcequota;
 pub mod runtimeclass;
 mod scale;
-mod scheduling;
+pub mod scheduling;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;
@@ -72,6 +73,7 @@ mod recorded;
 #[cfg(test)]
 mod testing;
 
+pub use quantities::is_extended as is_extended_resource;
 pub use serving::{BadServing, Serving};
 
 use rest::hooks::Hooks;

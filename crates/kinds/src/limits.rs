@@ -1,19 +1,16 @@
 //! What the limit ranges of a namespace do to new pods and to claims: defaults first, bounds after the object is
-//! found to be in order. Nothing is decoded where a namespace has no limit range.
+//! found to be in order. Pure: who looks the ranges up is elsewhere; a refusal is the reason alone.
 
 use crate::limitrange::MOST_MILLI;
 use crate::{quantities, read};
-use rest::error::{ApiError, Subject};
-use rest::hooks::Context;
+use names::Names;
 use schema::quantity::Quantity;
 use schema::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 
-const PLURAL: &str = "limitranges";
-
 /// Fills in what containers ask for and get, and says so in an annotation.
-pub(crate) fn admit_pod(pod: &mut Value, context: &Context<'_>) {
-    for range in (context.list)(PLURAL, Some(pod.text(&["metadata", "namespace"]))) {
+pub fn fill_pod(pod: &mut Value, ranges: &[Value], names: &Names) {
+    for range in ranges {
         let (mut requests, mut limits) = (Map::new(), Map::new());
         for item in range.items(&["spec", "limits"]).iter().filter(|it| it.text(&["type"]) == "Container") {
             for (list, into) in [("defaultRequest", &mut requests), ("default", &mut limits)] {
@@ -39,7 +36,7 @@ pub(crate) fn admit_pod(pod: &mut Value, context: &Context<'_>) {
         if !told.is_empty() {
             let metadata = pod.make_map().entry("metadata").make_map();
             let text = format!("LimitRanger plugin set: {}", told.join("; "));
-            metadata.entry("annotations").make_map().insert(context.names.well_known("limit-ranger"), text);
+            metadata.entry("annotations").make_map().insert(names.well_known("limit-ranger"), text);
         }
     }
 }
@@ -58,12 +55,8 @@ fn fill<'d>(container: &mut Value, list: &'static str, defaults: &'d Map) -> Vec
 }
 
 /// Refuses a new pod that is out of bounds.
-pub(crate) fn review_pod(pod: &Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    // containers never change their resources, so there is nothing to see later
-    if old.is_some() {
-        return Ok(());
-    }
-    for range in (context.list)(PLURAL, Some(pod.text(&["metadata", "namespace"]))) {
+pub fn check_pod(pod: &Value, ranges: &[Value]) -> Result<(), String> {
+    for range in ranges {
         let mut out = Vec::new();
         for item in range.items(&["spec", "limits"]) {
             match item.text(&["type"]) {
@@ -79,17 +72,14 @@ pub(crate) fn review_pod(pod: &Value, old: Option<&Value>, context: &Context<'_>
                 _ => {}
             }
         }
-        refuse(out, "pods", pod)?;
+        refuse(out)?;
     }
     Ok(())
 }
 
 /// Refuses a claim that is too small or too large.
-pub(crate) fn review_claim(claim: &Value, context: &Context<'_>) -> Result<(), ApiError> {
-    if read::has(claim, &["metadata", "deletionTimestamp"]) {
-        return Ok(());
-    }
-    for range in (context.list)(PLURAL, Some(claim.text(&["metadata", "namespace"]))) {
+pub fn check_claim(claim: &Value, ranges: &[Value]) -> Result<(), String> {
+    for range in ranges {
         let mut out = Vec::new();
         let items = range.items(&["spec", "limits"]);
         for item in items.iter().filter(|it| it.text(&["type"]) == "PersistentVolumeClaim") {
@@ -110,24 +100,23 @@ pub(crate) fn review_claim(claim: &Value, context: &Context<'_>) -> Result<(), A
                 }
             }
         }
-        refuse(out, "persistentvolumeclaims", claim)?;
+        refuse(out)?;
     }
     Ok(())
 }
 
-fn refuse(mut problems: Vec<String>, kind: &str, object: &Value) -> Result<(), ApiError> {
+fn refuse(mut problems: Vec<String>) -> Result<(), String> {
     let mut seen = HashSet::new();
     problems.retain(|problem| seen.insert(problem.clone()));
-    let why = match &problems[..] {
-        [] => return Ok(()),
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
-    };
-    let name = object.text(&["metadata", "name"]);
-    Err(ApiError::object_forbidden(Subject { group: "", kind, name }, &why))
+    match &problems[..] {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
+    }
 }
 
-/// What all containers of a pod take together; those that run before the others count only where they take more.
+/// What all containers of a pod take together, as far as all of them say so; those that run before the others
+/// count only where they take more.
 fn total(pod: &Value, list: &str) -> Map {
     // sums are plain numbers, whatever suffixes the parts have
     let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
@@ -139,8 +128,10 @@ fn total(pod: &Value, list: &str) -> Map {
             *sum = sum.saturating_add(number);
         }
     }
+    let containers = pod.items(&["spec", "containers"]);
+    let all_say = |name: &str| containers.iter().all(|it| read::map(it, &["resources", list]).contains(name));
     let mut sum = Map::new();
-    for (name, number) in sums {
+    for (name, number) in sums.into_iter().filter(|(name, _)| all_say(name)) {
         let quantity = if name == "cpu" { Quantity::from_milli(number) } else { Quantity::new(number) };
         sum.insert(name.to_owned(), quantity.to_string());
     }
@@ -231,7 +222,7 @@ fn ratio(kind: &str, name: &str, bound: &Value, requests: &Map, limits: &Map, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{context, json};
+    use crate::testing::json;
 
     const RANGE: &str = r#"{"spec":{"limits":[
         {"type":"Container","default":{"cpu":"500m","memory":"64Mi"},"defaultRequest":{"cpu":"100m"},
@@ -239,16 +230,11 @@ mod tests {
         {"type":"Pod","max":{"cpu":"2"}},
         {"type":"PersistentVolumeClaim","min":{"storage":"1Gi"},"max":{"storage":"2Gi"}}]}}"#;
 
-    fn with_range<T>(work: impl FnOnce(&Context<'_>) -> T) -> T {
-        let list = |_: &str, _: Option<&str>| vec![json(RANGE)];
-        work(&Context { list: &list, ..context() })
-    }
-
     #[test]
     fn containers_get_what_they_do_not_ask_for() {
         let mut pod =
             json(r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"1Gi"}}}]}}"#);
-        with_range(|context| admit_pod(&mut pod, context));
+        fill_pod(&mut pod, &[json(RANGE)], &Names::kubernetes());
         let resources = json(r#"{"limits":{"cpu":"500m","memory":"1Gi"},"requests":{"cpu":"100m"}}"#);
         assert_eq!(pod.items(&["spec", "containers"])[0].at(&["resources"]), Some(&resources));
         assert_eq!(
@@ -261,20 +247,16 @@ mod tests {
     fn bounds_are_kept() {
         let check = |containers: &str, expected: &str| {
             let pod = json(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":{containers}}}}}"#));
-            let told = with_range(|context| review_pod(&pod, None, context));
-            assert_eq!(told.err().map_or(String::new(), |it| it.message), expected, "{containers}");
+            assert_eq!(check_pod(&pod, &[json(RANGE)]).err().unwrap_or_default(), expected, "{containers}");
         };
         check(r#"[{"resources":{"limits":{"cpu":"500m"},"requests":{"cpu":"500m"}}}]"#, "");
         check(
             r#"[{"resources":{"limits":{"cpu":"500m"},"requests":{"cpu":"10m"}}}]"#,
-            "pods \"p\" is forbidden: [minimum cpu usage per Container is 50m, but request is 10m, \
+            "[minimum cpu usage per Container is 50m, but request is 10m, \
              cpu max limit to request ratio per Container is 5, but provided ratio is 50.000000]",
         );
         let one = r#"{"resources":{"limits":{"cpu":"900m"},"requests":{"cpu":"900m"}}}"#;
-        check(
-            &format!("[{one},{one},{one}]"),
-            "pods \"p\" is forbidden: maximum cpu usage per Pod is 2, but limit is 2700m",
-        );
+        check(&format!("[{one},{one},{one}]"), "maximum cpu usage per Pod is 2, but limit is 2700m");
     }
 
     #[test]
@@ -285,9 +267,7 @@ mod tests {
             ("3Gi", Some("maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi")),
         ] {
             let claim = json(&format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{size}"}}}}}}}}"#));
-            let told = with_range(|context| review_claim(&claim, context)).err().map(|it| it.message);
-            let expected = expected.map(|why| format!("persistentvolumeclaims is forbidden: {why}"));
-            assert_eq!(told, expected);
+            assert_eq!(check_claim(&claim, &[json(RANGE)]).err().as_deref(), expected);
         }
     }
 }

@@ -3,7 +3,6 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use names::Names;
-use rest::error::{ApiError, Subject};
 use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -18,7 +17,6 @@ pub fn hooks() -> Hooks {
         name_rule: Some(metadata::label_name),
         begin_delete: Some(begin_delete),
         holds: Some(holds),
-        may_delete: Some(may_delete),
         delete_returns_object: true,
         subresources: SUBRESOURCES,
         cells: Some(cells),
@@ -125,16 +123,9 @@ fn holds(object: &Value) -> bool {
     !object.items(&["spec", "finalizers"]).is_empty()
 }
 
-fn may_delete(object: &Value, context: &Context<'_>) -> Result<(), ApiError> {
-    let name = object.text(&["metadata", "name"]);
-    let names = context.names;
-    let kept =
-        [names::DEFAULT_NAMESPACE, &names.system_namespace(), &names.public_namespace()].contains(&name);
-    if !kept {
-        return Ok(());
-    }
-    let subject = Subject { group: "", kind: "namespaces", name };
-    Err(ApiError::object_forbidden(subject, "this namespace may not be deleted"))
+/// Whether a cluster cannot do without this namespace.
+pub fn is_kept(name: &str, names: &Names) -> bool {
+    [names::DEFAULT_NAMESPACE, &names.system_namespace(), &names.public_namespace()].contains(&name)
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
@@ -205,12 +196,6 @@ mod tests {
         begin_delete(&mut object, &context());
         assert!(holds(&object));
         assert_eq!(object.text(&["status", "phase"]), "Terminating");
-        assert!(may_delete(&object, &context()).is_ok());
-        object.set(&["metadata", "name"], "kube-system");
-        let refused = may_delete(&object, &context()).map_err(|it| it.message);
-        assert_eq!(
-            refused,
-            Err("namespaces \"kube-system\" is forbidden: this namespace may not be deleted".to_owned())
-        );
+        assert!(!is_kept("a", context().names) && is_kept("kube-system", context().names));
     }
 }

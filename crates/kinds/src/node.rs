@@ -3,7 +3,6 @@
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
 use names::Names;
-use rest::error::ApiError;
 use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
@@ -15,7 +14,6 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, _| drop_disabled(object, None)),
         prepare_update: Some(prepare_update),
-        admit: Some(admit),
         validate_create: Some(create),
         validate_update: Some(update),
         keeps_status_on_create: true,
@@ -73,11 +71,8 @@ fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
 }
 
 /// A new node takes no pods before it has said that it is ready.
-fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    if old.is_some() {
-        return Ok(());
-    }
-    let key = context.names.well_known_under("node", "not-ready");
+pub fn taint_new(object: &mut Value, names: &Names) {
+    let key = names.well_known_under("node", "not-ready");
     let mut taints = object.items(&["spec", "taints"]).to_vec();
     if !taints.iter().any(|it| it.text(&["key"]) == key && it.text(&["effect"]) == "NoSchedule") {
         let mut taint = Value::map();
@@ -86,7 +81,6 @@ fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Resu
         taints.push(taint);
         object.set(&["spec", "taints"], taints);
     }
-    Ok(())
 }
 
 fn create(object: &Value, _: &Context<'_>) -> Problems {
@@ -263,7 +257,7 @@ mod tests {
     fn new_nodes_are_tainted_once() {
         let mut object = json("{}");
         for _ in 0..2 {
-            admit(&mut object, None, &context()).unwrap();
+            taint_new(&mut object, context().names);
         }
         let expected =
             json(r#"{"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]}}"#);

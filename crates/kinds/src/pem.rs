@@ -36,7 +36,8 @@ pub(crate) fn blocks(text: &str) -> Vec<Block<'_>> {
 fn body<'t>(label: &'t str, lines: &mut std::str::Lines<'t>) -> (Option<Block<'t>>, Option<&'t str>) {
     let (mut base64, mut has_headers) = (String::new(), false);
     for line in lines.by_ref() {
-        let line = line.trim();
+        // a block begins and ends where a line does
+        let line = line.trim_end();
         if let Some(end) = line.strip_prefix("-----END ") {
             let fits = end.strip_suffix("-----") == Some(label);
             let bytes = STANDARD.decode(&base64).ok().filter(|_| fits);

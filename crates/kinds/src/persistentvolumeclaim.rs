@@ -2,9 +2,8 @@
 //! volume that it is bound to, the class it falls to, and its size once it is bound.
 
 use crate::check::{self, Problems};
-use crate::{limits, metadata, persistentvolume, quantities, read, scheduling, storageclass};
+use crate::{metadata, persistentvolume, quantities, read, scheduling, storageclass};
 use names::Names;
-use rest::error::{ApiError, Subject};
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -15,8 +14,6 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
-        admit: Some(admit),
-        review: Some(review),
         delete_returns_object: true,
         validate_create: Some(|object, _| whole(object)),
         validate_update: Some(update),
@@ -94,47 +91,38 @@ fn is_known_source(source: Option<&Value>) -> bool {
     }
 }
 
-fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    if old.is_some() {
-        return Ok(());
-    }
+/// A new claim that says nothing about its class gets the default one.
+pub fn give_class(object: &mut Value, context: &Context<'_>) {
     if !has_class(object, context.names)
         && let Some(class) = storageclass::default_class(context)
     {
         object.set(&["spec", "storageClassName"], class);
     }
-    metadata::add_finalizer(object, &context.names.well_known("pvc-protection"));
-    Ok(())
 }
 
-fn review(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    limits::review_claim(object, context)?;
-    match old {
-        Some(old) => resize(object, old, context),
-        None => Ok(()),
-    }
+/// A claim in use is not deleted: a finalizer says so from the start.
+pub fn protect(object: &mut Value, names: &Names) {
+    metadata::add_finalizer(object, &names.well_known("pvc-protection"));
 }
 
 /// Claims grow when they are bound and their class allows it.
-fn resize(new: &Value, old: &Value, context: &Context<'_>) -> Result<(), ApiError> {
+pub fn check_growth(new: &Value, old: &Value, context: &Context<'_>) -> Result<(), String> {
     if size(new) <= size(old) {
         return Ok(());
     }
-    let why = if old.text(&["status", "phase"]) != "Bound" {
-        "Only bound persistent volume claims can be expanded"
-    } else {
-        let (is, was) = (class(new, context.names), class(old, context.names));
-        let allowed = !is.is_empty()
-            && is == was
-            && (context.lookup)("storageclasses", "", is)
-                .is_some_and(|class| read::flag(&class, &["allowVolumeExpansion"]));
-        if allowed {
-            return Ok(());
-        }
-        "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
-    };
-    let name = new.text(&["metadata", "name"]);
-    Err(ApiError::object_forbidden(Subject { group: "", kind: "persistentvolumeclaims", name }, why))
+    if old.text(&["status", "phase"]) != "Bound" {
+        return Err("Only bound persistent volume claims can be expanded".to_owned());
+    }
+    let (is, was) = (class(new, context.names), class(old, context.names));
+    let allowed = !is.is_empty()
+        && is == was
+        && (context.lookup)("storageclasses", "", is)
+            .is_some_and(|class| read::flag(&class, &["allowVolumeExpansion"]));
+    if allowed {
+        return Ok(());
+    }
+    const WHY: &str = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+    Err(WHY.to_owned())
 }
 
 fn size(claim: &Value) -> schema::quantity::Quantity {
@@ -371,11 +359,11 @@ mod tests {
             claim.set(&["status", "phase"], "Bound");
         }
         assert_eq!(problems(&update(&new, &old, &context())), [""; 0]);
-        let refused = resize(&new, &old, &context()).map_err(|it| it.message).unwrap_err();
+        let refused = check_growth(&new, &old, &context()).unwrap_err();
         assert!(refused.contains("must support resize"), "{refused}");
         let lookup = |_: &str, _: &str, _: &str| Some(json(r#"{"allowVolumeExpansion":true}"#));
         old.set(&["spec", "storageClassName"], "fast");
-        assert!(resize(&new, &old, &Context { lookup: &lookup, ..context() }).is_ok());
+        assert!(check_growth(&new, &old, &Context { lookup: &lookup, ..context() }).is_ok());
         let shrunk = problems(&update(&old, &new, &context()));
         assert!(shrunk.iter().any(|it| it.contains("can not be less than previous value")), "{shrunk:?}");
     }
@@ -394,7 +382,8 @@ mod tests {
         let context = Context { containing: &containing, ..context() };
         let check = |spec: &str, expected: &str| {
             let mut object = claim(spec);
-            admit(&mut object, None, &context).unwrap();
+            give_class(&mut object, &context);
+            protect(&mut object, context.names);
             assert_eq!(object.text(&["spec", "storageClassName"]), expected);
             assert_eq!(object.items(&["metadata", "finalizers"]), ["kubernetes.io/pvc-protection".into()]);
         };

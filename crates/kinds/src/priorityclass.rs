@@ -19,7 +19,6 @@ const POLICIES: &[&str] = &["PreemptLowerPriority", "Never"];
 pub fn hooks() -> Hooks {
     Hooks {
         prepare_create: Some(|object, _| object.set(&["metadata", "generation"], 1)),
-        review: Some(review),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         may_delete: Some(may_delete),
@@ -51,7 +50,8 @@ pub(crate) fn global_default(context: &Context<'_>) -> Option<Value> {
     marked.min_by_key(|class| read::int(class, &["value"]))
 }
 
-fn review(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
+/// Refuses a second class for pods that name none.
+pub fn check_default(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), String> {
     if !read::flag(object, &["globalDefault"]) {
         return Ok(());
     }
@@ -59,9 +59,7 @@ fn review(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Result<
     match global_default(context) {
         Some(other) if old.is_none() || other.text(&["metadata", "name"]) != name => {
             let other = other.text(&["metadata", "name"]);
-            let why =
-                format!("PriorityClass {other} is already marked as default. Only one default can exist");
-            Err(forbidden(name, &why, context))
+            Err(format!("PriorityClass {other} is already marked as default. Only one default can exist"))
         }
         _ => Ok(()),
     }
@@ -171,12 +169,8 @@ mod tests {
         let class = json(r#"{"metadata":{"name":"a"},"globalDefault":true}"#);
         let containing = |_: &str, _: &str| vec![class.clone()];
         let context = Context { containing: &containing, ..context() };
-        assert!(review(&class, Some(&class), &context).is_ok());
-        let refused = review(&class, None, &context).map_err(|it| it.message).unwrap_err();
-        assert_eq!(
-            refused,
-            "priorityclasses.scheduling.k8s.io \"a\" is forbidden: PriorityClass a is already marked as default. \
-             Only one default can exist"
-        );
+        assert!(check_default(&class, Some(&class), &context).is_ok());
+        let refused = check_default(&class, None, &context).unwrap_err();
+        assert_eq!(refused, "PriorityClass a is already marked as default. Only one default can exist");
     }
 }

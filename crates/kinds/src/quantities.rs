@@ -90,7 +90,8 @@ pub(crate) fn is_native(name: &str) -> bool {
     }
 }
 
-fn is_extended(name: &str) -> bool {
+/// Whether an amount is of something that only some nodes have, such as a device.
+pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && check::is(Format::QualifiedName, &format!("requests.{name}"))

@@ -24,15 +24,65 @@ pub struct Written<'w> {
     pub old: Option<&'w Value>,
 }
 
+/// What nobody gets without a quota that covers it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Limited {
+    pub group: String,
+    pub plural: String,
+    /// Amounts whose names hold one of these.
+    pub contains: Vec<String>,
+    /// Objects in one of these scopes.
+    pub scopes: Vec<Scope>,
+}
+
+/// A condition on objects, as quotas have it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Scope {
+    pub name: String,
+    pub operator: String,
+    pub values: Vec<String>,
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{{{} {} [{}]}}", self.name, self.operator, self.values.join(" "))
+    }
+}
+
+/// Why a write is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// By a quota, or for want of one.
+    Forbidden(String),
+    /// No quota is for the scopes that the object is in.
+    Uncovered(String),
+}
+
+/// Whether updates of such objects can cost anything.
+pub fn follows_changes(group: &str, plural: &str) -> bool {
+    group.is_empty() && matches!(plural, "services" | "persistentvolumeclaims")
+}
+
 /// For each of the quotas that changes its place and what is used then, or why the write is refused.
-pub fn charge(quotas: &[Value], written: &Written<'_>, names: &Names) -> Result<Vec<(usize, Map)>, String> {
-    let core = written.group.is_empty();
-    let follows_changes = core && matches!(written.plural, "services" | "persistentvolumeclaims");
-    if written.old.is_some() && !follows_changes {
+pub fn charge(
+    quotas: &[Value],
+    written: &Written<'_>,
+    limited: &[Limited],
+    names: &Names,
+) -> Result<Vec<(usize, Map)>, Refusal> {
+    if written.old.is_some() && !follows_changes(written.group, written.plural) {
         return Ok(Vec::new());
     }
-    let is_pod = core && written.plural == "pods";
+    let is_pod = written.group.is_empty() && written.plural == "pods";
     let usage = usage(written, written.object, names);
+    let nothing = Quantity::new(0);
+    let of_this = |it: &&Limited| it.group == written.group && it.plural == written.plural;
+    let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
+    let mut uncovered: BTreeSet<&str> = contains
+        .flat_map(|part| usage.iter().filter(move |(name, _)| name.contains(part.as_str())))
+        .filter(|(_, amount)| **amount > nothing)
+        .map(|(name, _)| name.as_str())
+        .collect();
     let mut concerned = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
         let hard = read::map(quota, &["status", "hard"]);
@@ -42,22 +92,37 @@ pub fn charge(quotas: &[Value], written: &Written<'_>, names: &Names) -> Result<
         }
         let name = quota.text(&["metadata", "name"]);
         if is_pod {
-            explicit(written.object, &bounded).map_err(|why| format!("failed quota: {name}: {why}"))?;
+            let failed = |why| Refusal::Forbidden(format!("failed quota: {name}: {why}"));
+            explicit(written.object, &bounded).map_err(failed)?;
         }
         let used = read::map(quota, &["status", "used"]);
         if bounded.iter().any(|it| !used.contains(it)) {
             let bounded: Vec<_> = bounded.into_iter().collect();
-            return Err(format!("status unknown for quota: {name}, resources: {}", bounded.join(",")));
+            let why = format!("status unknown for quota: {name}, resources: {}", bounded.join(","));
+            return Err(Refusal::Forbidden(why));
         }
+        uncovered.retain(|name| !bounded.contains(name));
         concerned.push((at, hard, used));
     }
     let before = written.old.map(|old| self::usage(written, old, names)).unwrap_or_default();
-    let mut delta = usage;
+    let mut delta = usage.clone();
+    // what is given back is counted by whoever counts again
     for (name, amount) in before {
-        let left = delta.get(&name).map_or_else(|| Quantity::new(0), Quantity::clone).minus(&amount);
-        delta.insert(name, left);
+        if let Some(left) = delta.get_mut(&name) {
+            *left = left.minus(&amount);
+        }
     }
-    delta.retain(|_, amount| !amount.is_zero());
+    delta.retain(|_, amount| *amount > nothing);
+    if delta.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !uncovered.is_empty() {
+        let names: Vec<_> = uncovered.into_iter().collect();
+        return Err(Refusal::Forbidden(format!("insufficient quota to consume: {}", names.join(","))));
+    }
+    if is_pod {
+        covered(quotas, written.object, limited)?;
+    }
     let mut changed = Vec::new();
     for (at, hard, used) in concerned {
         let asked: Vec<_> = delta.iter().filter(|(name, _)| hard.contains(name)).collect();
@@ -79,13 +144,13 @@ pub fn charge(quotas: &[Value], written: &Written<'_>, names: &Names) -> Result<
                 let shown = exceeded.iter().map(pick).map(|(name, amount)| format!("{name}={amount}"));
                 shown.collect::<Vec<_>>().join(",")
             };
-            return Err(format!(
+            return Err(Refusal::Forbidden(format!(
                 "exceeded quota: {}, requested: {}, used: {}, limited: {}",
                 quotas[at].text(&["metadata", "name"]),
                 list(|(name, amount, ..)| ((*name).clone(), amount.clone())),
                 list(|(name, _, amount, _)| ((*name).clone(), amount.clone())),
                 list(|(name, .., amount)| ((*name).clone(), amount.clone())),
-            ));
+            )));
         }
         changed.push((at, next));
     }
@@ -256,29 +321,56 @@ fn explicit(pod: &Value, bounded: &BTreeSet<&str>) -> Result<(), String> {
     Err(format!("must specify {}", shown.join("; ")))
 }
 
-/// Whether an object is in all scopes of a quota. Scopes are about pods; nothing else is in any.
-fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
-    let plain = quota.items(&["spec", "scopes"]).iter().map(|scope| (read::text(scope), "Exists", &[][..]));
-    let selected = quota.items(&["spec", "scopeSelector", "matchExpressions"]).iter();
-    let selected =
-        selected.map(|it| (it.text(&["scopeName"]), it.text(&["operator"]), it.items(&["values"])));
-    plain
-        .chain(selected)
-        .all(|(scope, operator, values)| is_pod && pod_in_scope(object, scope, operator, values))
+/// The scopes that a quota has.
+fn scopes_of(quota: &Value) -> Vec<Scope> {
+    let plain = quota.items(&["spec", "scopes"]).iter().map(|scope| Scope {
+        name: read::text(scope).to_owned(),
+        operator: "Exists".to_owned(),
+        values: Vec::new(),
+    });
+    let selected = quota.items(&["spec", "scopeSelector", "matchExpressions"]).iter().map(|it| Scope {
+        name: it.text(&["scopeName"]).to_owned(),
+        operator: it.text(&["operator"]).to_owned(),
+        values: it.items(&["values"]).iter().map(|value| read::text(value).to_owned()).collect(),
+    });
+    plain.chain(selected).collect()
 }
 
-fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
+/// Whether an object is in all scopes of a quota. Scopes are about pods; nothing else is in any.
+fn in_scope(quota: &Value, object: &Value, is_pod: bool) -> bool {
+    scopes_of(quota).iter().all(|scope| is_pod && pod_in_scope(object, scope))
+}
+
+/// Of the scopes that need a quota, each that a pod is in must be one that some quota has for it.
+fn covered(quotas: &[Value], pod: &Value, limited: &[Limited]) -> Result<(), Refusal> {
+    let of_pod = |scope: &&Scope| pod_in_scope(pod, scope);
+    let needed: Vec<_> = limited.iter().flat_map(|it| &it.scopes).filter(of_pod).collect();
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let scopes: Vec<_> = quotas.iter().flat_map(scopes_of).collect();
+    let had: BTreeSet<_> = scopes.iter().filter(of_pod).map(|scope| &scope.name).collect();
+    let missing = needed.into_iter().filter(|scope| !had.contains(&scope.name)).map(Scope::to_string);
+    let missing: Vec<_> = missing.collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!("insufficient quota to match these scopes: [{}]", missing.join(" "));
+    Err(Refusal::Uncovered(why))
+}
+
+fn pod_in_scope(pod: &Value, scope: &Scope) -> bool {
     let ends = read::opt_int(pod, &["spec", "activeDeadlineSeconds"]).is_some_and(|it| it >= 0);
     let best_effort = || pod::quality(pod) == "BestEffort";
-    match scope {
+    match &*scope.name {
         "Terminating" => ends,
         "NotTerminating" => !ends,
         "BestEffort" => best_effort(),
         "NotBestEffort" => !best_effort(),
         "PriorityClass" => {
             let class = pod.text(&["spec", "priorityClassName"]);
-            let listed = values.iter().any(|it| read::text(it) == class);
-            match operator {
+            let listed = scope.values.iter().any(|it| it == class);
+            match &*scope.operator {
                 "Exists" => !class.is_empty(),
                 "DoesNotExist" => class.is_empty(),
                 "In" => !class.is_empty() && listed,
@@ -316,7 +408,10 @@ mod tests {
         let quotas = [json(quota)];
         let (object, old) = (json(object), old.map(json));
         let written = Written { group: "", plural, object: &object, old: old.as_ref() };
-        let changed = charge(&quotas, &written, &Names::kubernetes())?;
+        let changed = charge(&quotas, &written, &[], &Names::kubernetes());
+        let changed = changed.map_err(|why| match why {
+            Refusal::Forbidden(why) | Refusal::Uncovered(why) => why,
+        })?;
         Ok(changed.into_iter().map(|(_, used)| Value::Map(used)).collect())
     }
 
@@ -351,6 +446,39 @@ mod tests {
         let grown = told(QUOTA, "persistentvolumeclaims", &claim("2Gi"), Some(&claim("1Gi")));
         assert_eq!(grown, Ok(vec![json(r#"{"requests.storage":"2Gi"}"#)]));
         assert!(told(QUOTA, "persistentvolumeclaims", &claim("4Gi"), Some(&claim("1Gi"))).is_err());
+        assert_eq!(told(QUOTA, "persistentvolumeclaims", &claim("1Gi"), Some(&claim("2Gi"))), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_is_limited_needs_a_quota() {
+        let scope = |values: &[&str]| Scope {
+            name: "PriorityClass".to_owned(),
+            operator: "In".to_owned(),
+            values: values.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        let (plural, contains) = ("pods".to_owned(), vec!["cpu".to_owned()]);
+        let limited =
+            [Limited { plural, contains, scopes: vec![scope(&["high", "higher"])], ..Limited::default() }];
+        let check = |quotas: &[Value], pod: &str| {
+            let pod = json(pod);
+            let written = Written { group: "", plural: "pods", object: &pod, old: None };
+            charge(quotas, &written, &limited, &Names::kubernetes()).map(|it| it.len())
+        };
+        let asks = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}"#;
+        let high = r#"{"spec":{"priorityClassName":"high","containers":[{"name":"c"}]}}"#;
+        let quota = |hard: &str, more: &str| {
+            json(&format!(
+                r#"{{"spec":{{{more}}},"status":{{"hard":{{{hard}:"9"}},"used":{{{hard}:"0"}}}}}}"#
+            ))
+        };
+        let why = "insufficient quota to consume: cpu,requests.cpu".to_owned();
+        assert_eq!(check(&[], asks), Err(Refusal::Forbidden(why)));
+        let cpu = [quota(r#""cpu""#, ""), quota(r#""requests.cpu""#, "")];
+        assert_eq!(check(&cpu, asks), Ok(2));
+        let why = "insufficient quota to match these scopes: [{PriorityClass In [high higher]}]".to_owned();
+        assert_eq!(check(&[], high), Err(Refusal::Uncovered(why)));
+        let scoped = quota(r#""pods""#, r#""scopes":["PriorityClass"]"#);
+        assert_eq!(check(&[scoped], high), Ok(1));
     }
 
     #[test]

@@ -55,18 +55,13 @@ fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_
 pub(crate) fn status(new: &Value) -> Problems {
     const COUNTS: &[&str] =
         &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
-    const BOUNDS: &[(&str, &str, &str)] = &[
+    const BOUNDS: &[workload::Bound] = &[
         ("fullyLabeledReplicas", "replicas", "status.replicas"),
         ("readyReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "readyReplicas", "readyReplicas"),
     ];
-    let mut out = Vec::new();
-    let path = Path::ROOT.field("status");
-    let status = new.at(&["status"]).unwrap_or(&Value::Null);
-    workload::not_negative(status, COUNTS, &path, &mut out);
-    workload::at_most(status, BOUNDS, &path, &mut out);
-    out
+    workload::counts(new, COUNTS, BOUNDS)
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {

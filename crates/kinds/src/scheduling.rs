@@ -14,7 +14,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const NOT_OPERATOR: &str = "not a valid selector operator";
 
-pub(crate) fn tolerations(items: &[Value], path: &Path<'_>, out: &mut Problems) {
+pub fn tolerations(items: &[Value], path: &Path<'_>, out: &mut Problems) {
     for (at, item) in items.iter().enumerate() {
         toleration(item, &path.index(at), out);
     }
@@ -292,7 +292,7 @@ pub(crate) fn topology_spread(constraints: &[Value], path: &Path<'_>, out: &mut 
 }
 
 /// The tolerations of two lists, without those that another one covers.
-pub(crate) fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
+pub fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value> {
     // covering is decided pair by pair; beyond what anybody writes by hand, equal ones alone are left out
     const MOST_COMPARED: usize = 256;
     let all: Vec<&Value> = first.iter().chain(second).collect();
@@ -312,7 +312,7 @@ pub(crate) fn merge_tolerations(first: &[Value], second: &[Value]) -> Vec<Value>
 }
 
 /// Whether everything that `b` tolerates is tolerated by `a`.
-fn covers(a: &Value, b: &Value) -> bool {
+pub fn covers(a: &Value, b: &Value) -> bool {
     if a == b {
         return true;
     }
@@ -331,9 +331,8 @@ fn covers(a: &Value, b: &Value) -> bool {
     }
     match a.text(&["operator"]) {
         "Exists" => true,
-        "" | "Equal" => {
-            matches!(b.text(&["operator"]), "" | "Equal") && a.text(&["value"]) == b.text(&["value"])
-        }
+        // clients know it so: only who says `Equal` is equal to others than itself
+        "" | "Equal" => b.text(&["operator"]) == "Equal" && a.text(&["value"]) == b.text(&["value"]),
         _ => false,
     }
 }

@@ -195,18 +195,14 @@ fn status(new: &Value, old: &Value) -> Problems {
         "observedGeneration",
         "collisionCount",
     ];
-    const BOUNDS: &[(&str, &str, &str)] = &[
+    const BOUNDS: &[workload::Bound] = &[
         ("readyReplicas", "replicas", "status.replicas"),
         ("currentReplicas", "replicas", "status.replicas"),
         ("updatedReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "replicas", "status.replicas"),
         ("availableReplicas", "readyReplicas", "status.readyReplicas"),
     ];
-    let mut out = Vec::new();
-    let path = Path::ROOT.field("status");
-    let status = new.at(&["status"]).unwrap_or(&Value::Null);
-    workload::not_negative(status, COUNTS, &path, &mut out);
-    workload::at_most(status, BOUNDS, &path, &mut out);
+    let mut out = workload::counts(new, COUNTS, BOUNDS);
     workload::collisions(new, old, &mut out);
     out
 }

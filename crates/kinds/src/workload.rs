@@ -203,20 +203,23 @@ pub(crate) fn not_negative(value: &Value, fields: &[&str], path: &Path<'_>, out:
     }
 }
 
-/// Each of these counts is at most another one: `(count, most, what messages call that)`.
-pub(crate) fn at_most(
-    status: &Value,
-    pairs: &[(&'static str, &'static str, &'static str)],
-    path: &Path<'_>,
-    out: &mut Problems,
-) {
-    for (count, most, named) in pairs {
+/// A count that is at most another one: `(count, most, what messages call that)`.
+pub(crate) type Bound = (&'static str, &'static str, &'static str);
+
+/// The counts of a status: none is negative, and each keeps its bounds.
+pub(crate) fn counts(object: &Value, counts: &[&str], bounds: &[Bound]) -> Problems {
+    let mut out = Vec::new();
+    let path = Path::ROOT.field("status");
+    let status = object.at(&["status"]).unwrap_or(&Value::Null);
+    not_negative(status, counts, &path, &mut out);
+    for (count, most, named) in bounds {
         let number = read::int(status, &[count]);
         if number > read::int(status, &[most]) {
             let why = format!("cannot be greater than {named}");
             out.push(check::invalid_int(&path.field(count), number, &why));
         }
     }
+    out
 }
 
 /// How often names collided only grows.

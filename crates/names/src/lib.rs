@@ -80,6 +80,31 @@ impl Names {
         parts.iter().try_fold(text, |rest, part| rest.strip_prefix(part)) == Some("")
     }
 
+    /// Who signs client certificates for this server: `kubernetes.io/kube-apiserver-client`.
+    pub fn client_signer(&self) -> String {
+        self.well_known(&format!("{}-apiserver-client", self.prefix))
+    }
+
+    /// The well-known signer that a name means, in this dialect's spelling. The specification's spelling means
+    /// the same one.
+    pub fn signer(&self, name: &str) -> Option<String> {
+        let (domain, path) = name.split_once('/')?;
+        if domain != self.well_known_domain && domain != self.api_domain {
+            return None;
+        }
+        let client = path.strip_prefix(&*self.prefix).or_else(|| path.strip_prefix("cluster"));
+        let agent = [&*self.agent, "nodeagent"];
+        if let Some(rest) = client.and_then(|path| path.strip_prefix("-apiserver-client")) {
+            let of_agents = rest.strip_prefix('-').is_some_and(|rest| agent.contains(&rest));
+            return match rest {
+                "" => Some(self.client_signer()),
+                _ => of_agents.then(|| format!("{}-{}", self.client_signer(), self.agent)),
+            };
+        }
+        let serving = path.strip_suffix("-serving").is_some_and(|path| agent.contains(&path));
+        serving.then(|| self.well_known(&format!("{}-serving", self.agent)))
+    }
+
     /// `application/vnd.kubernetes.protobuf`.
     pub fn protobuf_media_type(&self) -> String {
         format!("application/vnd.{}.protobuf", self.vendor)
@@ -134,6 +159,26 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signers_have_two_spellings() {
+        let names = Names::default();
+        let check = |name: &str, expected: &str| {
+            assert_eq!(names.signer(name).unwrap_or_default(), expected, "{name}");
+        };
+        let client = "kubernetes.io/kube-apiserver-client";
+        check(client, client);
+        check("kubernetes.io/cluster-apiserver-client", client);
+        check("k8s.io/cluster-apiserver-client", client);
+        check("k8s.io/cluster-apiserver-client-nodeagent", "kubernetes.io/kube-apiserver-client-kubelet");
+        check("kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kube-apiserver-client-kubelet");
+        check("kubernetes.io/nodeagent-serving", "kubernetes.io/kubelet-serving");
+        check("kubernetes.io/legacy-unknown", "");
+        check("example.com/kube-apiserver-client", "");
+        check("kubernetes.io/kube-apiserver-client-x", "");
+        let names = Names::neutral("acme.example", "acme");
+        assert_eq!(names.signer("acme.example/nodeagent-serving").unwrap(), "acme.example/nodeagent-serving");
+    }
 
     #[test]
     fn the_default_dialect_is_what_clients_know() {

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Authentication, Authorization};
+use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -122,12 +122,15 @@ pub struct Up {
     pub ephemeral: bool,
 
     /// The components to run, with commas between
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
     pub components: Vec<Component>,
 
     /// Log more: -v what happens, -vv why, -vvv everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+
+    #[command(flatten)]
+    pub tls: Tls,
 
     #[command(flatten)]
     pub authentication: Authentication,
@@ -137,6 +140,15 @@ pub struct Up {
 
     #[command(flatten)]
     pub admission: Admission,
+
+    #[command(flatten)]
+    pub features: Features,
+
+    #[command(flatten)]
+    pub limits: Limits,
+
+    #[command(flatten)]
+    pub audit: Audit,
 }
 
 const CONVERT_EXAMPLES: &str = "\
@@ -194,22 +206,36 @@ fn port_range(text: &str) -> Result<PortRange, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     Apiserver,
+    /// The control loops.
+    ControllerManager,
 }
 
 impl Component {
-    const ALL: &[(&str, Self)] = &[("apiserver", Self::Apiserver)];
+    const ALL: &[(&str, Self)] =
+        &[("apiserver", Self::Apiserver), ("controller-manager", Self::ControllerManager)];
 
     fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(name, _)| *name == text);
         known.map(|(_, component)| *component).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("no such component; there is {}", names.join(", "))
+            format!("no such component; there are {}", names.join(", "))
         })
     }
 }
 
 /// Reads a length of time such as `1h30m`, of at least a second.
 fn duration(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        length if length >= Duration::from_secs(1) => Ok(length),
+        _ => Err("it must be at least a second".to_owned()),
+    }
+}
+
+/// Reads a length of time such as `1h30m`, which may be none at all.
+pub(crate) fn any_duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let wrong = || "a length of time is needed, such as 90s, 30m or 1h30m".to_owned();
     let (mut rest, mut seconds) = (text, 0f64);
     while !rest.is_empty() {
@@ -226,11 +252,10 @@ fn duration(text: &str) -> Result<Duration, String> {
             };
         rest = &rest[end..];
     }
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(length) if length >= Duration::from_secs(1) => Ok(length),
-        Ok(_) => Err("it must be at least a second".to_owned()),
-        Err(_) => Err(wrong()),
+    if text.is_empty() {
+        return Err(wrong());
     }
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
 /// Why nothing is run: help was asked for, or the command line is wrong.
@@ -317,8 +342,8 @@ mod tests {
     fn defaults_listen_on_this_machine() {
         let up = up("pintle up");
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
-        assert_eq!(up.components, [Component::Apiserver]);
-        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Rbac]);
+        assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
+        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
         assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
     }
 
@@ -348,8 +373,8 @@ mod tests {
             ("pintle up --secure-port 70000", "70000"),
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
-            ("pintle up --components apiserver,kubelet", "there is apiserver"),
-            ("pintle up --authorization-mode RBAC,ABAC", "there are AlwaysAllow, AlwaysDeny, Node, RBAC"),
+            ("pintle up --components apiserver,kubelet", "there are apiserver, controller-manager"),
+            ("pintle up --authorization-mode RBAC,Roles", "there are AlwaysAllow, AlwaysDeny, ABAC, Webhook"),
             ("pintle up --event-ttl 5", "a length of time is needed"),
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),

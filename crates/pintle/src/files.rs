@@ -86,6 +86,20 @@ pub fn claim(directory: &Path) -> anyhow::Result<Claim> {
     }
 }
 
+/// Lets the process have as many files open as it may, and says how many that is; nothing where there is no bound.
+pub fn most_open() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        // some systems allow less than they say
+        Err(_) => current,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

@@ -5,6 +5,7 @@
 //! that begins with `pintle: ` and says what to do; exit status 1 for that, 2 for a wrong command line.
 
 mod cli;
+mod control_loops;
 mod convert;
 mod files;
 mod kubeconfig;

@@ -32,6 +32,9 @@ use shelf::Shelf;
 /// The administrator's user name.
 pub const ADMIN: &str = "pintle-admin";
 
+/// The name of this server as a proxy that says who is calling.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
 /// The first address of the default range of service addresses: the API server's own service.
 const SERVICE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
@@ -43,7 +46,7 @@ pub struct Pair {
 }
 
 /// Everything that the control plane proves itself with, and checks others by.
-#[allow(dead_code, reason = "tokens and aggregated APIs, which take the last four, are not served yet")]
+#[allow(dead_code, reason = "aggregated APIs, which take the proxy's pair, are not served yet")]
 pub struct Pki {
     pub ca: Pair,
     pub apiserver: Pair,
@@ -77,7 +80,7 @@ impl Pki {
         let admin =
             cluster.leaf(shelf, "admin", &Purpose::Client { name: ADMIN, group: Some(auth::MASTERS) })?;
         let proxies = Authority::obtain(shelf, "front-proxy-ca", "pintle-front-proxy-ca", world)?;
-        let proxy = Purpose::Client { name: "front-proxy-client", group: None };
+        let proxy = Purpose::Client { name: FRONT_PROXY, group: None };
         let front_proxy_client = proxies.leaf(shelf, "front-proxy-client", &proxy)?;
         let (service_account_key, service_account_public) = issue::signing_key(shelf, "sa")?;
         Ok(Self {

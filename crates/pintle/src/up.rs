@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
-use apiserver::serve::{Limits, Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice, admission, identity, permission};
+use apiserver::identity::jose::Signer;
+use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
+use apiserver::{
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+};
 use kinds::Serving;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::options::Wrong;
-use crate::pki::{Hosts, Pki};
+use crate::control_loops::ControlLoops;
+use crate::options::{Authorities, Shown, Wrong};
+use crate::pki::{Hosts, Pair, Pki};
 use crate::{files, kubeconfig};
 
 /// Runs a control plane until a signal stops it.
@@ -35,9 +39,14 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
+    let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
+    let loops = asked.components.contains(&Component::ControllerManager).then(|| {
+        let options = controllers::loops::Options::default();
+        ControlLoops::start(&server, &Names::kubernetes(), options, &world)
+    });
     let written = home.kubeconfig(&asked, &world);
-    let text = kubeconfig::render(server.local_addr(), &pki.ca.certificate, &pki.admin);
+    let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
         server.shutdown().await;
         return Err(error);
@@ -45,11 +54,12 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     // a terminal that is gone is no reason to stop
     let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, &mut signals, &written).await
+    run_until_stopped(server, loops, &mut signals, &written).await
 }
 
 async fn run_until_stopped(
     server: Server,
+    loops: Option<ControlLoops>,
     signals: &mut Signals,
     written: &Kubeconfig,
 ) -> anyhow::Result<()> {
@@ -58,8 +68,14 @@ async fn run_until_stopped(
         () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
     }
     let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    let stopped = async {
+        if let Some(loops) = loops {
+            loops.stop().await;
+        }
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => Ok(()),
+        () = stopped => Ok(()),
         () = signals.next() => {
             written.remove_if_temporary();
             std::process::exit(130)
@@ -235,9 +251,15 @@ fn own_address(bind: IpAddr) -> Option<IpAddr> {
 /// What the command line says about the server, read and found to be usable.
 struct Wanted {
     address: SocketAddr,
+    shown: Shown,
     identity: identity::Options,
+    authorities: Authorities,
     permission: permission::Options,
     admission: admission::Options,
+    audit: audit::Options,
+    limits: limits::Options,
+    fairness: fairness::Options,
+    connections: serve::Limits,
     serving: Serving,
     kinds: kinds::Options,
     event_ttl: Duration,
@@ -250,17 +272,36 @@ impl Wanted {
     fn read(asked: &Up) -> anyhow::Result<Self> {
         let serving = asked.runtime_config.iter().map(String::as_str);
         let mut wrong = Wrong::default();
-        let identity = asked.authentication.read(&mut wrong);
+        let shown = asked.tls.read(&mut wrong);
+        let (mut identity, authorities) = asked.authentication.read(&mut wrong);
         let permission = asked.authorization.read(&mut wrong);
-        let admission = asked.admission.read(&mut wrong);
+        let admission =
+            asked.admission.read(asked.components.contains(&Component::ControllerManager), &mut wrong);
+        let gates = asked.features.read(&mut wrong);
+        let audit = asked.audit.read(&mut wrong);
+        let limits = asked.limits.read(&mut wrong);
+        let fairness = asked.limits.of_turns(&mut wrong);
         wrong.check()?;
+        if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
+            tracing::warn!(
+                "who shows nothing is refused: --authorization-mode AlwaysAllow would allow them all"
+            );
+            identity.anonymous = false;
+        }
         Ok(Wanted {
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
+            shown,
             identity,
+            authorities,
             permission,
             admission,
+            audit,
+            limits,
+            fairness,
+            connections: asked.limits.of_connections(files::most_open()),
             serving: Serving::parse(serving, &Names::kubernetes())
-                .context("--runtime-config cannot be used")?,
+                .context("--runtime-config cannot be used")?
+                .with_gates(gates),
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
             event_ttl: asked.event_ttl,
             delete_workers: asked.delete_collection_workers.into(),
@@ -279,13 +320,20 @@ async fn start_server(
     let tls = TlsMaterial {
         certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
         private_key: pki.apiserver.key.clone().into_bytes(),
-        client_authorities: Some(pki.ca.certificate.clone().into_bytes()),
+        client_authorities: Some(besides(&pki.ca, wanted.authorities.clients)),
+        proxy_authorities: Some(besides(&pki.front_proxy_ca, wanted.authorities.proxies)),
+        ..TlsMaterial::default()
     };
+    let tls = wanted.shown.onto(tls);
     let mut identity = wanted.identity;
-    identity.signing_key.get_or_insert_with(|| pki.service_account_key.clone());
+    let accounts = &mut identity.service_accounts;
+    if accounts.signer.is_none() {
+        let signer = Signer::from_pem(pki.service_account_key.as_bytes());
+        accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
+    }
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address: wanted.address, tls, limits: Limits::default(), world: world.clone() },
+        listen: Listen { address: wanted.address, tls, limits: wanted.connections, world: world.clone() },
         world: world.clone(),
         names: Names::kubernetes(),
         event_ttl: wanted.event_ttl,
@@ -293,12 +341,20 @@ async fn start_server(
         identity,
         permission: wanted.permission,
         admission: wanted.admission,
+        audit: wanted.audit,
         serving: wanted.serving,
         cache: Default::default(),
+        limits: wanted.limits,
+        fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
     };
     Server::start(config).await.map_err(explained)
+}
+
+/// The cluster's own authority and others.
+fn besides(own: &Pair, others: Option<String>) -> Vec<u8> {
+    format!("{}\n{}", own.certificate.trim_end(), others.unwrap_or_default()).into_bytes()
 }
 
 fn explained(error: StartError) -> anyhow::Error {
@@ -307,13 +363,14 @@ fn explained(error: StartError) -> anyhow::Error {
             "stop what is using it, or choose another port with --secure-port"
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
-        StartError::Serve(ServeError::Tls { .. }) | StartError::Key(_) => {
-            "restore the certificates in the data directory, or remove them"
+        StartError::Serve(ServeError::Tls { .. }) => {
+            "see the --tls options, or restore the certificates in the data directory, or remove them"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
+        StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
         StartError::System { .. } => "the log has more, with -v",
     };
     anyhow::anyhow!("{error}: {advice}")

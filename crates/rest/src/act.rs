@@ -1,6 +1,7 @@
 //! Act: a post to a subresource that changes its object, or takes it away.
 
-use crate::api::{Admitted, Api, Operation};
+use crate::admission::{Admitted, Operation};
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Act, ActionHooks, Context, Requester};
 use crate::input::{Expected, Input};
@@ -60,9 +61,12 @@ impl Api {
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
         let expected =
             Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
-        let body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        let mut body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&body, || schema::encode::json(&body, ty).into());
         check_place(&body, action, writing)?;
-        self.admit(&writing.admitted(self, Operation::Create, writing.name), None, None).await?;
+        let write = writing.admitted(self, Operation::Create, writing.name);
+        self.admit(&write, Some(&mut body), None).await?;
+        self.settle_admission(&write, &body, None).await?;
         match &action.act {
             Act::Change(change) => self.change(writing, &resource, *change, &body).await,
             Act::Remove(removal) => self.remove_for(writing, removal, &body).await,
@@ -81,8 +85,6 @@ impl Api {
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(resource, &current)?;
             let mut next = old.clone();
-            self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut next), Some(&old))
-                .await?;
             self.with_context(writing.user, |context| change(&mut next, body, context))?;
             if writing.options.dry_run || next == old {
                 return Ok(());

@@ -4,7 +4,8 @@
 //! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
 //! revision or a time of creation.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Part, Requester};
 use crate::input::{Expected, Input};
@@ -58,6 +59,10 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
         self.track(writing, None, &mut object);
+        let name = object.text(&["metadata", "name"]).to_owned();
+        let write = writing.admitted(self, Operation::Create, &name);
+        self.admit(&write, Some(&mut object), None).await?;
+        self.settle_admission(&write, &object, None).await?;
         let answered = answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: writing.encode(&answered) })
     }
@@ -79,6 +84,11 @@ impl Api {
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
         let mut object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&object, || {
+            let mut shown = object.clone();
+            defaults::apply(root, &mut shown);
+            encode::json(&shown, root).into()
+        });
         writing.place(&mut object)?;
         defaults::apply(root, &mut object);
         self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);

@@ -1,11 +1,12 @@
 //! The resources that are served, and what all verbs share.
 
-use crate::error::ApiError;
+use crate::admission::{Admission, Checks};
 use crate::hooks::{Context, Hooks, Requester};
+use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
-use ambient::{Soon, World};
+use ambient::World;
 use arc_swap::ArcSwap;
 use memchr::memmem;
 use names::Names;
@@ -20,7 +21,8 @@ pub struct Api {
     pub storage: Storage,
     pub world: World,
     resources: ArcSwap<Resources>,
-    admission: Vec<Box<dyn Admission>>,
+    /// What writes pass, in order; each resource keeps those that concern it.
+    admission: Vec<Arc<dyn Admission>>,
 }
 
 /// The resources of a moment.
@@ -71,52 +73,9 @@ impl Resources {
     }
 }
 
-/// A check that writes pass before they are stored.
-pub trait Admission: Send + Sync {
-    /// May change the object, or refuse it. `old` is absent for creations; `object` is absent for deletions.
-    fn admit<'a>(
-        &'a self,
-        _: &'a Admitted<'a>,
-        _object: Option<&'a mut Value>,
-        _old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
-        Ok(()).into()
-    }
-
-    /// The last word before an object that is in order is stored. May write to other objects.
-    fn settle<'a>(
-        &'a self,
-        _: &'a Admitted<'a>,
-        _object: &'a Value,
-        _old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
-        Ok(()).into()
-    }
-}
-
-/// What admission may know about a write.
-pub struct Admitted<'a> {
-    pub resource: &'a Resource,
-    pub operation: Operation,
-    pub namespace: &'a str,
-    pub name: &'a str,
-    /// The name that the request itself has: none for those that leave it to the object.
-    pub asked_name: &'a str,
-    pub subresource: &'a str,
-    pub user: &'a Requester,
-    pub dry_run: bool,
-    pub api: &'a Api,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
+        let admission = admission.into_iter().map(Arc::from).collect();
         Api { names, storage, world, resources: ArcSwap::default(), admission }
     }
 
@@ -162,6 +121,7 @@ impl Api {
             Arc::new(Resource::new(kind, group, Hooks { cells: view.cells, ..Hooks::default() }, collection))
         });
         resource.views = served.collect();
+        resource.checks = Checks::of(&self.admission, &resource);
         let resource = Arc::new(resource);
         self.resources.rcu(|old| {
             let same = |one: &Arc<Resource>| {
@@ -186,6 +146,11 @@ impl Api {
         self.storage.forget(&resource.collection);
     }
 
+    /// An object of another resource as the cache holds it, for who needs its labels or bytes alone.
+    pub fn find(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.resources.load().named(plural)?.collection.cache.get(namespace, name)
+    }
+
     /// An object of another resource, by plural name, for rules that span resources.
     pub fn lookup(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let resources = self.resources.load();
@@ -203,6 +168,13 @@ impl Api {
         let snapshot = resource.collection.cache.snapshot();
         let objects = snapshot.range(namespace, None);
         objects.filter_map(|(_, object)| object.value(&resource.collection.kind).ok()).collect()
+    }
+
+    /// Whether there is any object of another resource in a namespace.
+    pub fn any_of(&self, plural: &str, namespace: &str) -> bool {
+        let resources = self.resources.load();
+        let snapshot = resources.named(plural).map(|resource| resource.collection.cache.snapshot());
+        snapshot.is_some_and(|snapshot| snapshot.range(Some(namespace), None).next().is_some())
     }
 
     /// Those objects of another resource whose JSON holds a text; only they are decoded.
@@ -236,30 +208,5 @@ impl Api {
         let now = ambient::unix_seconds(&self.world);
         let names = &self.names;
         work(&Context { names, now, user, lookup: &lookup, list: &list, containing: &containing })
-    }
-
-    /// The last words of admission, one after the other.
-    pub(crate) async fn settle_admission(
-        &self,
-        write: &Admitted<'_>,
-        object: &Value,
-        old: Option<&Value>,
-    ) -> Result<(), ApiError> {
-        for plugin in &self.admission {
-            plugin.settle(write, object, old).get().await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn admit(
-        &self,
-        write: &Admitted<'_>,
-        mut object: Option<&mut Value>,
-        old: Option<&Value>,
-    ) -> Result<(), ApiError> {
-        for plugin in &self.admission {
-            plugin.admit(write, object.as_deref_mut(), old).get().await?;
-        }
-        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Create: a new object.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::input::Input;
 use crate::metadata;
@@ -31,12 +32,8 @@ impl Api {
         if !writing.owned {
             self.track(writing, None, &mut object);
         }
-        let name = object.text(&["metadata", "name"]).to_owned();
-        self.admit(&writing.admitted(self, Operation::Create, &name), Some(&mut object), None).await?;
-        self.with_context(writing.user, |context| match resource.hooks.admit {
-            Some(admit) => admit(&mut object, None, context),
-            None => Ok(()),
-        })?;
+        let asked = object.text(&["metadata", "name"]).to_owned();
+        self.admit(&writing.admitted(self, Operation::Create, &asked), Some(&mut object), None).await?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
             metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {
@@ -60,15 +57,18 @@ impl Api {
         })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
-        if let Some(review) = resource.hooks.review {
-            self.with_context(writing.user, |context| review(&object, None, context))?;
-        }
         if let Some(complete) = resource.hooks.complete {
             complete(&mut object);
         }
         if let Some(warn) = resource.hooks.warn {
             writing.warnings.extend(warn(&object, None));
         }
+        let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
+        let versioned = !object.text(&["metadata", "resourceVersion"]).is_empty();
+        // what will not be stored is told last, and nothing must be charged for it
+        let mut admitted = writing.admitted(self, Operation::Create, &asked);
+        admitted.dry_run |= exists || versioned;
+        self.settle_admission(&admitted, &object, None).await?;
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
         let taken = || {
             let subject = resource.subject(&name);
@@ -84,13 +84,12 @@ impl Api {
             }
             error
         };
-        if !writing.options.dry_run && !object.text(&["metadata", "resourceVersion"]).is_empty() {
+        if versioned && !writing.options.dry_run {
             return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
         }
-        if resource.collection.cache.get(writing.namespace, &name).is_some() {
+        if exists {
             return Err(taken());
         }
-        self.settle_admission(&writing.admitted(self, Operation::Create, &name), &object, None).await?;
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }

@@ -1,6 +1,7 @@
 //! Delete: at once, after a grace period, or when the last finalizer is gone.
 
-use crate::api::{Admitted, Api, Operation};
+use crate::admission::{Admitted, Operation};
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::metadata::{FOREGROUND, ORPHAN};

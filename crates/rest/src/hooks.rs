@@ -62,12 +62,8 @@ pub struct Hooks {
     pub restore: Option<fn(&mut Value, &Value)>,
     /// Whether the next state counts as another generation; for kinds where more than the content does.
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
-    /// Admission: what the cluster's state makes of the object. Runs before validation and may change it.
-    pub admit: Option<fn(&mut Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
     pub reserve: Option<Arc<dyn Reserve>>,
-    /// Admission of an object that is otherwise in order: refuses what the cluster's state does not allow.
-    pub review: Option<fn(&Value, Option<&Value>, &Context<'_>) -> Result<(), ApiError>>,
     pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// Finalizers need no domain in front.
@@ -94,7 +90,7 @@ pub struct Hooks {
     pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.
     pub keeps_status_on_create: bool,
-    /// Top-level fields that writes of the object itself never own.
+    /// Fields, by their paths, that writes of the object itself never own.
     pub unowned: &'static [&'static str],
     /// The group by which problems call the kind, where that is not the one it is served in.
     pub told_group: Option<&'static str>,
@@ -188,7 +184,7 @@ pub struct SubresourceHooks {
     /// Puts into `next` (a copy of the live object) what the submitted object may change through here.
     pub apply: fn(next: &mut Value, submitted: &Value, context: &Context<'_>),
     pub validate: Option<Check>,
-    /// Top-level fields that writes through here never own.
+    /// Fields, by their paths, that writes through here never own.
     pub unowned: &'static [&'static str],
 }
 

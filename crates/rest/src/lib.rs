@@ -4,6 +4,7 @@
 //! adds is in its [`hooks::Hooks`].
 
 mod act;
+mod admission;
 pub mod answer;
 pub mod api;
 mod apply;
@@ -30,13 +31,14 @@ pub mod view;
 mod watch;
 mod write;
 
+pub use admission::{Admission, Admitted, Interest, Operation};
 pub use answer::{Answer, Asking};
-pub use api::{Admission, Admitted, Api, Operation};
+pub use api::Api;
 pub use delete::Deleted;
 pub use error::{ApiError, Cause, Details, Subject};
 pub use hooks::{Hooks, Requester};
 pub use list::Page;
-pub use notes::Notes;
+pub use notes::{Named, Notes, Shown, Traffic};
 pub use object::Object;
 pub use patch::PatchKind;
 pub use resource::{Collection, Resource};

@@ -17,6 +17,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Some or all of a collection at one revision.
+#[derive(Clone)]
 pub struct Page {
     /// 0 for what is never kept and so has none.
     pub revision: u64,

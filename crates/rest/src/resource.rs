@@ -1,5 +1,6 @@
 //! A resource: a kind with its behaviour, the collection that stores it, and the bytes that frame it.
 
+use crate::admission::Checks;
 use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks};
 use crate::object::Object;
@@ -78,6 +79,8 @@ pub struct Resource {
     pub list_header: Bytes,
     /// What a row of a table reads of an object.
     pub row_reads: Wanted,
+    /// What its writes pass.
+    pub(crate) checks: Checks,
 }
 
 impl Resource {
@@ -100,6 +103,7 @@ impl Resource {
             hooks,
             collection,
             views: Vec::new(),
+            checks: Checks::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Update: the next state of an object, whole or of a part of it.
 
-use crate::api::{Api, Operation};
+use crate::admission::Operation;
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{MetadataAgain, replace};
 use crate::input::Input;
@@ -64,8 +65,8 @@ impl Api {
                 None => next(&old, &mut writing.warnings)?,
                 Some(view) => self.through(writing, view, &old, next)?,
             };
-            self.check_version(writing, &wanted, &current)?;
-            let (object, reservation) = self.settle(writing, wanted, &old).await?;
+            let version = self.check_version(writing, &wanted, &current);
+            let (object, reservation) = self.settle(writing, wanted, &old, version).await?;
             let admitted = writing.admitted(self, Operation::Update, writing.name);
             self.settle_admission(&admitted, &object, Some(&old)).await?;
             let answer = |stored: &Object| match view {
@@ -136,6 +137,7 @@ impl Api {
         writing: &mut Writing<'_>,
         wanted: Value,
         old: &Value,
+        version: Result<(), ApiError>,
     ) -> Result<(Value, Option<Reservation>), ApiError> {
         let resource = writing.resource.clone();
         let mut object = wanted;
@@ -180,12 +182,11 @@ impl Api {
         }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))
             .await?;
+        // who may not write hears that, however old what they wrote is
+        version?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
             let mut reservation = None;
             if part.is_none() {
-                if let Some(admit) = resource.hooks.admit {
-                    admit(&mut object, Some(old), context)?;
-                }
                 reservation = self.reserve(writing, &mut object, Some(old), context)?;
                 if let Some(prepare) = resource.hooks.prepare_update {
                     prepare(&mut object, old, context);
@@ -220,9 +221,6 @@ impl Api {
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;
-        if let (Some(review), None) = (resource.hooks.review, part) {
-            self.with_context(writing.user, |context| review(&object, Some(old), context))?;
-        }
         // a write that changes nothing but the times of its own record changes nothing
         managed::keep_times(old, &mut object);
         if let (Some(warn), None) = (resource.hooks.warn, part) {

@@ -1,6 +1,7 @@
 //! What creating, updating and patching share: who writes what where, and the way from a value to the store.
 
-use crate::api::{Admitted, Api, Operation};
+use crate::admission::{Admitted, Operation};
+use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};
@@ -105,7 +106,7 @@ impl Writing<'_> {
             _ => None,
         };
         for field in self.unowned().iter().chain(&other) {
-            set.insert([managed::Element::Field((*field).into())]);
+            set.insert(field.split('.').map(|step| managed::Element::Field(step.into())));
         }
         set
     }
@@ -180,7 +181,16 @@ impl Api {
             api_version: &resource.api_version,
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
-        input.typed(&expected, writing.options.field_validation, &mut writing.warnings)
+        let object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        writing.user.notes.saw_object(&object, || {
+            let mut shown = object.clone();
+            defaults::apply(&resource.kind.root, &mut shown);
+            if let Some(default) = resource.hooks.default {
+                default(&mut shown, &self.names);
+            }
+            encode::as_stored(&shown, &resource.kind.root, resource.hooks.empty_lists()).into()
+        });
+        Ok(object)
     }
 
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
@@ -287,7 +297,7 @@ impl Api {
     }
 
     /// The tree of an object in the version of the request.
-    pub(crate) fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
+    pub fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
         let stored = object.value(&resource.collection.kind).map_err(|why| {
             ApiError::internal_error(format!("the stored object {:?} cannot be read: {why}", object.name))
         })?;

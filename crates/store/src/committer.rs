@@ -109,8 +109,11 @@ impl Committer {
             if self.shared.queue.waiting() > 0 {
                 thread::yield_now();
             }
-            let taken = self.shared.queue.take(self.patience());
+            let mut taken = self.shared.queue.take(self.patience());
             let last = taken.last;
+            for probe in taken.probes.drain(..) {
+                let _ = probe.send(());
+            }
             self.turn(taken);
             if last {
                 break;

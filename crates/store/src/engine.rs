@@ -94,6 +94,16 @@ impl Store for Engine {
         }
     }
 
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            if let Some(reached) = self.shared.queue.probe() {
+                // an error would mean that the committer is gone, which its health says better
+                let _ = reached.await;
+            }
+            self.healthy()
+        })
+    }
+
     fn tick(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             if let Some(done) = self.shared.queue.tick() {

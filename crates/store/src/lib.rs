@@ -248,6 +248,10 @@ pub trait Store: Send + Sync + 'static {
     /// Whether writes are expected to work: an error says why the last one could not be made durable.
     fn healthy(&self) -> Result<(), StoreError>;
 
+    /// Resolves once the committer, which every write goes through, has got round to it: with an error where
+    /// writes do not work, and not at all while it hangs. Costs nothing and changes nothing.
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Does now what is due (expiry, trimming of history); engines do so by themselves every second or so.
     fn tick(&self) -> BoxFuture<'_, ()>;
 

@@ -38,6 +38,7 @@ pub(crate) struct Queue {
 struct Inside {
     requests: VecDeque<Request>,
     ticks: Vec<oneshot::Sender<()>>,
+    probes: Vec<oneshot::Sender<()>>,
     closed: bool,
 }
 
@@ -46,6 +47,8 @@ struct Inside {
 pub(crate) struct Taken {
     pub requests: Vec<Request>,
     pub ticks: Vec<oneshot::Sender<()>>,
+    /// Who wants to know whether this thread moves.
+    pub probes: Vec<oneshot::Sender<()>>,
     /// The queue is closed, and this was the last of it.
     pub last: bool,
 }
@@ -85,10 +88,26 @@ impl Queue {
         Some(is_done)
     }
 
+    /// Asks whether the committer moves; `None` once the queue is closed.
+    pub(crate) fn probe(&self) -> Option<oneshot::Receiver<()>> {
+        let (here, reached) = oneshot::channel();
+        let mut inside = self.inside.lock();
+        if inside.closed {
+            return None;
+        }
+        // those who gave up make room: there are never more than those who wait now
+        inside.probes.retain(|waiting| !waiting.is_closed());
+        inside.probes.push(here);
+        drop(inside);
+        self.ready.notify_one();
+        Some(reached)
+    }
+
     /// Blocks until there is something, the queue is closed, or `wait` has passed.
     pub(crate) fn take(&self, wait: Option<Duration>) -> Taken {
         let mut inside = self.inside.lock();
-        if inside.requests.is_empty() && inside.ticks.is_empty() && !inside.closed {
+        let idle = inside.requests.is_empty() && inside.ticks.is_empty() && inside.probes.is_empty();
+        if idle && !inside.closed {
             match wait {
                 Some(wait) => {
                     self.ready.wait_for(&mut inside, wait);
@@ -107,6 +126,7 @@ impl Queue {
             taken.requests.extend(inside.requests.pop_front());
         }
         taken.ticks = std::mem::take(&mut inside.ticks);
+        taken.probes = std::mem::take(&mut inside.probes);
         taken.last = inside.closed && inside.requests.is_empty();
         taken
     }
@@ -126,7 +146,8 @@ impl Queue {
     pub(crate) fn abandon(&self) {
         self.close();
         let mut inside = self.inside.lock();
-        let rest = (std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks));
+        let probes = std::mem::take(&mut inside.probes);
+        let rest = (std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks), probes);
         drop(inside);
         drop(rest);
     }

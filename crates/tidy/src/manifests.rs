@@ -13,6 +13,7 @@ const ORDER: &[&str] = &[
     "rest",
     "auth",
     "call",
+    "fair",
     "cache",
     "store",
     "merge",

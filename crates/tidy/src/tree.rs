@@ -88,7 +88,13 @@ fn find_modules() -> BTreeMap<String, Module> {
         for start in ["src/lib.rs", "src/main.rs", "build.rs"] {
             follow(&name, format!("crates/{name}/{start}"), start == "build.rs", &mut found);
         }
+        // tests that need the crate's own program
+        let folder = format!("crates/{name}/tests");
+        for path in files(&folder).into_iter().filter(|path| path.ends_with(".rs")) {
+            follow(&name, path, true, &mut found);
+        }
     }
+    follow("bench", "bench/src/lib.rs".to_owned(), false, &mut found);
     for path in files("bench/src/bin").into_iter().filter(|path| path.ends_with(".rs")) {
         follow("bench", path, false, &mut found);
     }

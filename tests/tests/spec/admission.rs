@@ -1,7 +1,7 @@
 //! Admission that looks beyond the one object: limits and quotas of a namespace.
 
 use super::*;
-use tests::{Answer, Cluster};
+use tests::{Answer, Cluster, Options};
 
 const LIMITS: &str = "/api/v1/namespaces/default/limitranges";
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
@@ -9,12 +9,16 @@ const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 /// A cluster whose default namespace may hold so many of some things.
 async fn with_quota(hard: Value) -> Cluster {
     let cluster = Cluster::start().await;
+    add_quota(&cluster, hard).await;
+    cluster
+}
+
+async fn add_quota(cluster: &Cluster, hard: Value) {
     cluster.create(QUOTAS, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
     // what counts is what somebody has counted
     let none = hard.as_object().unwrap().keys().map(|what| (what.clone(), json!("0")));
     let status = json!({"status": {"hard": hard, "used": Value::Object(none.collect())}});
     cluster.patch(&format!("{QUOTAS}/q/status"), status).await.code(200);
-    cluster
 }
 
 async fn used(cluster: &Cluster, what: &str) -> Value {
@@ -23,7 +27,7 @@ async fn used(cluster: &Cluster, what: &str) -> Value {
 
 #[tokio::test]
 async fn a_quota_holds_against_a_race() {
-    let cluster = with_quota(json!({"count/configmaps": "5"})).await;
+    let cluster = with_quota(json!({"count/configmaps": "20"})).await;
     let make = |name: String, query: &'static str| {
         let path = format!("{CONFIGMAPS}{query}");
         let cluster = &cluster;
@@ -32,14 +36,15 @@ async fn a_quota_holds_against_a_race() {
     for round in 0..8 {
         make(format!("dry{round}"), "?dryRun=All").await.code(201);
     }
-    let answers = futures_util::future::join_all((0..12).map(|n| make(format!("c{n}"), ""))).await;
+    let answers = futures_util::future::join_all((0..64).map(|n| make(format!("c{n}"), ""))).await;
     let (won, lost): (Vec<Answer>, Vec<Answer>) = answers.into_iter().partition(|it| it.status == 201);
-    assert_eq!((won.len(), lost.len()), (5, 7));
+    assert_eq!((won.len(), lost.len()), (20, 44));
     for one in lost {
         let refused = one.refused(403, "Forbidden");
         assert!(refused["message"].as_str().unwrap().contains("exceeded quota: q"), "{refused}");
     }
-    assert_eq!(used(&cluster, "count/configmaps").await, "5");
+    assert_eq!(used(&cluster, "count/configmaps").await, "20");
+    assert_eq!(names(&cluster.read(CONFIGMAPS).await).len(), 20);
     make("dry".to_owned(), "?dryRun=All").await.refused(403, "Forbidden");
     // another namespace has its own
     cluster.named(NAMESPACES, "other").await;
@@ -60,6 +65,58 @@ async fn a_quota_counts_what_pods_ask_for() {
     assert_eq!(used(&cluster, "requests.cpu").await, "1");
     let refused = cluster.post(PODS, pod("d")).await.refused(403, "Forbidden");
     assert!(refused["message"].as_str().unwrap().contains("must specify requests.cpu"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_quota_is_charged_for_what_is_stored() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let cluster = with_quota(json!({"services.nodeports": "2", "count/configmaps": "2"})).await;
+    cluster.named(CONFIGMAPS, "c").await;
+    // a name that is taken and an object that has a version already are not stored
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}})).await.refused(409, "AlreadyExists");
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "d", "resourceVersion": "1"}})).await.code(500);
+    assert_eq!(used(&cluster, "count/configmaps").await, "1");
+    // more is charged when an object comes to take more; what it gives back is counted by who counts again
+    let ports = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}]);
+    cluster.create(SERVICES, json!({"metadata": {"name": "s"}, "spec": {"ports": ports}})).await;
+    assert_eq!(used(&cluster, "services.nodeports").await, "0");
+    for (kind, charged) in [("NodePort", "2"), ("ClusterIP", "2")] {
+        cluster.patch(&format!("{SERVICES}/s"), json!({"spec": {"type": kind}})).await.code(200);
+        assert_eq!(used(&cluster, "services.nodeports").await, charged);
+    }
+    let refused = cluster.patch(&format!("{SERVICES}/s"), json!({"spec": {"type": "NodePort"}})).await;
+    let refused = refused.refused(403, "Forbidden");
+    assert_eq!(
+        refused["message"],
+        "services \"s\" is forbidden: exceeded quota: q, requested: services.nodeports=2, \
+         used: services.nodeports=2, limited: services.nodeports=2"
+    );
+}
+
+#[tokio::test]
+async fn what_is_limited_needs_a_quota() {
+    let told = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [
+            {"resource": "configmaps", "matchContains": ["count/configmaps"]},
+            {"resource": "pods", "matchScopes":
+                [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}]}]});
+    let cluster = Cluster::with(Options::plugins(&[], &[], &[("ResourceQuota", told)])).await;
+    let refused =
+        cluster.post(CONFIGMAPS, json!({"metadata": {"name": "c"}})).await.refused(403, "Forbidden");
+    let expected = "configmaps \"c\" is forbidden: insufficient quota to consume: count/configmaps";
+    assert_eq!(refused["message"], expected);
+    cluster.create(PODS, pod("p")).await;
+    let mut important = pod("i");
+    important["spec"]["priorityClassName"] = "system-node-critical".into();
+    let refused = cluster.post(PODS, important.clone()).await.code(500).json();
+    let expected = "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]";
+    assert_eq!(refused["message"], expected);
+    add_quota(&cluster, json!({"count/configmaps": "1"})).await;
+    cluster.named(CONFIGMAPS, "c").await;
+    let scoped =
+        json!({"metadata": {"name": "s"}, "spec": {"hard": {"pods": "1"}, "scopes": ["PriorityClass"]}});
+    cluster.create(QUOTAS, scoped).await;
+    cluster.create(PODS, important).await;
 }
 
 #[tokio::test]

@@ -146,8 +146,33 @@ async fn metrics_count_requests_and_objects() {
     };
     let labels = ["verb=\"create\"", "resource=\"configmaps\"", "code=\"201\""];
     assert_eq!(sample("apiserver_request_total", &labels), 1.0);
-    assert_eq!(sample("apiserver_storage_objects", &["resource=\"configmaps\""]), 1.0);
+    // the server keeps one itself
+    assert_eq!(sample("apiserver_storage_objects", &["resource=\"configmaps\""]), 2.0);
     // names that do not exist make no counters
     cluster.get("/api/v1/namespaces/default/inventions").await.code(404);
     assert!(!cluster.get("/metrics").await.code(200).text().contains("inventions"));
+}
+
+#[tokio::test]
+async fn what_a_client_has_is_not_sent_again() {
+    let cluster = Cluster::start().await;
+    for path in ["/api", "/apis", "/apis/apps", "/api/v1", "/apis/apps/v1", "/openapi/v2", "/openapi/v3"] {
+        let first = cluster.get(path).await.code(200);
+        let tag = first.header("etag").to_owned();
+        assert!(tag.len() > 60 && tag.starts_with('"') && tag.ends_with('"'), "{path}: {tag}");
+        for have in [tag.clone(), format!("W/{tag}, \"other\""), "*".to_owned()] {
+            let again = cluster.get(path).header("if-none-match", &have).await.code(304);
+            assert_eq!((again.text().as_str(), again.header("etag")), ("", tag.as_str()), "{path}");
+            assert_eq!(again.header("content-type"), "");
+        }
+        let other = cluster.get(path).header("if-none-match", "\"other\"").await.code(200);
+        assert_eq!(other.body, first.body, "{path}");
+    }
+    // another form of a document is another document
+    let plain = cluster.get("/apis").await.header("etag").to_owned();
+    for form in ["application/yaml", "application/vnd.kubernetes.protobuf"] {
+        let other = cluster.get("/apis").accept(form).header("if-none-match", &plain).await.code(200);
+        assert_ne!(other.header("etag"), plain);
+        cluster.get("/apis").accept(form).header("if-none-match", other.header("etag")).await.code(304);
+    }
 }

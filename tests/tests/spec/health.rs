@@ -1,8 +1,14 @@
 //! "Health endpoints", rule by rule.
 
 use super::*;
+use apiserver::serve::Phase;
+use apiserver::{StoreChoice, limits};
 use http::Method;
-use tests::{Cluster, Who};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{BoxFuture, Store, StoreError};
+use tests::{Cluster, Options, Protocol, Who};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn machines_rely_on_the_code() {
@@ -83,4 +89,205 @@ async fn a_server_that_ends_is_alive_but_not_ready() {
     cluster.get("/healthz").await.code(200);
     // requests are still answered while it drains
     cluster.read(NAMESPACES).await;
+}
+
+/// A store in memory that can be made to stand still.
+struct Standing {
+    store: store::Engine,
+    still: tokio::sync::watch::Sender<bool>,
+}
+
+impl Standing {
+    fn new() -> Arc<Self> {
+        let world: ambient::World = ambient::Simulated::new(tests::NOW, 3);
+        let store = store::memory::open(&store::Options::default(), world);
+        Arc::new(Standing { store, still: tokio::sync::watch::Sender::new(false) })
+    }
+
+    async fn moving(&self) {
+        self.still.subscribe().wait_for(|still| !still).await.unwrap();
+    }
+}
+
+impl Store for Standing {
+    fn start(&self, subscriber: store::Subscriber) -> Result<(), StoreError> {
+        self.store.start(subscriber)
+    }
+
+    fn write(&self, write: store::Write) -> BoxFuture<'_, Result<store::Revision, StoreError>> {
+        Box::pin(async move {
+            self.moving().await;
+            self.store.write(write).await
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.moving().await;
+            self.store.probe().await
+        })
+    }
+
+    fn revision(&self) -> store::Revision {
+        self.store.revision()
+    }
+
+    fn oldest(&self) -> store::Revision {
+        self.store.oldest()
+    }
+
+    fn stats(&self) -> store::Stats {
+        self.store.stats()
+    }
+
+    fn healthy(&self) -> Result<(), StoreError> {
+        self.store.healthy()
+    }
+
+    fn tick(&self) -> BoxFuture<'_, ()> {
+        self.store.tick()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.store.close()
+    }
+}
+
+/// Not ready after a moment, not alive after two.
+fn strict() -> limits::Options {
+    let store_ready_timeout = Duration::from_millis(20);
+    limits::Options {
+        store_ready_timeout,
+        store_health_timeout: 2 * store_ready_timeout,
+        ..limits::Options::default()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_told_within_its_time() {
+    let store = Standing::new();
+    let options =
+        Options { store: StoreChoice::Opened(store.clone()), requests: strict(), ..Options::default() };
+    let cluster = Cluster::with(options).await;
+    cluster.get("/readyz").await.code(200);
+    store.still.send_replace(true);
+    let text = cluster.get("/livez").await.code(500).text();
+    assert!(text.contains("[-]etcd failed: reason withheld\n") && text.contains("[+]ping ok\n"), "{text}");
+    assert!(!text.contains("etcd-readiness"), "{text}");
+    let text = cluster.get("/readyz?exclude=etcd&exclude=bogus").await.code(500).text();
+    assert!(text.contains("[+]etcd excluded: ok\n[-]etcd-readiness failed: reason withheld\n"), "{text}");
+    let end = "warn: some health checks cannot be excluded: no matches for \"bogus\"\nreadyz check failed\n";
+    assert!(text.ends_with(end), "{text}");
+    for path in ["/livez/etcd", "/readyz/etcd-readiness?exclude=etcd-readiness"] {
+        assert_eq!(
+            cluster.get(path).await.code(500).text(),
+            "internal server error: error getting data from etcd: context deadline exceeded\n"
+        );
+    }
+    assert_eq!(cluster.get("/readyz?exclude=etcd&exclude=etcd-readiness").await.code(200).text(), "ok");
+    // reading goes on meanwhile, and all is well when the store is
+    cluster.read(NAMESPACES).await;
+    store.still.send_replace(false);
+    cluster.get("/readyz").await.code(200);
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_told_at_once() {
+    let store = Standing::new();
+    let options = Options { store: StoreChoice::Opened(store.clone()), ..Options::default() };
+    let cluster = Cluster::with(options).await;
+    store.close().await;
+    let text = cluster.get("/readyz").await.code(500).text();
+    assert!(text.contains("[-]etcd failed: reason withheld\n[-]etcd-readiness failed"), "{text}");
+    assert_eq!(
+        cluster.get("/livez/etcd").await.code(500).text(),
+        "internal server error: error getting data from etcd: the store is unavailable: it is closing\n"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_starts_says_so_and_lets_requests_wait() {
+    let store = Standing::new();
+    store.still.send_replace(true);
+    let requests = limits::Options { livez_grace: Duration::from_secs(10), ..strict() };
+    // the port is known before anything answers on it
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let options = Options { store: StoreChoice::Opened(store.clone()), requests, port, ..Options::default() };
+    let world = ambient::Simulated::new(tests::NOW, 7);
+    let starting = tokio::spawn(Cluster::attempt_in(options, world.clone()));
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let ask = |path: &'static str| tests::ask(address, &Who::Admin, path);
+    let unfinished = (500, "internal server error: not finished\n".to_owned());
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    const ROLES: &str = "poststarthook/rbac/bootstrap-roles";
+    assert_eq!(ask("/readyz/poststarthook/rbac/bootstrap-roles").await, unfinished);
+    let (code, text) = ask("/livez?verbose&exclude=etcd").await;
+    assert!(code == 200 && text.contains(&format!("[+]{ROLES} ok\n")), "{text}");
+    world.advance(Duration::from_secs(11));
+    assert_eq!(ask("/livez/poststarthook/rbac/bootstrap-roles").await, unfinished);
+    let waiting = tokio::spawn(ask("/api/v1/namespaces/default"));
+    // nothing of it can be done before, however long it is given
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!waiting.is_finished());
+    store.still.send_replace(false);
+    assert_eq!(waiting.await.unwrap().0, 200, "a request that came too early is answered when it can be");
+    let cluster = starting.await.unwrap().unwrap();
+    cluster.get("/livez").await.code(200);
+    cluster.get("/readyz").await.code(200);
+}
+
+#[tokio::test]
+async fn at_the_end_new_requests_are_told_to_come_back() {
+    let requests = limits::Options { send_retry_after: true, ..limits::Options::default() };
+    let cluster = Cluster::with(Options { requests, ..Options::default() }).await;
+    let address = cluster.address;
+    // a request that is under way when the end comes: its body is not there yet
+    let mut slow = cluster.connect(&Who::Admin, Protocol::Http1).await;
+    let body = json!({"metadata": {"name": "late"}}).to_string();
+    let head = format!(
+        "POST {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    while cluster.server.service.in_flight.total() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
+    let shutdown = cluster.server.service.shutdown.clone();
+    let stopping = tokio::spawn(cluster.stop());
+    shutdown.reached(Phase::Refusing).await;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let refused = tests::answer(address, &Who::Admin, NAMESPACES, protocol).await;
+        assert_eq!((refused.status, refused.header("retry-after")), (429, "5"));
+        assert_eq!(refused.text(), "The apiserver is shutting down, please try again later.\n");
+        assert_eq!(refused.header("connection"), if protocol == Protocol::Http1 { "close" } else { "" });
+    }
+    let (code, text) = tests::ask(address, &Who::Admin, "/readyz").await;
+    assert!(code == 500 && text.contains("[-]shutdown failed"), "{text}");
+    assert!(!stopping.is_finished());
+    slow.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = tests::soon("the late answer", slow.read_to_end(&mut answer)).await;
+    assert!(answer.starts_with(b"HTTP/1.1 201"), "{}", String::from_utf8_lossy(&answer));
+    watch.expect("ADDED", "late").await;
+    assert_eq!(watch.next().await, None, "watches end whole");
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_ends_goes_on_for_as_long_as_was_asked() {
+    let requests = limits::Options { shutdown_delay: Duration::from_secs(5), ..limits::Options::default() };
+    let cluster = Cluster::with(Options { requests, ..Options::default() }).await;
+    let address = cluster.address;
+    let shutdown = cluster.server.service.shutdown.clone();
+    let stopping = tokio::spawn(cluster.stop());
+    shutdown.reached(Phase::Draining).await;
+    assert_eq!(tests::ask(address, &Who::Admin, "/readyz/shutdown").await.0, 500);
+    assert_eq!(tests::ask(address, &Who::Admin, "/livez").await.0, 200);
+    assert_eq!(tests::ask(address, &Who::Admin, NAMESPACES).await.0, 200);
+    assert_eq!(shutdown.phase(), Phase::Draining);
+    stopping.await.unwrap();
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }

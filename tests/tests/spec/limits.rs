@@ -1,9 +1,12 @@
 //! "Limits": what a request may be.
 
 use super::*;
+use apiserver::limits;
 use apiserver::serve::Limits;
 use std::time::Duration;
-use tests::{Cluster, Options, Protocol};
+use tests::http2::{DATA, GOAWAY, Http2, RESET};
+use tests::{Cluster, Options, Protocol, Who};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MIB: usize = 1024 * 1024;
 
@@ -81,13 +84,232 @@ async fn a_large_list_is_streamed_whole() {
 
 #[tokio::test]
 async fn idle_connections_are_closed() {
-    use tokio::io::AsyncReadExt;
     let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
     let cluster = Cluster::with(Options { limits, ..Options::default() }).await;
-    let mut stream = cluster.connect(&tests::Who::Admin, Protocol::Http1).await;
+    let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
     let mut rest = Vec::new();
     // an end with or without a farewell: the connection is closed either way
     let _ = tests::soon("the end of the connection", stream.read_to_end(&mut rest)).await;
     assert_eq!(rest, b"");
     cluster.answers().await;
+}
+
+fn requests(change: impl FnOnce(&mut limits::Options)) -> Options {
+    let mut options = Options::default();
+    // each number is a limit by itself
+    options.fairness.on = false;
+    change(&mut options.requests);
+    options
+}
+
+/// Somebody who may do everything, but is no member of the masters' group.
+pub(super) async fn somebody(cluster: &Cluster) -> Who {
+    let binding = json!({
+        "metadata": {"name": "alice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}],
+    });
+    cluster.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+    let alice = Who::Holder(tests::authority().client("alice", "people"));
+    // the policy follows a moment later
+    while cluster.get(CONFIGMAPS).who(&alice).await.status != 200 {
+        tokio::task::yield_now().await;
+    }
+    alice
+}
+
+/// A request that is being carried out for as long as the result is there: its body does not come.
+pub(super) async fn held(cluster: &Cluster, who: &Who, method: &str) -> tests::Stream {
+    let before = cluster.server.service.in_flight.total();
+    let mut stream = cluster.connect(who, Protocol::Http1).await;
+    let head = format!("{method} {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    while cluster.server.service.in_flight.total() == before {
+        tokio::task::yield_now().await;
+    }
+    stream
+}
+
+#[tokio::test]
+async fn so_many_requests_are_carried_out_at_a_time() {
+    let cluster = Cluster::with(requests(|limits| (limits.reading, limits.writing) = (2, 1))).await;
+    let alice = somebody(&cluster).await;
+    let writing = held(&cluster, &alice, "POST").await;
+    let refused = cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).who(&alice).await.code(429);
+    assert_eq!(refused.text(), "Too many requests, please try again later.\n");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.header("content-type"), "text/plain; charset=utf-8");
+    cluster.delete("/nothing").who(&alice).await.code(429);
+    // reading has places of its own, and masters always find one
+    cluster.get(CONFIGMAPS).who(&alice).await.code(200);
+    cluster.named(CONFIGMAPS, "by-a-master").await;
+    let reading = [held(&cluster, &alice, "GET").await, held(&cluster, &alice, "GET").await];
+    cluster.get(CONFIGMAPS).who(&alice).await.code(429);
+    cluster.get("/version").who(&Who::Nobody).await.code(429);
+    cluster.read(CONFIGMAPS).await;
+    // what lasts takes no place, neither when there is none nor of others
+    let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).who(&alice).watch().await;
+    watch.expect("ADDED", "by-a-master").await;
+    drop(reading);
+    while cluster.get(CONFIGMAPS).who(&alice).await.status == 429 {
+        tokio::task::yield_now().await;
+    }
+    drop(writing);
+}
+
+#[tokio::test]
+async fn zero_requests_at_a_time_is_no_limit() {
+    let cluster = Cluster::with(requests(|limits| (limits.reading, limits.writing) = (0, 0))).await;
+    let alice = somebody(&cluster).await;
+    let mut open = Vec::new();
+    for method in ["POST", "GET", "POST", "GET"] {
+        open.push(held(&cluster, &alice, method).await);
+    }
+    cluster.get(CONFIGMAPS).who(&alice).await.code(200);
+}
+
+#[tokio::test]
+async fn a_list_is_being_carried_out_until_it_is_sent() {
+    let cluster = Cluster::with(requests(|limits| limits.reading = 1)).await;
+    let alice = somebody(&cluster).await;
+    let text = "x".repeat(500_000);
+    for n in 0..40 {
+        let object = json!({"metadata": {"name": format!("c{n}")}, "data": {"k": text}});
+        cluster.create(CONFIGMAPS, object).await;
+    }
+    // twenty megabytes that nobody reads: more than what lies on the way
+    let mut stream = cluster.connect(&alice, Protocol::Http1).await;
+    let head = format!("GET {CONFIGMAPS} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut start = [0; 15];
+    stream.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200 OK");
+    cluster.get(NODES).who(&alice).await.code(429);
+    let mut rest = Vec::new();
+    let _ = tests::soon("the list", stream.read_to_end(&mut rest)).await;
+    assert!(rest.len() > 40 * text.len());
+    while cluster.get(NODES).who(&alice).await.status == 429 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_has_its_time() {
+    let cluster = Cluster::with(requests(|limits| limits.request_timeout = Duration::from_millis(300))).await;
+    let mut stream = held(&cluster, &Who::Admin, "POST").await;
+    let mut answer = Vec::new();
+    let _ = tests::soon("the answer", stream.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(answer.contains("Timeout: request did not complete within the allotted timeout"), "{answer}");
+    // clients may ask for less, and not for more
+    let path = |time: &str| format!("{CONFIGMAPS}?resourceVersion=999999&timeout={time}");
+    cluster.get(&path("1ms")).await.refused(504, "Timeout");
+    cluster.get(&path("1h")).await.refused(504, "Timeout");
+    for wrong in ["soon", "10"] {
+        cluster.get(&path(wrong)).await.refused(400, "BadRequest");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_lasts_a_random_time_above_the_least() {
+    let cluster = Cluster::with(requests(|limits| {
+        limits.min_request_timeout = Duration::from_secs(1);
+        limits.request_timeout = Duration::from_millis(200);
+    }))
+    .await;
+    let mut ends = Vec::new();
+    let began = tokio::time::Instant::now();
+    for _ in 0..4 {
+        let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
+        ends.push(tokio::spawn(async move {
+            assert_eq!(watch.next().await, None);
+            tokio::time::Instant::now()
+        }));
+    }
+    let mut lasted = Vec::new();
+    for end in ends {
+        lasted.push(end.await.unwrap() - began);
+    }
+    assert!(lasted.iter().all(|time| *time >= Duration::from_secs(1)), "{lasted:?}");
+    lasted.sort();
+    assert!(lasted[3] - lasted[0] > Duration::from_millis(10), "not all at once: {lasted:?}");
+    // those who ask for less, or for less than nothing, get that
+    for seconds in ["1", "-1"] {
+        let path = format!("{CONFIGMAPS}?watch=1&timeoutSeconds={seconds}");
+        assert_eq!(cluster.get(&path).watch().await.next().await, None);
+    }
+}
+
+#[tokio::test]
+async fn now_and_then_a_connection_is_asked_to_leave() {
+    let cluster = Cluster::with(requests(|limits| limits.goaway_chance = 1.0)).await;
+    let mut client = Http2::open(&cluster).await;
+    client.get(1, NAMESPACES).await;
+    let seen =
+        client.until(|frame| frame.kind == GOAWAY && frame.payload[..4] != [0x7f, 0xff, 0xff, 0xff]).await;
+    let done = seen.iter().any(|frame| frame.kind == DATA && frame.stream == 1 && frame.flags & 1 == 1);
+    let last = seen.last().unwrap();
+    assert_eq!(&last.payload[4..8], [0; 4], "nothing is wrong");
+    assert!(done || client.until(|frame| frame.flags & 1 == 1).await.last().unwrap().stream == 1);
+    client.closed().await;
+    // nobody is asked over HTTP/1, where a connection has one request at a time anyway
+    let answer = cluster.get(NAMESPACES).protocol(Protocol::Http1).await.code(200);
+    assert_eq!(answer.header("connection"), "");
+    // and by default nobody at all
+    let cluster = Cluster::start().await;
+    let mut client = Http2::open(&cluster).await;
+    for stream in (1..40).step_by(2) {
+        client.get(stream, NAMESPACES).await;
+        let seen = client.until(|frame| frame.stream == stream && frame.flags & 1 == 1).await;
+        assert!(seen.iter().all(|frame| frame.kind != GOAWAY));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_has_so_many_streams() {
+    let limits = Limits { max_concurrent_streams: 3, ..Limits::default() };
+    let cluster = Cluster::with(Options { limits, ..Options::default() }).await;
+    let mut client = Http2::open(&cluster).await;
+    assert_eq!(client.max_streams, Some(3));
+    for stream in [1, 3, 5, 7] {
+        client.get(stream, &format!("{NAMESPACES}?watch=1")).await;
+    }
+    let seen = client.until(|frame| frame.kind == RESET).await;
+    let refused = seen.last().unwrap();
+    assert_eq!((refused.stream, &refused.payload[..]), (7, &[0, 0, 0, 7][..]), "refused, to be tried again");
+    cluster.answers().await;
+}
+
+#[tokio::test]
+async fn what_lasts_may_be_slowed_down() {
+    let limits = Limits { lasting_bytes_per_second: 20_000, ..Limits::default() };
+    let cluster = Cluster::with(Options { limits, ..Options::default() }).await;
+    for n in 0..6 {
+        let object = json!({"metadata": {"name": format!("c{n}")}, "data": {"k": "x".repeat(5_000)}});
+        cluster.create(CONFIGMAPS, object).await;
+    }
+    let began = tokio::time::Instant::now();
+    let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
+    for n in 0..6 {
+        watch.expect("ADDED", &format!("c{n}")).await;
+    }
+    // five pieces of more than five kilobytes are paid for before the sixth
+    assert!(began.elapsed() >= Duration::from_millis(1250), "{:?}", began.elapsed());
+    // what has an end goes as fast as ever
+    assert!(cluster.get(CONFIGMAPS).await.code(200).body.len() > 30_000);
+}
+
+#[tokio::test]
+async fn history_is_kept_as_long_as_was_asked() {
+    let cluster = Cluster::with(requests(|limits| limits.history = Duration::from_secs(20))).await;
+    let old = version(&cluster.named(CONFIGMAPS, "a").await);
+    cluster.named(CONFIGMAPS, "b").await;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={old}");
+    cluster.advance(Duration::from_secs(15));
+    cluster.named(CONFIGMAPS, "c").await;
+    cluster.get(&path).watch().await.expect("ADDED", "b").await;
+    cluster.advance(Duration::from_secs(15));
+    cluster.named(CONFIGMAPS, "d").await;
+    assert_eq!(cluster.get(&path).watch().await.some().await["object"]["code"], 410);
 }

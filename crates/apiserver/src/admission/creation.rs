@@ -3,7 +3,7 @@
 use crate::answers::user_of;
 use ambient::Soon;
 use auth::{Attributes, Authorizer};
-use rest::{Admission, Admitted, ApiError, Operation};
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
@@ -12,6 +12,10 @@ pub struct Creation {
 }
 
 impl Admission for Creation {
+    fn interest(&self, _: &Resource) -> Interest {
+        Interest::CREATE
+    }
+
     fn settle<'a>(
         &'a self,
         write: &'a Admitted<'a>,
@@ -19,7 +23,7 @@ impl Admission for Creation {
         _: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
         // a request that leaves the name to the object was one to create, and has been permitted
-        if write.operation != Operation::Create || write.asked_name.is_empty() {
+        if write.asked_name.is_empty() {
             return Ok(()).into();
         }
         Soon::later(self.permitted(write))

@@ -6,9 +6,9 @@
 use crate::answers::user_of;
 use crate::permission::roles::read;
 use ambient::Soon;
-use auth::rbac::{Rbac, Role, Rule, missing, refusal};
+use auth::rbac::{Rbac, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
-use rest::{Admission, Admitted, ApiError, Subject};
+use rest::{Admission, Admitted, ApiError, Interest, Resource, Subject};
 use schema::Value;
 use std::sync::Arc;
 
@@ -18,13 +18,17 @@ pub struct Escalation {
 }
 
 impl Admission for Escalation {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(resource.group == self.rbac.group())
+    }
+
     fn admit<'a>(
         &'a self,
         write: &'a Admitted<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let Some(object) = object.filter(|_| write.resource.group == self.rbac.group()) else {
+        let Some(object) = object else {
             return Ok(()).into();
         };
         let user = user_of(write.user);
@@ -78,12 +82,13 @@ impl Escalation {
         if !role.of_cluster && write.namespace.is_empty() {
             return Err(ApiError::bad_request("Namespace parameter required."));
         }
+        check_name(&role.name)?;
         let policy = self.rbac.policy();
         let Some(found) = policy.role(&role, write.namespace) else {
             let subject = Subject { group: self.rbac.group(), kind: role.plural(), name: &role.name };
             return Err(ApiError::not_found(subject));
         };
-        self.hold(write, user, &rules_of(found))
+        self.hold(write, user, &found.rules().collect::<Vec<_>>())
     }
 
     async fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
@@ -122,8 +127,17 @@ impl Escalation {
     }
 }
 
-fn rules_of(role: &Role) -> Vec<&Rule> {
-    role.rules.iter().flat_map(|part| part.iter()).collect()
+/// A role is looked up by what could be its name.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    let why = match name {
+        "" => return Err(ApiError::bad_request("Name parameter required.")),
+        "." | ".." => format!("may not be '{name}'"),
+        _ => match name.find(['/', '%']) {
+            Some(at) => format!("may not contain '{}'", &name[at..=at]),
+            None => return Ok(()),
+        },
+    };
+    Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}")))
 }
 
 /// What who may do everything has.

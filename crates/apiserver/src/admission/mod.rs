@@ -2,23 +2,58 @@
 //!
 //! Each plugin is one file and one line in [`PLUGINS`], in the order in which they are asked. First all of them
 //! may change or refuse an object (`admit`), then it is validated, then all of them have the last word
-//! (`settle`).
+//! (`settle`). A plugin says which writes it is for (`interest`); others do not visit it.
 
+mod always;
+mod always_pull_images;
+mod certificates;
+mod configuration;
 mod creation;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
 mod escalation;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod limit_pod_hard_anti_affinity_topology;
+mod limit_ranger;
+mod namespace_auto_provision;
+mod namespace_exists;
 mod namespace_lifecycle;
-mod quota;
-mod signers;
+mod node_restriction;
+mod owner_references;
+mod persistent_volume_claim_resize;
+mod persistent_volume_label;
+mod plain;
+mod pod_node_selector;
+pub(crate) mod pod_security;
+mod pod_toleration_restriction;
+mod priority;
+mod resource_quota;
+mod runtime_class;
+mod security_context_deny;
+mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
 
+use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use escalation::Escalation;
+use event_rate_limit::EventRateLimit;
+pub use kinds::pod::admit::Tolerated;
+use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
-use quota::Quota;
+use node_restriction::NodeRestriction;
+use plain::Plain;
+use pod_node_selector::PodNodeSelector;
+use pod_security::PodSecurity;
+use pod_toleration_restriction::PodTolerationRestriction;
 use rest::Admission;
 use schema::Value;
-use signers::Signers;
-use std::collections::{BTreeMap, BTreeSet};
+use service_account::ServiceAccount;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the operator decided about plugins.
@@ -30,38 +65,124 @@ pub struct Options {
     pub disable: Vec<String>,
     /// What plugins are told, by name.
     pub configuration: BTreeMap<String, Value>,
+    /// How long pods stay on nodes that are lost.
+    pub tolerated: Tolerated,
 }
 
 /// What plugins may be made from.
 pub(crate) struct Parts {
+    pub names: Names,
+    pub world: World,
+    /// Where PodSecurity counts.
+    pub pod_security: pod_security::Counters,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
+    pub tolerated: Tolerated,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
 type Make = fn(&Parts, &Value) -> Result<Box<dyn Admission>, String>;
 
-struct Plugin {
+/// A plugin that can be switched on and off.
+pub struct Plugin {
     name: &'static str,
     /// Whether it is on unless told otherwise.
     on: bool,
-    /// Absent for what is part of the order but has its place elsewhere, or nowhere yet.
+    /// Absent for what has its place in the order but is not there yet.
     make: Option<Make>,
 }
 
+impl Plugin {
+    pub fn named(name: &str) -> Option<&'static Plugin> {
+        PLUGINS.iter().find(|plugin| plugin.name == name)
+    }
+
+    /// The names of all, in the order in which they are asked.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        PLUGINS.iter().map(|plugin| plugin.name)
+    }
+}
+
+/// On unless told otherwise.
 const fn on(name: &'static str, make: Make) -> Plugin {
     Plugin { name, on: true, make: Some(make) }
 }
 
+/// Off unless told otherwise.
+const fn off(name: &'static str, make: Make) -> Plugin {
+    Plugin { name, on: false, make: Some(make) }
+}
+
+/// What decides at once.
+fn plain<T: plain::Decide + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
+    Ok(Box::new(Plain(plugin)))
+}
+
+/// Part of the order, and nothing yet.
+const fn to_come(name: &'static str, on: bool) -> Plugin {
+    Plugin { name, on, make: None }
+}
+
 /// In the order in which they are asked.
 const PLUGINS: &[Plugin] = &[
+    off("AlwaysAdmit", |_, _| Ok(Box::new(always::Admit))),
+    off("NamespaceAutoProvision", |_, _| Ok(Box::new(namespace_auto_provision::NamespaceAutoProvision))),
     on("NamespaceLifecycle", |_, _| Ok(Box::new(NamespaceLifecycle))),
-    on("CertificateApproval", |parts, _| Ok(Box::new(Signers { authorizer: parts.authorizer.clone() }))),
-    on("ResourceQuota", |_, _| Ok(Box::new(Quota))),
+    off("NamespaceExists", |_, _| Ok(Box::new(namespace_exists::NamespaceExists))),
+    off("SecurityContextDeny", |_, _| plain(security_context_deny::SecurityContextDeny)),
+    off("LimitPodHardAntiAffinityTopology", |_, _| {
+        plain(limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+    }),
+    on("LimitRanger", |_, _| plain(limit_ranger::LimitRanger)),
+    on("ServiceAccount", |parts, _| plain(ServiceAccount::new(&parts.names, parts.world.clone()))),
+    off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
+    on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
+    off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
+    to_come("ImagePolicyWebhook", false),
+    on("PodSecurity", |parts, told| {
+        Ok(Box::new(PodSecurity::new(&parts.names, parts.pod_security.clone(), told)?))
+    }),
+    off("PodNodeSelector", |parts, told| Ok(Box::new(PodNodeSelector::new(&parts.names, told)?))),
+    on("Priority", |_, _| plain(priority::Priority)),
+    on("DefaultTolerationSeconds", |parts, _| {
+        plain(default_toleration_seconds::DefaultTolerationSeconds(parts.tolerated))
+    }),
+    off("PodTolerationRestriction", |parts, told| {
+        Ok(Box::new(PodTolerationRestriction::new(&parts.names, told)?))
+    }),
+    off("EventRateLimit", |parts, told| {
+        Ok(Box::new(EventRateLimit::new(&parts.names, parts.world.clone(), told)?))
+    }),
+    off("ExtendedResourceToleration", |_, _| plain(extended_resource_toleration::ExtendedResourceToleration)),
+    off("PersistentVolumeLabel", |_, _| plain(persistent_volume_label::PersistentVolumeLabel)),
+    on("DefaultStorageClass", |_, _| plain(default_storage_class::DefaultStorageClass)),
+    on("StorageObjectInUseProtection", |_, _| {
+        plain(storage_object_in_use_protection::StorageObjectInUseProtection)
+    }),
+    off("OwnerReferencesPermissionEnforcement", |parts, _| {
+        Ok(Box::new(owner_references::OwnerReferencesPermissionEnforcement {
+            authorizer: parts.authorizer.clone(),
+        }))
+    }),
+    on("PersistentVolumeClaimResize", |_, _| {
+        plain(persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    on("RuntimeClass", |_, _| plain(runtime_class::RuntimeClass)),
+    on("CertificateApproval", |parts, _| {
+        Ok(Box::new(certificates::Approval { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSigning", |parts, _| {
+        Ok(Box::new(certificates::Signing { authorizer: parts.authorizer.clone() }))
+    }),
+    on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
+    on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
+    off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
+    to_come("MutatingAdmissionWebhook", true),
+    to_come("ValidatingAdmissionPolicy", true),
+    to_come("ValidatingAdmissionWebhook", true),
+    on("ResourceQuota", |parts, told| Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, told)?))),
+    off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
-
-/// The plugin before which what always holds is asked: after all that may change an object.
-const AFTER_CHANGES: &str = "ResourceQuota";
 
 /// Why the plugins cannot be as asked for.
 #[derive(Debug, thiserror::Error)]
@@ -70,40 +191,52 @@ pub struct BadPlugins(Vec<String>);
 
 /// All that writes pass, in order.
 pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admission>>, BadPlugins> {
-    let known: BTreeSet<&str> = PLUGINS.iter().map(|plugin| plugin.name).collect();
-    let named = options.enable.iter().chain(&options.disable).chain(options.configuration.keys());
+    let named = options.enable.iter().chain(&options.disable);
     let mut wrong: Vec<String> = named
-        .filter(|name| !known.contains(name.as_str()))
+        .filter(|name| Plugin::named(name).is_none())
         .map(|name| format!("there is no admission plugin {name:?}"))
         .collect();
-    let mut chain: Vec<Box<dyn Admission>> = Vec::new();
+    // who may create at all is asked before any plugin has its last word
+    let mut chain: Vec<Box<dyn Admission>> =
+        vec![Box::new(Creation { authorizer: parts.authorizer.clone() })];
     for plugin in PLUGINS {
-        if plugin.name == AFTER_CHANGES {
-            let authorizer = parts.authorizer.clone();
-            chain.push(Box::new(Escalation { rbac: parts.rbac.clone(), authorizer: authorizer.clone() }));
-            chain.push(Box::new(Creation { authorizer }));
-        }
         let is = |names: &[String]| names.iter().any(|name| name == plugin.name);
-        if !(plugin.on || is(&options.enable)) || is(&options.disable) {
+        let asked = is(&options.enable);
+        if !(plugin.on || asked) || is(&options.disable) {
             continue;
         }
-        let Some(make) = plugin.make else { continue };
+        let Some(make) = plugin.make else {
+            if asked {
+                tracing::warn!(plugin = plugin.name, "this admission plugin does nothing yet");
+            }
+            continue;
+        };
         match make(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
             Ok(made) => chain.push(made),
             Err(why) => wrong.push(format!("admission plugin {}: {why}", plugin.name)),
         }
     }
+    // what roles permit is looked at in the form that plugins have given them
+    let (rbac, authorizer) = (parts.rbac.clone(), parts.authorizer.clone());
+    chain.push(Box::new(Escalation { rbac, authorizer }));
     if wrong.is_empty() { Ok(chain) } else { Err(BadPlugins(wrong)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use names::Names;
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let parts = Parts { rbac: rbac.clone(), authorizer: rbac };
+        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
+        let parts = Parts {
+            names,
+            world,
+            pod_security: Default::default(),
+            rbac: rbac.clone(),
+            authorizer: rbac,
+            tolerated: Tolerated::default(),
+        };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
 

@@ -1,26 +1,42 @@
-//! Objects are made only in namespaces that exist and are not going away.
+//! Objects are made only in namespaces that exist and are not going away, and some namespaces never go.
 
 use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Cause, Operation, Subject};
+use rest::{Admission, Admitted, ApiError, Cause, Interest, Operation, Resource, Subject};
 use schema::Value;
 
 pub struct NamespaceLifecycle;
 
 impl Admission for NamespaceLifecycle {
+    fn interest(&self, resource: &Resource) -> Interest {
+        if super::plain::is(resource, "", "namespaces") {
+            return Interest::DELETE;
+        }
+        // what somebody may do in a namespace must not tell whether it exists
+        let tells = resource.kind.plural == "localsubjectaccessreviews";
+        Interest::CREATE.and(Interest::PARTS).when(resource.kind.namespaced && !tells)
+    }
+
     fn admit<'a>(
         &'a self,
         write: &'a Admitted<'a>,
-        _: Option<&'a mut Value>,
+        object: Option<&'a mut Value>,
         _: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        check(write).into()
+        match write.operation {
+            Operation::Delete => deletion(write).into(),
+            _ => creation(write, object.as_deref()).into(),
+        }
     }
 }
 
-fn check(write: &Admitted<'_>) -> Result<(), ApiError> {
-    if write.operation != Operation::Create || !write.resource.kind.namespaced {
-        return Ok(());
+fn deletion(write: &Admitted<'_>) -> Result<(), ApiError> {
+    if kinds::namespace::is_kept(write.name, &write.api.names) {
+        return Err(write.forbidden(None, "this namespace may not be deleted"));
     }
+    Ok(())
+}
+
+fn creation(write: &Admitted<'_>, object: Option<&Value>) -> Result<(), ApiError> {
     let namespace = write.namespace;
     let Some(phase) = write.api.lookup_field("namespaces", "", namespace, "status.phase") else {
         return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));
@@ -29,7 +45,7 @@ fn check(write: &Admitted<'_>) -> Result<(), ApiError> {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut error = ApiError::object_forbidden(write.resource.subject(write.name), &why);
+    let mut error = write.forbidden(object, &why);
     if let Some(details) = &mut error.details {
         details.causes.push(Cause {
             reason: "NamespaceTerminating".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Sources, list_of, user_of};
 use ambient::Soon;
-use auth::{Attributes, Decision, User};
+use auth::{Attributes, User};
 use rest::{Answer, ApiError, Asking, Subject};
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, encode};
@@ -44,11 +44,14 @@ impl Review {
         let decision = self.sources.authorizer.authorize(&attributes(&review, &user)).get().await;
         let mut status = Value::map();
         status.set(&["allowed"], decision.is_allowed());
-        if matches!(decision, Decision::Deny(_)) {
+        if decision.is_denied() {
             status.set(&["denied"], true);
         }
         if !decision.reason().is_empty() {
             status.set(&["reason"], decision.reason());
+        }
+        if let Some(error) = decision.error() {
+            status.set(&["evaluationError"], error);
         }
         review.set(&["status"], status);
         Ok(review)

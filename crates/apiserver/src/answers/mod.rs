@@ -8,7 +8,7 @@ mod components;
 mod rules;
 mod who;
 
-use auth::tokens::Authenticator;
+use crate::identity::Chain;
 use auth::{Authorizer, User};
 use rest::{Answer, Requester};
 use schema::table::Kind;
@@ -20,7 +20,7 @@ use store::Store;
 #[derive(Clone)]
 pub struct Sources {
     pub authorizer: Arc<dyn Authorizer>,
-    pub authenticator: Arc<dyn Authenticator>,
+    pub callers: Arc<Chain>,
     pub store: Arc<dyn Store>,
 }
 
@@ -67,10 +67,15 @@ fn user_value(user: &User) -> Value {
         out.set(&["groups"], texts(&user.groups));
     }
     if !user.extra.is_empty() {
-        let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
-        out.set(&["extra"], Value::Map(extra.collect::<Map>()));
+        out.set(&["extra"], extra_value(user));
     }
     out
+}
+
+/// What else is known of a user, as the API writes it down.
+pub(crate) fn extra_value(user: &User) -> Value {
+    let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
+    Value::Map(extra.collect::<Map>())
 }
 
 pub(crate) fn texts(many: &[String]) -> Value {

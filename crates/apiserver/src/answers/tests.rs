@@ -1,5 +1,4 @@
 use super::*;
-use crate::identity::service_accounts::Known;
 use ambient::Soon;
 use auth::authorize::Rules;
 use auth::{Attributes, Chain, Decision, Tokens};
@@ -12,13 +11,15 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let world: ambient::World = ambient::Simulated::new(0, 1);
     let store: Arc<dyn Store> = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
     let storage = Storage::new(store.clone(), Vec::new(), Default::default(), world.clone()).unwrap();
-    let authenticator = Arc::new(Known {
-        tokens: Tokens::parse("t,bob,7,\"g\"").unwrap(),
-        issuer: None,
-        audiences: vec!["here".to_owned()],
-        api: Default::default(),
+    let callers = Arc::new(crate::identity::Chain {
+        tokens: vec![Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap())],
+        audiences: Arc::new(["here".to_owned()]),
+        anonymous: true,
+        front_proxy: None,
+        websocket_prefix: String::new(),
+        world: world.clone(),
     });
-    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, authenticator, store })
+    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, callers, store })
 }
 
 /// The answer to a creation by bob, in the namespace `ns`.

@@ -7,6 +7,7 @@ use names::Names;
 use rest::Resource;
 use rest::api::Resources;
 use schema::encode::untyped;
+use schema::openapi;
 use schema::table::{Kind, Subresource, Text};
 use schema::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -44,13 +45,26 @@ pub const GROUP_ORDER: &[&str] = &[
 #[derive(Default)]
 pub struct Documents {
     pub generation: u64,
-    by_path: HashMap<String, Bytes>,
+    by_path: HashMap<String, Document>,
+}
+
+/// A document, and what stands for it where it is asked whether it has changed.
+#[derive(Clone)]
+pub struct Document {
+    pub json: Bytes,
+    pub hash: String,
+}
+
+impl Document {
+    fn new(json: Bytes) -> Self {
+        Document { hash: openapi::v3_hash(&json), json }
+    }
 }
 
 impl Documents {
     /// Makes all documents. `group_order` lists the stems of well-known groups; others follow by name.
     pub fn new(resources: &Resources, names: &Names, group_order: &[&str], address: &str) -> Self {
-        let mut by_path = HashMap::new();
+        let mut by_path: HashMap<String, Bytes> = HashMap::new();
         let groups = groups(resources, names, group_order);
         by_path.insert("/api".to_owned(), versions(address));
         let mut list = Vec::new();
@@ -76,10 +90,11 @@ impl Documents {
                 );
             }
         }
+        let by_path = by_path.into_iter().map(|(path, json)| (path, Document::new(json))).collect();
         Documents { generation: resources.generation, by_path }
     }
 
-    pub fn get(&self, path: &str) -> Option<&Bytes> {
+    pub fn get(&self, path: &str) -> Option<&Document> {
         self.by_path.get(path)
     }
 

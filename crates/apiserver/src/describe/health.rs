@@ -1,16 +1,53 @@
 //! `/healthz`, `/livez` and `/readyz`: every check alone or together, for machines and for people.
+//!
+//! What always holds: an answer comes within the timeouts of the store's checks, whatever the store does. Why a check
+//! failed is told only to those who ask for that check alone; all others learn that it failed.
 
+use crate::limits;
+use crate::serve::Shutdown;
+use crate::start::{Hook, Start};
+use ambient::World;
 use rest::options::Query;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
 
-/// A check: its name, and what is wrong now.
-pub struct Check {
-    pub name: &'static str,
-    pub problem: Option<String>,
+/// What can be asked for.
+pub const ENDPOINTS: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// What is looked at, and for how long.
+pub struct Health {
+    store: Arc<dyn Store>,
+    shutdown: Shutdown,
+    start: Arc<Start>,
+    world: World,
+    /// Until when, by the world's clock, the start is believed in.
+    believed_until: Duration,
+    store_health_timeout: Duration,
+    store_ready_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Check {
+    name: &'static str,
+    looks_at: LooksAt,
     /// `/healthz` and `/livez` do not look at it.
-    pub only_ready: bool,
+    only_ready: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LooksAt {
+    /// That there is an answer is all there is to it.
+    Nothing,
+    Store,
+    StoreReady,
+    Start(Hook),
+    End,
 }
 
 /// Status code and text.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     pub code: u16,
     pub text: String,
@@ -18,80 +55,240 @@ pub struct Report {
     pub failed: Vec<&'static str>,
 }
 
-/// Answers `/<endpoint>` or `/<endpoint>/<check>`; nothing when there is no such check.
-pub fn answer(endpoint: &str, one: Option<&str>, query: &Query, checks: Vec<Check>) -> Option<Report> {
-    let checks: Vec<_> =
-        checks.into_iter().filter(|check| endpoint == "readyz" || !check.only_ready).collect();
-    if let Some(name) = one {
-        let check = checks.into_iter().find(|check| check.name == name)?;
-        return Some(match check.problem {
-            None => Report { code: 200, text: "ok".to_owned(), failed: Vec::new() },
-            Some(why) => Report {
-                code: 500,
-                text: format!("internal server error: {why}\n"),
-                failed: vec![check.name],
-            },
-        });
+impl Report {
+    fn fine(text: String) -> Self {
+        Report { code: 200, text, failed: Vec::new() }
     }
-    let excluded: Vec<&str> = query.all("exclude").collect();
-    let mut text = String::new();
-    let mut failed = Vec::new();
-    for check in &checks {
-        let name = check.name;
-        match &check.problem {
-            _ if excluded.contains(&name) => text.push_str(&format!("[+]{name} excluded: ok\n")),
-            None => text.push_str(&format!("[+]{name} ok\n")),
-            Some(_) => {
-                failed.push(name);
-                text.push_str(&format!("[-]{name} failed: reason withheld\n"));
+}
+
+/// What is wrong with the store, seen by the two who look at it.
+#[derive(Default)]
+struct StoreProblems {
+    health: Option<String>,
+    ready: Option<String>,
+}
+
+/// Endpoint and check of a path, where it is one of health.
+pub fn parse(path: &str) -> Option<(&'static str, Option<&str>)> {
+    let path = path.strip_prefix('/')?;
+    let endpoint = ENDPOINTS.into_iter().find(|endpoint| path.starts_with(endpoint))?;
+    let rest = &path[endpoint.len()..];
+    match rest.strip_prefix('/') {
+        Some(check) => Some((endpoint, Some(check))),
+        None => rest.is_empty().then_some((endpoint, None)),
+    }
+}
+
+impl Health {
+    /// A health that looks at a store and at the beginning and the end of a server.
+    pub fn new(
+        store: Arc<dyn Store>,
+        shutdown: Shutdown,
+        start: Arc<Start>,
+        world: World,
+        limits: &limits::Options,
+    ) -> Self {
+        let limits::Options { livez_grace, store_health_timeout, store_ready_timeout, .. } = *limits;
+        let believed_until = world.elapsed().saturating_add(livez_grace);
+        Health { store, shutdown, start, world, believed_until, store_health_timeout, store_ready_timeout }
+    }
+
+    /// The names of an endpoint's checks, in order.
+    pub fn names(endpoint: &str) -> impl Iterator<Item = &'static str> {
+        checks(endpoint).into_iter().map(|check| check.name)
+    }
+
+    /// Answers `/<endpoint>` or `/<endpoint>/<check>`; nothing when there is no such check.
+    pub async fn answer(&self, endpoint: &'static str, one: Option<&str>, query: &Query) -> Option<Report> {
+        let checks = checks(endpoint);
+        match one {
+            Some(name) => {
+                let check = *checks.iter().find(|check| check.name == name)?;
+                Some(alone(&check, self.problem(&check, endpoint, &self.look(&[check]).await)))
             }
+            None => Some(self.together(endpoint, &checks, query).await),
         }
     }
-    if !failed.is_empty() {
-        text.push_str(&format!("{endpoint} check failed\n"));
-        return Some(Report { code: 500, text, failed });
+
+    async fn together(&self, endpoint: &'static str, checks: &[Check], query: &Query) -> Report {
+        let mut excluded: BTreeSet<&str> = query.all("exclude").collect();
+        let wanted: Vec<Check> =
+            checks.iter().filter(|check| !excluded.contains(check.name)).copied().collect();
+        let seen = self.look(&wanted).await;
+        let mut text = String::new();
+        let mut failed = Vec::new();
+        for check in checks {
+            let name = check.name;
+            if excluded.remove(name) {
+                text += &format!("[+]{name} excluded: ok\n");
+            } else if self.problem(check, endpoint, &seen).is_some() {
+                failed.push(name);
+                text += &format!("[-]{name} failed: reason withheld\n");
+            } else {
+                text += &format!("[+]{name} ok\n");
+            }
+        }
+        if !excluded.is_empty() {
+            let unknown: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+            text += "warn: some health checks cannot be excluded: no matches for ";
+            text += &format!("{}\n", unknown.join(","));
+        }
+        if !failed.is_empty() {
+            text += &format!("{endpoint} check failed\n");
+            return Report { code: 500, text, failed };
+        }
+        if query.get("verbose").is_none() {
+            return Report::fine("ok".to_owned());
+        }
+        text += &format!("{endpoint} check passed\n");
+        Report::fine(text)
     }
-    if query.get("verbose").is_none() {
-        return Some(Report { code: 200, text: "ok".to_owned(), failed });
+
+    /// Asks the store what these checks want to know, both at the same time.
+    async fn look(&self, checks: &[Check]) -> StoreProblems {
+        let wanted = |at: LooksAt| checks.iter().any(|check| check.looks_at == at);
+        let (health, ready) = tokio::join!(
+            self.store_within(self.store_health_timeout, wanted(LooksAt::Store)),
+            self.store_within(self.store_ready_timeout, wanted(LooksAt::StoreReady)),
+        );
+        StoreProblems { health, ready }
     }
-    text.push_str(&format!("{endpoint} check passed\n"));
-    Some(Report { code: 200, text, failed })
+
+    async fn store_within(&self, limit: Duration, wanted: bool) -> Option<String> {
+        if !wanted {
+            return None;
+        }
+        let why = match tokio::time::timeout(limit, self.store.probe()).await {
+            Ok(Ok(())) => return None,
+            Ok(Err(why)) => why.to_string(),
+            Err(_) => "context deadline exceeded".to_owned(),
+        };
+        Some(format!("error getting data from etcd: {why}"))
+    }
+
+    fn problem(&self, check: &Check, endpoint: &str, store: &StoreProblems) -> Option<String> {
+        match check.looks_at {
+            LooksAt::Nothing => None,
+            LooksAt::Store => store.health.clone(),
+            LooksAt::StoreReady => store.ready.clone(),
+            LooksAt::Start(hook) => {
+                let believed = endpoint == "livez" && self.world.elapsed() < self.believed_until;
+                let unfinished = !believed && !self.start.is_finished(hook);
+                unfinished.then(|| "not finished".to_owned())
+            }
+            LooksAt::End => self.shutdown.is_draining().then(|| "process is shutting down".to_owned()),
+        }
+    }
+}
+
+fn alone(check: &Check, problem: Option<String>) -> Report {
+    match problem {
+        None => Report::fine("ok".to_owned()),
+        Some(why) => {
+            Report { code: 500, text: format!("internal server error: {why}\n"), failed: vec![check.name] }
+        }
+    }
+}
+
+fn checks(endpoint: &str) -> Vec<Check> {
+    let check = |name, looks_at| Check { name, looks_at, only_ready: false };
+    let ready = |name, looks_at| Check { name, looks_at, only_ready: true };
+    let mut all = vec![
+        check("ping", LooksAt::Nothing),
+        check("log", LooksAt::Nothing),
+        check("etcd", LooksAt::Store),
+        ready("etcd-readiness", LooksAt::StoreReady),
+        // the caches are filled before the port opens
+        ready("informer-sync", LooksAt::Nothing),
+    ];
+    all.extend(Hook::ALL.map(|hook| check(hook.check(), LooksAt::Start(hook))));
+    all.push(ready("shutdown", LooksAt::End));
+    all.retain(|check| endpoint == "readyz" || !check.only_ready);
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ambient::Simulated;
 
-    fn run(endpoint: &str, one: Option<&str>, query: &str, store: Option<&str>) -> Option<(u16, String)> {
-        let checks = vec![
-            Check { name: "ping", problem: None, only_ready: false },
-            Check { name: "etcd", problem: store.map(str::to_owned), only_ready: false },
-            Check { name: "shutdown", problem: None, only_ready: true },
-        ];
-        answer(endpoint, one, &Query::parse(query), checks).map(|report| (report.code, report.text))
+    fn health(simulated: &Arc<Simulated>, grace: u64) -> Health {
+        let world: World = simulated.clone();
+        let store = store::memory::open(&store::Options::default(), world.clone());
+        store.start(Box::new(|_| ())).unwrap();
+        let limits =
+            limits::Options { livez_grace: Duration::from_secs(grace), ..limits::Options::default() };
+        Health::new(Arc::new(store), Shutdown::new(), Arc::default(), world, &limits)
     }
 
-    #[test]
-    fn machines_get_ok_and_people_get_lines() {
-        assert_eq!(run("livez", None, "", None), Some((200, "ok".into())));
-        assert_eq!(
-            run("readyz", None, "verbose&exclude=etcd", Some("down")),
-            Some((200, "[+]ping ok\n[+]etcd excluded: ok\n[+]shutdown ok\nreadyz check passed\n".into()))
-        );
-        assert_eq!(
-            run("livez", None, "", Some("down")),
-            Some((500, "[+]ping ok\n[-]etcd failed: reason withheld\nlivez check failed\n".into()))
-        );
+    async fn ask(health: &Health, path: &str) -> Option<(u16, String)> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let (endpoint, one) = parse(path)?;
+        let report = health.answer(endpoint, one, &Query::parse(query)).await;
+        report.map(|report| (report.code, report.text))
     }
 
-    #[test]
-    fn single_checks() {
-        assert_eq!(run("livez", Some("ping"), "", None), Some((200, "ok".into())));
+    fn finish(health: &Health) {
+        Hook::ALL.into_iter().for_each(|hook| health.start.finish(hook));
+    }
+
+    fn not(text: &str, what: &str) -> String {
+        text.lines().filter(|line| !line.contains(what)).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[tokio::test]
+    async fn machines_get_ok_and_people_get_lines() {
+        let health = health(&Simulated::new(0, 0), 0);
+        finish(&health);
+        assert_eq!(ask(&health, "/livez").await, Some((200, "ok".into())));
+        health.store.close().await;
+        let told = ask(&health, "/readyz?verbose&exclude=etcd&exclude=b&exclude=etcd-readiness&exclude=a\"");
+        let told = not(&told.await.unwrap().1, "poststarthook");
         assert_eq!(
-            run("livez", Some("etcd"), "", Some("down")),
-            Some((500, "internal server error: down\n".into()))
+            told,
+            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness excluded: ok\n[+]informer-sync ok\n\
+             [+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"a\\\"\",\"b\"\n\
+             readyz check passed\n"
         );
-        assert_eq!(run("livez", Some("shutdown"), "", None), None);
-        assert_eq!(run("livez", Some("bogus"), "", None), None);
+        let (code, told) = ask(&health, "/livez?exclude=b").await.unwrap();
+        assert_eq!(code, 500);
+        assert_eq!(
+            not(&told, "poststarthook"),
+            "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n\
+             warn: some health checks cannot be excluded: no matches for \"b\"\nlivez check failed\n"
+        );
+        let why =
+            "internal server error: error getting data from etcd: the store is unavailable: it is closing\n";
+        assert_eq!(ask(&health, "/livez/etcd?exclude=etcd").await, Some((500, why.into())));
+    }
+
+    #[tokio::test]
+    async fn paths() {
+        let health = health(&Simulated::new(0, 0), 0);
+        assert_eq!(ask(&health, "/livez/ping").await, Some((200, "ok".into())));
+        for path in ["/livez/shutdown", "/livez/etcd-readiness", "/livez/bogus", "/livez/", "/livez/ping/"] {
+            assert_eq!(ask(&health, path).await, None, "{path}");
+        }
+        assert_eq!(parse("/livezz"), None);
+        assert_eq!(parse("/readyz/a/b"), Some(("readyz", Some("a/b"))));
+    }
+
+    #[tokio::test]
+    async fn a_start_is_believed_in_for_a_while_and_only_by_livez() {
+        let simulated = Simulated::new(0, 0);
+        let health = health(&simulated, 10);
+        health.start.finish(Hook::Bootstrap);
+        let roles = "poststarthook/rbac/bootstrap-roles";
+        let unfinished = Some((500, "internal server error: not finished\n".to_owned()));
+        assert_eq!(ask(&health, &format!("/readyz/{roles}")).await, unfinished);
+        assert_eq!(ask(&health, &format!("/healthz/{roles}")).await, unfinished);
+        assert_eq!(ask(&health, "/livez").await, Some((200, "ok".into())));
+        simulated.advance(Duration::from_secs(11));
+        assert_eq!(ask(&health, &format!("/livez/{roles}")).await, unfinished);
+        let told = ask(&health, "/livez").await.unwrap().1;
+        assert!(told.contains(&format!("[-]{roles} failed: reason withheld\n")), "{told}");
+        assert!(told.contains("[+]poststarthook/bootstrap-controller ok\n"), "{told}");
+        finish(&health);
+        assert_eq!(ask(&health, "/livez").await, Some((200, "ok".into())));
     }
 }

@@ -6,7 +6,7 @@
 use super::version::{MAJOR, MINOR};
 use crate::handle::Call;
 use crate::handle::answer::Manner;
-use crate::negotiate::gzip;
+use crate::negotiate::{gzip, tagged};
 use crate::serve::Body;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -37,15 +37,21 @@ struct Documents {
     v3: OnceLock<BTreeMap<String, Document>>,
 }
 
-#[derive(Clone)]
 struct Document {
     bytes: Bytes,
+    /// The same compressed, made when it is first asked for: these are megabytes.
+    zipped: OnceLock<Bytes>,
     hash: String,
 }
 
 impl Document {
     fn new(bytes: Vec<u8>) -> Self {
-        Document { hash: openapi::v3_hash(&bytes), bytes: bytes.into() }
+        Document { hash: openapi::v3_hash(&bytes), bytes: bytes.into(), zipped: OnceLock::new() }
+    }
+
+    fn zipped(&self) -> Bytes {
+        let zip = || gzip(std::iter::once(self.bytes.clone())).flatten().collect();
+        self.zipped.get_or_init(zip).clone()
     }
 }
 
@@ -161,28 +167,16 @@ fn all_kinds(resources: &Resources) -> Vec<&Kind> {
 }
 
 fn respond(document: &Document, media_type: &'static str, call: &Call<'_>, forever: bool) -> Response<Body> {
-    let tag = format!("\"{}\"", document.hash);
-    let known = call.header(header::IF_NONE_MATCH).is_some_and(|tags| tags.contains(&tag) || tags == "*");
     let zipped = Manner::accepts_gzip(call);
-    let body = match (known, zipped) {
-        (true, _) => Body::Empty,
-        (false, true) => Body::frames(gzip(std::iter::once(document.bytes.clone()))),
-        (false, false) => Body::full(document.bytes.clone()),
-    };
-    let mut response = Response::new(body);
-    if known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
+    let bytes = if zipped { document.zipped() } else { document.bytes.clone() };
+    let mut response = Response::new(Body::full(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     let keep = if forever { "public, immutable" } else { "no-cache, private" };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
-    if let Ok(value) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, value);
-    }
-    if zipped && !known {
+    if zipped {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    response
+    tagged(response, &document.hash, call.headers)
 }

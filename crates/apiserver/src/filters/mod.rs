@@ -1,18 +1,28 @@
 //! Who is calling and may they: one linear list, run before anything of the request is carried out.
 //!
-//! 1. authentication: a verified client certificate, a known token, or nobody in particular. First, because everything
-//!    below speaks of a user.
-//! 2. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
+//! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
+//!    a user.
+//! 2. audit: the request was received. Here, because the policy of the record speaks of the caller, and because
+//!    whatever is refused below is recorded too.
+//! 3. impersonation: the caller may act as somebody else if allowed to. Before authorization, which must see
 //!    the user that the request is for.
-//! 3. authorization: whether that user may do this.
+//! 4. room: whether it is that user's turn (`fairness`), or whether that many requests are carried out at a time
+//!    (`in_flight`). After impersonation, because turns are those of users; before authorization, which may have to
+//!    ask others.
+//! 5. authorization: whether that user may do this.
 
+pub mod in_flight;
+
+use crate::audit::Trail;
+use crate::fairness::{Busy, Fairness, Seat};
+use crate::identity::Chain;
 use crate::request::Asked;
 use crate::serve::Peer;
-use auth::tokens::{Authenticator, bearer};
-use auth::{Attributes, AuthError, Authorizer, User, forbidden_message, impersonate};
+use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
+use in_flight::InFlight;
 use names::Names;
-use rest::{ApiError, Subject};
+use rest::{Api, ApiError, Notes, Subject};
 use std::sync::Arc;
 
 /// Why a request goes no further.
@@ -21,6 +31,12 @@ pub enum Refused {
     Api(ApiError),
     /// The headers of impersonation make no sense; clients are told so in plain text.
     Impersonation(AuthError),
+    /// It could not be recorded, and the operator wants no request that is not.
+    Unrecorded,
+    /// Too many requests are being carried out; told in plain text too.
+    NoRoom,
+    /// Nobody could say whether this is permitted, and why; told in plain text too.
+    Undecided(String),
 }
 
 impl From<ApiError> for Refused {
@@ -29,43 +45,76 @@ impl From<ApiError> for Refused {
     }
 }
 
-/// Runs the list; gives the user that the request is carried out for.
+/// Those who decide.
+pub struct Gate<'a> {
+    pub callers: &'a Chain,
+    pub authorizer: &'a dyn Authorizer,
+    pub names: &'a Names,
+    pub in_flight: &'a Arc<InFlight>,
+    pub fairness: Option<&'a Fairness>,
+    pub api: &'a Api,
+}
+
+/// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
 pub async fn pass(
     asked: &Asked,
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
-    authorizer: &dyn Authorizer,
-    names: &Names,
+    gate: &Gate<'_>,
+    notes: &Notes,
+    seat: &mut Seat,
+    mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let caller = authenticate(headers, peer, authenticator).await?;
-    let user = act_as(caller, headers, authorizer, names).await?;
-    permit(&attributes(asked, &user), authorizer).await?;
+    let Gate { callers, authorizer, names, in_flight, fairness, api } = *gate;
+    let caller = match authenticate(headers, peer, callers, notes).await {
+        Ok(caller) => caller,
+        Err(error) => {
+            unidentified(asked, trail);
+            return Err(error.into());
+        }
+    };
+    if let Some(trail) = &mut trail
+        && !trail.received(&caller, &attributes(asked, &caller)).get().await
+    {
+        trail.abandon();
+        return Err(Refused::Unrecorded);
+    }
+    let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
+    if !in_flight::lasts(asked) {
+        seat.place = Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?);
+    }
+    let wanted = attributes(asked, &user);
+    if let Some(fairness) = fairness {
+        fairness.enter(asked, &wanted, api, seat).await.map_err(|Busy| Refused::NoRoom)?;
+    }
+    let decision = authorizer.authorize(&wanted).get().await;
+    if let Some(trail) = trail {
+        trail.decided(&decision);
+    }
+    match decision.error() {
+        Some(why) => return Err(Refused::Undecided(why.to_owned())),
+        None => permitted(&wanted, &decision)?,
+    }
     Ok(user)
+}
+
+/// Records a request that is refused before anybody knows who asked.
+pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
+    if let Some(trail) = trail {
+        trail.refused(&attributes(asked, &User::default()));
+    }
 }
 
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    authenticator: &dyn Authenticator,
+    callers: &Chain,
+    notes: &Notes,
 ) -> Result<Arc<User>, ApiError> {
-    match &peer.certificate {
-        Some(Ok(user)) => return Ok(user.clone()),
-        Some(Err(why)) => {
-            tracing::debug!(remote = %peer.remote, %why, "a client certificate was refused");
-            return Err(ApiError::unauthorized());
-        }
-        None => {}
-    }
-    // a token that nobody knows is refused, not ignored; other schemes are nobody's
-    let given = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match given.and_then(bearer) {
-        Some(token) => {
-            let known = authenticator.identify(token, &[]).get().await;
-            known.map(|known| known.user).ok_or_else(ApiError::unauthorized)
-        }
-        None => Ok(Arc::new(User::anonymous())),
-    }
+    callers.caller(headers, peer, notes).await.map_err(|why| {
+        tracing::debug!(remote = %peer.remote, %why, "a caller was not believed");
+        ApiError::unauthorized()
+    })
 }
 
 async fn act_as(
@@ -73,6 +122,7 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
+    trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
@@ -81,13 +131,17 @@ async fn act_as(
         Some(wanted) => wanted.map_err(Refused::Impersonation)?,
     };
     for needed in wanted.needed(&caller, &group) {
-        permit(&needed, authorizer).await?;
+        // what cannot be decided is not told here: who may not act as another learns no more than that
+        permitted(&needed, &authorizer.authorize(&needed).get().await)?;
     }
-    Ok(Arc::new(wanted.user))
+    let user = Arc::new(wanted.user);
+    if let Some(trail) = trail {
+        trail.acts_as(&user);
+    }
+    Ok(user)
 }
 
-async fn permit(asked: &Attributes<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let decision = authorizer.authorize(asked).get().await;
+fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError> {
     if decision.is_allowed() {
         return Ok(());
     }

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use names::Names;
-use rest::{ApiError, Resource};
+use rest::{ApiError, Notes, Resource, Shown};
 use schema::table::Type;
 use schema::{decode, encode, proto, yaml};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the API's own types are declared.
@@ -28,9 +29,30 @@ pub(crate) struct Manner {
     pub output: Output,
     pub pretty: bool,
     pub gzip: bool,
+    /// Who is shown what is answered, where the record wants it.
+    notes: Option<Arc<Notes>>,
 }
 
 impl Manner {
+    /// The same without a note of it.
+    #[must_use]
+    pub fn unrecorded(self) -> Self {
+        Manner { notes: None, ..self }
+    }
+
+    /// Plain JSON in the same shape, without a note of it; only where the record shows answers.
+    pub fn for_record(&self) -> Option<Self> {
+        let shown = self.notes.as_ref().is_some_and(|notes| notes.shown() == Shown::Response);
+        let output = Output { form: Form::Json, ..self.output };
+        shown.then_some(Manner { output, pretty: false, gzip: false, notes: None })
+    }
+
+    /// Notes what is answered.
+    pub fn record(&self, json: &Bytes) {
+        let Some(notes) = &self.notes else { return };
+        if json.starts_with(status::HEAD) { notes.saw_status(json) } else { notes.saw_response(json) }
+    }
+
     /// For a document that is neither an object nor a list of them.
     pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
         let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true };
@@ -72,7 +94,18 @@ impl Manner {
     fn with(call: &Call<'_>, output: Output) -> Self {
         let agent = call.header(header::USER_AGENT).unwrap_or("");
         let pretty = output.form == Form::Json && wants_pretty(&call.asked.query, agent);
-        Manner { output, pretty, gzip: Self::accepts_gzip(call) }
+        let notes = (call.notes.shown() > Shown::Nothing).then(|| call.notes.clone());
+        Manner { output, pretty, gzip: Self::accepts_gzip(call), notes }
+    }
+
+    /// What tells this form of a document from the others; nothing for the usual one.
+    pub fn mark(&self) -> &'static str {
+        match self.output.form {
+            Form::Json if self.pretty => "-pretty",
+            Form::Json => "",
+            Form::Yaml => "-yaml",
+            Form::Protobuf => "-protobuf",
+        }
     }
 
     pub fn accepts_gzip(call: &Call<'_>) -> bool {
@@ -82,7 +115,11 @@ impl Manner {
 
 /// An error, in a form that the client reads.
 pub(crate) fn failure(error: &ApiError, call: &Call<'_>, names: &Names) -> Response<Body> {
-    let manner = Manner::forgiving(call, names);
+    let mut manner = Manner::forgiving(call, names);
+    if error.code == 406 {
+        // told in a form that nobody asked for, beside the way of all answers
+        manner = manner.unrecorded();
+    }
     let mut response = document(error.code, status::failure(error), meta_type("Status"), &manner, names);
     let seconds = error.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
@@ -99,6 +136,7 @@ pub(crate) fn document(
     manner: &Manner,
     names: &Names,
 ) -> Response<Body> {
+    manner.record(&json);
     let form = manner.output.form;
     let body = match form {
         Form::Json if manner.pretty => pretty(&json),

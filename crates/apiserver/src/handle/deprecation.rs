@@ -2,7 +2,7 @@
 
 use crate::describe::version::{MAJOR, MINOR};
 use names::Names;
-use rest::Resource;
+use rest::{Notes, Resource};
 
 /// The warning, where this release is one in which the version is deprecated.
 pub(crate) fn warning(resource: &Resource, names: &Names) -> Option<String> {
@@ -22,6 +22,15 @@ pub(crate) fn warning(resource: &Resource, names: &Names) -> Option<String> {
         text.push_str(&format!("; use {group}{slash}{version} {}", kind.name));
     }
     Some(text)
+}
+
+/// Notes for the record that the version is going away, and when.
+pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &Notes) {
+    let (domain, removed) = (&names.api_domain, &resource.kind.lifecycle.removed);
+    notes.annotate(format!("{domain}/deprecated"), "true");
+    if !removed.is_empty() {
+        notes.annotate(format!("{domain}/removed-release"), removed.to_string());
+    }
 }
 
 /// `1.26` as numbers.

@@ -24,6 +24,10 @@ pub(crate) fn answer(
     call: &Call<'_>,
     service: &Service,
 ) -> Result<Response<Body>, ApiError> {
+    if let Some(plain) = manner.for_record() {
+        let shown = answer(page.clone(), resource, &plain, call, service)?;
+        manner.record(&shown.into_body().gathered());
+    }
     let names = &service.api.names;
     let form = manner.output.form;
     let pieces = match (manner.output.transform, form) {
@@ -70,7 +74,7 @@ pub(crate) fn answer(
     };
     if manner.pretty || form == Form::Yaml {
         let json: Vec<u8> = pieces.flatten().collect();
-        return Ok(answer::document(200, json.into(), None, manner, names));
+        return Ok(answer::document(200, json.into(), None, &manner.clone().unrecorded(), names));
     }
     let total = pieces.total;
     if manner.gzip && total.is_none_or(|total| total > WORTH_IT) {

@@ -6,18 +6,24 @@ mod lists;
 mod resource;
 mod watch;
 
+use crate::audit::{Audit, Trail};
 use crate::describe::discovery::{self, Documents};
-use crate::describe::health::{self, Check};
+use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
-use crate::filters::{self, Refused};
-use crate::identity::service_accounts::{CONFIGURATION_PATH, Issuer, KEYS_PATH};
+use crate::fairness::{Fairness, Seat};
+use crate::filters::in_flight::InFlight;
+use crate::filters::{self, Gate, Refused};
+use crate::identity::Chain;
+use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
+use crate::limits;
+use crate::negotiate::tagged;
 use crate::request::Asked;
-use crate::serve::{Body, Handler, Peer, Shutdown};
+use crate::serve::{Body, Handler, Leave, Peer, Shutdown, panic_text, unpanicked};
+use crate::start::Start;
 use arc_swap::ArcSwap;
 use auth::Authorizer;
-use auth::tokens::Authenticator;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -31,20 +37,31 @@ use std::time::Duration;
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
+/// Where an operator sees what waits.
+const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
+
+/// What is taken of the body of a request that is refused.
+const LITTLE: usize = 64 * 1024;
+
 /// Answers requests.
 pub struct Service {
     pub api: Arc<Api>,
     pub metrics: Metrics,
     pub shutdown: Shutdown,
-    /// How long a request may take, watches aside.
-    pub request_timeout: Duration,
-    /// Watches end after at least this long, at most twice as long.
-    pub min_request_timeout: Duration,
+    pub limits: limits::Options,
+    pub in_flight: Arc<InFlight>,
+    pub start: Arc<Start>,
+    health: Health,
     pub delete_workers: usize,
-    pub authenticator: Arc<dyn Authenticator>,
+    /// Who can tell who is calling.
+    pub callers: Arc<Chain>,
     pub authorizer: Arc<dyn Authorizer>,
-    /// Who issues tokens, if anybody does.
-    pub issuer: Option<Arc<Issuer>>,
+    /// What others can learn about the issuer of tokens.
+    pub issuer: Option<Arc<Published>>,
+    /// Whose request is next, unless all may go at once.
+    pub(crate) fairness: Option<Arc<Fairness>>,
+    /// Who keeps the record, if anybody does.
+    pub audit: Option<Arc<Audit>>,
     pub advertised: SocketAddr,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
@@ -88,20 +105,28 @@ impl Service {
         api: Arc<Api>,
         shutdown: Shutdown,
         advertised: SocketAddr,
-        authenticator: Arc<dyn Authenticator>,
+        callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Issuer>>,
+        issuer: Option<Arc<Published>>,
+        limits: limits::Options,
     ) -> Self {
+        let start = Arc::<Start>::default();
+        let (store, world) = (api.storage.store.clone(), api.world.clone());
+        let health = Health::new(store, shutdown.clone(), start.clone(), world, &limits);
         Service {
             api,
             metrics: Metrics::default(),
             shutdown,
-            request_timeout: Duration::from_secs(60),
-            min_request_timeout: Duration::from_secs(1800),
+            in_flight: Arc::new(InFlight::new(limits.reading, limits.writing)),
+            limits,
+            start,
+            health,
             delete_workers: 1,
-            authenticator,
+            callers,
             authorizer,
             issuer,
+            fairness: None,
+            audit: None,
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -116,9 +141,36 @@ impl Service {
     {
         let started = self.api.world.elapsed();
         let (parts, body) = request.into_parts();
+        if let Some(turned_away) = self.outside_of_its_time(parts.uri.path()).await {
+            return turned_away;
+        }
         let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         let notes = Arc::<Notes>::default();
-        let answered = self.answer(&asked, &parts, &peer, body, &notes).await;
+        let mut seat = Seat::default();
+        let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
+        let answered = match &mut trail {
+            None => self.answer(&asked, &parts, &peer, body, (&notes, &mut seat), None).await,
+            Some(recorded) => {
+                match unpanicked(self.answer(
+                    &asked,
+                    &parts,
+                    &peer,
+                    body,
+                    (&notes, &mut seat),
+                    Some(recorded),
+                ))
+                .await
+                {
+                    Ok(answered) => answered,
+                    Err(panic) => {
+                        if let Some(trail) = trail {
+                            trail.panicked(panic_text(&*panic)).await;
+                        }
+                        std::panic::resume_unwind(panic)
+                    }
+                }
+            }
+        };
         let mut response = match answered {
             Ok(response) => response,
             Err(error) => {
@@ -128,7 +180,14 @@ impl Service {
                 answer::failure(&error, &call, &self.api.names)
             }
         };
+        seat.answered(response.headers_mut());
         answer::warn(&mut response, &notes.take_warnings());
+        if let Some(trail) = trail {
+            response = trail.answered(response).await;
+        }
+        if self.moves_on(&peer) {
+            response.extensions_mut().insert(Leave);
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
@@ -153,31 +212,59 @@ impl Service {
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
-        notes: &Arc<Notes>,
+        (notes, seat): (&Arc<Notes>, &mut Seat),
+        mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (authenticator, authorizer) = (&*self.authenticator, &*self.authorizer);
-        let (headers, names) = (&parts.headers, &self.api.names);
-        let user = match filters::pass(asked, headers, peer, authenticator, authorizer, names).await {
-            Ok(user) => user,
-            Err(Refused::Api(error)) => return Err(error),
-            Err(Refused::Impersonation(why)) => return Ok(failed_plainly(&parts.uri, &why.to_string())),
+        let (callers, authorizer) = (&*self.callers, &*self.authorizer);
+        let gate = Gate {
+            callers,
+            authorizer,
+            names: &self.api.names,
+            in_flight: &self.in_flight,
+            fairness: self.fairness.as_deref(),
+            api: &self.api,
         };
-        let patience = self.patience(asked)?;
+        let headers = &parts.headers;
+        let patience = match self.patience(asked) {
+            Ok(patience) => patience,
+            Err(error) => {
+                filters::unidentified(asked, trail.as_deref_mut());
+                return Err(error);
+            }
+        };
+        let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail).await;
+        let user = match passed {
+            Ok(user) => user,
+            Err(refused) => {
+                take_little(headers, body).await;
+                return match refused {
+                    Refused::Api(error) => Err(error),
+                    Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
+                    Refused::Unrecorded => Ok(failed_plainly(&parts.uri, "failed to store audit event")),
+                    Refused::NoRoom => Ok(come_back(1, "Too many requests, please try again later.\n")),
+                    Refused::Undecided(why) => Ok(failed_plainly(&parts.uri, &why)),
+                };
+            }
+        };
         let work = async {
             let body = read_body(body).await?;
             let (connection, notes) = (peer.connection, notes.clone());
             let call = Call { asked, headers, user, body, connection, notes };
             match &asked.target {
                 Some(target) => self.resource(&call, target).await,
-                None => self.plain(&call),
+                None => match health::parse(&asked.path) {
+                    Some((endpoint, check)) => Ok(self.how_it_is(endpoint, check, &call).await),
+                    None => self.plain(&call),
+                },
             }
         };
         match tokio::time::timeout(patience, work).await {
-            Ok(result) => result,
+            // what is still to be sent is still being carried out
+            Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
             Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
         }
     }
@@ -186,54 +273,81 @@ impl Service {
     fn patience(&self, asked: &Asked) -> Result<Duration, ApiError> {
         let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty() && asked.verb != "watch")
         else {
-            return Ok(self.request_timeout);
+            return Ok(self.limits.request_timeout);
         };
         let nanoseconds = schema::time::parse_duration(text).map_err(|why| {
             ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}"))
         })?;
         let asked = u64::try_from(nanoseconds).ok().filter(|nanoseconds| *nanoseconds > 0);
-        Ok(asked.map_or(self.request_timeout, Duration::from_nanos).min(self.request_timeout))
+        let longest = self.limits.request_timeout;
+        Ok(asked.map_or(longest, Duration::from_nanos).min(longest))
+    }
+
+    /// What a request is told that comes before the server has begun, or when it is about to end: nothing, if it was
+    /// worth waiting.
+    async fn outside_of_its_time(&self, path: &str) -> Option<Response<Body>> {
+        if self.start.is_over() && !self.shutdown.is_refusing() || health::parse(path).is_some() {
+            return None;
+        }
+        if tokio::time::timeout(self.limits.request_timeout, self.start.over()).await.is_err() {
+            return Some(come_back(1, "The apiserver is starting, please try again later.\n"));
+        }
+        self.shutdown.is_refusing().then(|| {
+            let mut told = come_back(5, "The apiserver is shutting down, please try again later.\n");
+            told.extensions_mut().insert(Leave);
+            told
+        })
+    }
+
+    /// Now and then a client is asked to connect anew, so that it may find another server.
+    fn moves_on(&self, peer: &Peer) -> bool {
+        let chance = self.limits.goaway_chance;
+        // 53 bits are as many as fit
+        let drawn = || (ambient::random_u64(&self.api.world) >> 11) as f64 / (1u64 << 53) as f64;
+        chance > 0.0 && peer.http2 && drawn() < chance
+    }
+
+    async fn how_it_is(
+        &self,
+        endpoint: &'static str,
+        check: Option<&str>,
+        call: &Call<'_>,
+    ) -> Response<Body> {
+        match self.health.answer(endpoint, check, &call.asked.query).await {
+            None => not_a_page(),
+            Some(report) => {
+                if !report.failed.is_empty() {
+                    tracing::info!(endpoint, failed = ?report.failed, "a health check failed");
+                }
+                text(report.code, report.text)
+            }
+        }
     }
 
     /// Paths that name no resource.
     fn plain(self: &Arc<Self>, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
         let path = call.asked.path.as_str();
         let trimmed = path.trim_end_matches('/');
-        for endpoint in ["healthz", "livez", "readyz"] {
-            let Some(rest) = path.strip_prefix('/').and_then(|path| path.strip_prefix(endpoint)) else {
-                continue;
-            };
-            let report = match rest.strip_prefix('/') {
-                None if rest.is_empty() => health::answer(endpoint, None, &call.asked.query, self.checks()),
-                None => None,
-                Some(name) => health::answer(endpoint, Some(name), &call.asked.query, self.checks()),
-            };
-            return Ok(match report {
-                None => not_a_page(),
-                Some(report) => {
-                    if !report.failed.is_empty() {
-                        tracing::info!(endpoint, failed = ?report.failed, "a health check failed");
-                    }
-                    text(report.code, report.text)
-                }
-            });
-        }
         match trimmed {
             "/metrics" => return Ok(text(200, self.metrics.text(&self.api))),
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
+        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.fairness) {
+            let details = call.asked.query.flag("includeRequestDetails");
+            return Ok(fairness.shown(what, details).map_or_else(not_a_page, |page| text(200, page)));
+        }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
             return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
         }
         let document = match trimmed {
-            "/version" => Some(version::json()),
-            "" | "/index.html" => Some(self.index()),
-            _ => self.documents().get(trimmed).cloned(),
+            "/version" => Some((version::json(), None)),
+            "" | "/index.html" => Some((self.index(), None)),
+            _ => self.documents().get(trimmed).map(|it| (it.json.clone(), Some(it.hash.clone()))),
         };
         match document {
-            Some(json) => {
+            Some((json, hash)) => {
                 // the same distinction that clients know from elsewhere
                 let groups = trimmed.starts_with("/apis") && trimmed.matches('/').count() < 3;
                 let head =
@@ -242,12 +356,20 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let manner = if trimmed == "/version" {
+                let mut manner = if trimmed == "/version" {
                     answer::Manner::of_plain(call)?
                 } else {
                     answer::Manner::of_document(call, names)?
                 };
-                Ok(answer::document(200, json.clone(), document_type(&json), &manner, names))
+                if matches!(trimmed, "" | "/index.html" | "/version") {
+                    manner = manner.unrecorded();
+                }
+                let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
+                Ok(match hash {
+                    // each form is a document of its own
+                    Some(hash) => tagged(response, &(hash + manner.mark()), call.headers),
+                    None => response,
+                })
             }
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
             // a version that a known group does not have
@@ -269,8 +391,8 @@ impl Service {
             return Err(ApiError::method_not_allowed());
         }
         let (json, media) = match path {
-            KEYS_PATH => (issuer.keys(), "application/jwk-set+json"),
-            _ => (issuer.configuration(&self.advertised.to_string()), "application/json"),
+            KEYS_PATH => (issuer.keys.clone(), "application/jwk-set+json"),
+            _ => (issuer.configuration.clone(), "application/json"),
         };
         let mut response = Response::new(Body::full(json));
         let headers = response.headers_mut();
@@ -303,38 +425,15 @@ impl Service {
         if self.issuer.is_some() {
             paths.extend([CONFIGURATION_PATH, KEYS_PATH].map(str::to_owned));
         }
-        for endpoint in ["healthz", "livez", "readyz"] {
+        for endpoint in health::ENDPOINTS {
             paths.push(format!("/{endpoint}"));
-            let here = |check: &Check| endpoint == "readyz" || !check.only_ready;
-            paths.extend(
-                self.checks()
-                    .iter()
-                    .filter(|check| here(check))
-                    .map(|check| format!("/{endpoint}/{}", check.name)),
-            );
+            paths.extend(Health::names(endpoint).map(|check| format!("/{endpoint}/{check}")));
         }
         paths.sort();
         paths.dedup();
         let mut out = Value::map();
         out.set(&["paths"], Value::List(paths.into_iter().map(Value::from).collect()));
         schema::encode::untyped(&out).into()
-    }
-
-    fn checks(&self) -> Vec<Check> {
-        let store = self.api.storage.store.healthy().err().map(|why| why.to_string());
-        let draining = self.shutdown.is_draining().then(|| "process is shutting down".to_owned());
-        let check = |name, problem, only_ready| Check { name, problem, only_ready };
-        vec![
-            check("ping", None, false),
-            check("log", None, false),
-            check("etcd", store.clone(), false),
-            check("etcd-readiness", store, true),
-            check("informer-sync", None, true),
-            // what every cluster has exists before the listener opens, so these hooks have always run
-            check("poststarthook/bootstrap-controller", None, false),
-            check("poststarthook/rbac/bootstrap-roles", None, false),
-            check("shutdown", draining, true),
-        ]
     }
 }
 
@@ -362,6 +461,28 @@ where
     })
 }
 
+/// Takes a body that nobody wants, if it is small and comes soon: a client that is still sending when the answer
+/// comes may take that for a broken connection and not read why it was refused.
+async fn take_little<B>(headers: &HeaderMap, body: B)
+where
+    B: http_body::Body<Data = Bytes> + Send,
+{
+    // who waits to be told to go on is better told that it need not, and most have nothing to send
+    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let all = async {
+        let mut body = Box::pin(body);
+        let mut taken = 0;
+        while taken < LITTLE
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            taken += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+}
+
 fn text(code: u16, text: String) -> Response<Body> {
     let mut response = Response::new(Body::full(text));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -369,6 +490,13 @@ fn text(code: u16, text: String) -> Response<Body> {
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Not now, but in so many seconds.
+fn come_back(seconds: u32, why: &str) -> Response<Body> {
+    let mut response = text(429, why.to_owned());
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from(seconds));
     response
 }
 

@@ -2,6 +2,7 @@
 
 use super::answer::{self, Manner};
 use super::{Call, Service, deprecation, lists, watch};
+use crate::audit;
 use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
 use crate::serve::Body;
@@ -10,7 +11,7 @@ use merge::managed::default_manager;
 use rest::hooks::{ActsOn, Part};
 use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
-use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Writing};
+use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, Writing};
 use schema::{Value, proto};
 use std::sync::Arc;
 
@@ -42,6 +43,10 @@ impl Service {
         }
         let answered = self.verb(call, &place).await;
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names) else { return answered };
+        self.metrics.deprecated(&resource, &target.subresource);
+        if call.notes.shown() > Shown::Nothing {
+            deprecation::annotate(&resource, &self.api.names, &call.notes);
+        }
         let mut response = match answered {
             Ok(response) => response,
             // refused before anything of the resource was asked
@@ -96,6 +101,7 @@ impl Service {
             None => self.api.get(resource, place.namespace, place.name, version).await?,
         };
         if manner.output == Output::PROTOBUF {
+            manner.record(&resource.json(&object));
             let message = lists::message(resource, &object);
             let sealed = proto::envelope(&resource.api_version, &resource.kind.name, &message);
             return Ok(answer::response(200, Form::Protobuf, Body::full(sealed), names));
@@ -228,6 +234,7 @@ impl Service {
         };
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
+        call.notes.saw_request(|| audit::patch_body(&call.body));
         let work = async |writing: &mut Writing<'_>| match kind {
             Some(kind) => self.api.patch(writing, kind, &input).await,
             None => self.api.apply(writing, &input).await,
@@ -353,7 +360,13 @@ impl Service {
             input.untyped().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()).unwrap_or_default();
         let version = if given.is_empty() { "v1".to_owned() } else { given };
         let expected = Expected { ty, kind: "DeleteOptions", api_version: &version, known: &|_, _| false };
-        input.typed(&expected, rest::options::FieldValidation::Ignore, &mut Vec::new())
+        let options = input.typed(&expected, rest::options::FieldValidation::Ignore, &mut Vec::new())?;
+        call.notes.saw_request(|| {
+            let mut shown = options.clone();
+            shown.set(&["apiVersion"], format!("{}/__internal", self.api.names.meta_group()));
+            Some(schema::encode::json(&shown, ty).into())
+        });
+        Ok(options)
     }
 }
 

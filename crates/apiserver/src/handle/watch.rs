@@ -50,9 +50,10 @@ pub(crate) async fn start(
         }
         Err(error) => return Err(error),
     };
-    let shortest = service.min_request_timeout;
+    let shortest = service.limits.min_request_timeout;
     let limit = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+        // less than no time is over at once
+        Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
         _ => shortest.mul_f64(1.0 + (ambient::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
     };
     service.metrics.watches.inc();

@@ -9,7 +9,16 @@ use std::io::Write;
 pub const WORTH_IT: usize = 128 * 1024;
 
 pub fn accepts_gzip(header: Option<&str>) -> bool {
-    header.is_some_and(|text| text.split(',').any(|part| part.trim().split(';').next() == Some("gzip")))
+    header.is_some_and(|text| text.split(',').any(is_gzip))
+}
+
+/// Whether one of the encodings that a client lists is this one, and wanted at all.
+fn is_gzip(clause: &str) -> bool {
+    let mut parts = clause.split(';').map(str::trim);
+    let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+    let mut weights = parts.filter_map(|part| part.split_once('=').filter(|(name, _)| name.trim() == "q"));
+    // a weight of nothing is a refusal
+    named && !weights.any(|(_, weight)| weight.trim().parse() == Ok(0.0))
 }
 
 /// Compresses pieces one after the other: no more than a piece and its compressed form is held at a time.
@@ -65,7 +74,10 @@ mod tests {
     #[test]
     fn gzip_is_used_only_when_asked_for() {
         assert!(accepts_gzip(Some("deflate, gzip;q=1.0")));
-        assert!(!accepts_gzip(Some("br")));
+        assert!(accepts_gzip(Some("br , GZIP")));
+        for not in ["br", "gzip;q=0", "deflate, gzip; q=0.0", "x-gzip", "", "gzip2"] {
+            assert!(!accepts_gzip(Some(not)), "{not}");
+        }
         assert!(!accepts_gzip(None));
     }
 }

@@ -3,11 +3,13 @@
 mod accept;
 mod compress;
 mod pretty;
+mod revalidate;
 pub mod table;
 
 pub use accept::{Form, Offer, Output, Transform};
 pub use compress::{WORTH_IT, accepts_gzip, gzip};
 pub use pretty::{pretty, wants_pretty};
+pub use revalidate::tagged;
 
 use names::Names;
 use rest::ApiError;

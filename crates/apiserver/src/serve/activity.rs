@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
-use super::Body;
+use super::pace::Pace;
+use super::{Body, Limits};
 
 /// The bytes with which every HTTP/2 connection begins.
 const HTTP2_PREFACE_BYTES: usize = 24;
@@ -25,10 +27,21 @@ const HTTP2_PREFACE_BYTES: usize = 24;
 pub(super) struct Activity {
     started: AtomicU64,
     in_flight: AtomicUsize,
+    /// Answers with an end that are being sent: those begun in this round, and those of the round before.
+    sending: [AtomicUsize; 2],
+    round: AtomicUsize,
     upgraded: AtomicBool,
+    leaving: Notify,
+    /// How fast answers that last may go, if that is bounded.
+    pace: Option<Pace>,
 }
 
 impl Activity {
+    /// Of a connection that gets so many bytes per second of what lasts; zero is no bound.
+    pub(super) fn new(lasting_bytes_per_second: u64) -> Self {
+        Activity { pace: Pace::new(lasting_bytes_per_second), ..Activity::default() }
+    }
+
     /// A request's head was read. It is in flight until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -41,6 +54,16 @@ impl Activity {
         self.upgraded.store(true, Ordering::Relaxed);
     }
 
+    /// The connection is to take no further requests.
+    pub(super) fn leave(&self) {
+        self.leaving.notify_one();
+    }
+
+    /// Waits until the connection is to take no further requests.
+    pub(super) async fn leaving(&self) {
+        self.leaving.notified().await;
+    }
+
     /// How many requests there were so far.
     pub(super) fn started(&self) -> u64 {
         self.started.load(Ordering::Relaxed)
@@ -49,6 +72,19 @@ impl Activity {
     /// How many requests are being answered.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// An answer with an end begins to be sent. Gives the round that it belongs to.
+    fn send(&self) -> usize {
+        let round = self.round.load(Ordering::Relaxed) % 2;
+        self.sending[round].fetch_add(1, Ordering::Relaxed);
+        round
+    }
+
+    /// Begins the next round. Says whether an answer that was being sent when this one began still is.
+    pub(super) fn next_round(&self) -> bool {
+        let now = self.round.fetch_add(1, Ordering::Relaxed);
+        self.sending[(now + 1) % 2].load(Ordering::Relaxed) > 0
     }
 
     /// Whether no request is being answered.
@@ -74,8 +110,32 @@ impl Drop for InFlight {
 /// A body that keeps its request in flight.
 #[derive(Debug)]
 pub(super) struct Tracked {
-    pub(super) body: Body,
-    pub(super) _in_flight: InFlight,
+    body: Body,
+    in_flight: InFlight,
+    /// The round in which an answer with an end began.
+    round: Option<usize>,
+    /// Until when nothing more is sent.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        if let Some(round) = self.round {
+            self.in_flight.0.sending[round].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Tracked {
+    pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
+        let round = (!matches!(body, Body::Stream(_))).then(|| in_flight.0.send());
+        Tracked { body, in_flight, round, pause: None }
+    }
+
+    /// The pace of a body that lasts, where there is one.
+    fn pace(&self) -> Option<&Pace> {
+        self.in_flight.0.pace.as_ref().filter(|_| matches!(self.body, Body::Stream(_)))
+    }
 }
 
 impl http_body::Body for Tracked {
@@ -86,7 +146,21 @@ impl http_body::Body for Tracked {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        match self.pace().and_then(|pace| pace.busy_until(Instant::now())) {
+            Some(until) => {
+                let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+                if pause.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.pause = None;
+            }
+            None => self.pause = None,
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(pace)) = (&polled, self.pace()) {
+            pace.spend(frame.data_ref().map_or(0, Bytes::len), Instant::now());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -103,12 +177,17 @@ impl http_body::Body for Tracked {
 /// In HTTP/2 that is the preface; afterwards the protocol's own pings tell the living from the dead. In
 /// HTTP/1 it is each request's head: the time runs from the start of the connection, or from the first byte
 /// that comes while no request is in flight, until a request begins. Between requests no time runs here.
+///
+/// Writes fail when the client takes nothing of what it is sent for too long.
 pub(super) struct Prompt<S> {
     transport: S,
     activity: Arc<Activity>,
     limit: Duration,
     waiting: Option<Waiting>,
     preface_left: Option<usize>,
+    stall_limit: Duration,
+    /// Runs while the transport takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 struct Waiting {
@@ -117,9 +196,11 @@ struct Waiting {
 }
 
 impl<S> Prompt<S> {
-    pub(super) fn new(transport: S, activity: Arc<Activity>, limit: Duration, http2: bool) -> Self {
+    pub(super) fn new(transport: S, activity: Arc<Activity>, limits: &Limits, http2: bool) -> Self {
         let preface_left = http2.then_some(HTTP2_PREFACE_BYTES);
-        let mut prompt = Self { transport, activity, limit, waiting: None, preface_left };
+        let (limit, stall_limit) = (limits.header_timeout, limits.send_timeout);
+        let (waiting, stalled) = (None, None);
+        let mut prompt = Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled };
         prompt.start();
         prompt
     }
@@ -155,6 +236,17 @@ impl<S> Prompt<S> {
         }
     }
 
+    /// Passes on how a write went, unless the client has taken nothing for too long.
+    fn after_write<T>(&mut self, cx: &mut Context<'_>, went: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if went.is_ready() {
+            self.stalled = None;
+            return went;
+        }
+        let limit = self.stall_limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.preface_left.is_none() {
             self.forget_if_begun();
@@ -186,7 +278,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write(cx, buf)
+        let went = Pin::new(&mut self.transport).poll_write(cx, buf);
+        self.after_write(cx, went)
     }
 
     fn poll_write_vectored(
@@ -194,7 +287,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write_vectored(cx, bufs)
+        let went = Pin::new(&mut self.transport).poll_write_vectored(cx, bufs);
+        self.after_write(cx, went)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -202,7 +296,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_flush(cx)
+        let went = Pin::new(&mut self.transport).poll_flush(cx);
+        self.after_write(cx, went)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

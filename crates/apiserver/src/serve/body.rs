@@ -34,6 +34,19 @@ pub enum Body {
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
+struct Holding<K> {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    _kept: K,
+}
+
+impl<K> Iterator for Holding<K> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.pieces.next()
+    }
+}
+
 impl Body {
     /// One piece.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
@@ -50,9 +63,30 @@ impl Body {
         Self::Frames { pieces: Box::new(pieces), remaining: Some(total) }
     }
 
+    /// The same body, with something that is kept until the last piece was made.
+    #[must_use]
+    pub fn holding(self, kept: impl Send + 'static) -> Self {
+        match self {
+            Self::Frames { pieces, remaining } => {
+                Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining }
+            }
+            // what is there already needs nothing more
+            whole => whole,
+        }
+    }
+
     /// Pieces that come in their own time.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::Stream(Box::pin(pieces))
+    }
+
+    /// All of it, where it has an end of its own; nothing of a stream.
+    pub fn gathered(self) -> Bytes {
+        match self {
+            Self::Empty | Self::Stream(_) => Bytes::new(),
+            Self::Full(bytes) => bytes,
+            Self::Frames { pieces, .. } => pieces.flatten().collect(),
+        }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending, poll_fn, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,14 +23,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Prompt, Tracked};
+use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
+use super::crowd::Crowd;
 use super::lasting::{self, Lasting, Requests};
+use super::quiet::quiet;
 use super::tls::Tls;
-use super::{Body, Handler, Limits, Peer, Phase, Shutdown};
+use super::{Body, Handler, Leave, Limits, Peer, Phase, Seldom, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;
@@ -43,6 +46,12 @@ pub(super) struct Server<H> {
     limits: Limits,
     handler: Arc<H>,
     shutdown: Shutdown,
+    pub(super) crowd: Crowd,
+    /// Clients that did not take their answers.
+    overdue: Seldom,
+    /// Requests that have come and are not answered yet.
+    pending: Arc<AtomicUsize>,
+    swamped: Seldom,
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
@@ -51,7 +60,10 @@ pub(super) struct Server<H> {
 impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
         let http1 = http1_of(&limits);
-        Self { tls, limits, handler, shutdown, connections: AtomicU64::new(1), http1 }
+        let crowd = Crowd::new(limits.max_connections);
+        let (overdue, swamped, pending) = (Seldom::default(), Seldom::default(), Arc::default());
+        let connections = AtomicU64::new(1);
+        Self { tls, limits, handler, shutdown, crowd, overdue, connections, pending, swamped, http1 }
     }
 }
 
@@ -94,11 +106,24 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         () = server.shutdown.stopping() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let activity = Arc::new(Activity::default());
-    let io = Prompt::new(stream, activity.clone(), server.limits.header_timeout, peer.http2);
+    let activity = Arc::new(Activity::new(server.limits.lasting_bytes_per_second));
+    let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
     let service = service_fn({
-        let (handler, activity, peer) = (server.handler.clone(), activity.clone(), peer.clone());
-        move |request| answer(handler.clone(), request, peer.clone(), activity.clone())
+        let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
+        move |request| -> Answering {
+            match Pending::enter(&server.pending, server.limits.max_pending_requests) {
+                Some(pending) => {
+                    Box::pin(answer(server.handler.clone(), request, peer.clone(), activity.clone(), pending))
+                }
+                None => {
+                    if let Some(kept_back) = server.swamped.now() {
+                        tracing::warn!(kept_back, "too many requests wait to be looked at: they are refused");
+                    }
+                    let refused = Tracked::new(Body::full(TOO_MANY), activity.begin());
+                    Box::pin(ready(Ok(too_many(refused))))
+                }
+            }
+        }
     });
     let ended = if peer.http2 {
         let (io, release) = cork(io);
@@ -123,7 +148,8 @@ async fn handshake<H>(server: &Server<H>, mut tcp: TcpStream) -> io::Result<TlsS
         let _ = tcp.write_all(PLAIN_HTTP_ANSWER).await;
         return Err(io::Error::other("client sent an HTTP request to an HTTPS server"));
     }
-    server.tls.acceptor.accept(tcp).await
+    let came_to = tcp.local_addr()?.ip();
+    CAME_TO.scope(came_to, server.tls.acceptor.accept(tcp)).await
 }
 
 const PLAIN_HTTP_ANSWER: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -153,9 +179,22 @@ where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
-    let farewell = tokio::select! {
+    let unwanted = tokio::select! {
         ended = turns(connection.as_mut(), &mut multiplexed, activity) => return ended,
-        farewell = until_unwanted(server, activity) => farewell,
+        unwanted = quiet(until_unwanted(server, activity)) => unwanted,
+    };
+    let farewell = match unwanted {
+        Unwanted::Leaving => None,
+        Unwanted::Idle(farewell) => Some(farewell),
+        Unwanted::Overdue => {
+            if let Some(kept_back) = server.overdue.now() {
+                tracing::warn!(
+                    kept_back,
+                    "a client did not take its answer in time; its connection is closed"
+                );
+            }
+            return Ok(());
+        }
     };
     wind_down(connection.as_mut());
     tokio::select! {
@@ -196,21 +235,49 @@ async fn turns<C: Future<Output = hyper::Result<()>>>(
     release.after_each_turn(pin!(turn), crowded, broken).await
 }
 
-/// Waits until the connection is to end: the server stops, or nobody used it for a while. Gives the time
-/// that it may still take, where the end of the server does not already bound that.
-async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Option<Duration> {
+/// Why a connection is to end.
+enum Unwanted {
+    /// What is under way may take as long as the end of the server lets it.
+    Leaving,
+    /// Nothing is under way; there is a little time to say farewell.
+    Idle(Duration),
+    /// An answer is not being taken.
+    Overdue,
+}
+
+/// Waits until the connection is to end: the server stops, it was told to leave, nobody used it for a while, there are
+/// too many and nobody uses this one, or an answer takes too long to be sent.
+async fn until_unwanted<H>(server: &Server<H>, activity: &Activity) -> Unwanted {
+    let Limits { idle_timeout, send_timeout, header_timeout, .. } = server.limits;
     let mut stopping = pin!(server.shutdown.stopping());
-    let mut requests_before = 0;
+    let (mut looked, mut requests_before) = (Instant::now(), 0);
+    let mut round_ends = looked + send_timeout;
     loop {
-        tokio::select! {
-            () = stopping.as_mut() => return None,
-            () = sleep(server.limits.idle_timeout) => {}
+        let next_look = looked + idle_timeout;
+        let crowded = tokio::select! {
+            () = stopping.as_mut() => return Unwanted::Leaving,
+            () = activity.leaving() => return Unwanted::Leaving,
+            () = server.crowd.felt() => true,
+            () = sleep_until(next_look.min(round_ends)) => false,
+        };
+        let now = Instant::now();
+        if now >= round_ends {
+            if activity.next_round() {
+                return Unwanted::Overdue;
+            }
+            round_ends = now + send_timeout;
         }
-        // idle for a whole round: nothing in flight now and nothing begun since the last look
-        if activity.is_idle() && activity.started() == requests_before {
-            return Some(server.limits.header_timeout);
+        // whoever has asked for nothing yet is no better than one who rests
+        if crowded && activity.is_idle() {
+            return Unwanted::Idle(header_timeout);
         }
-        requests_before = activity.started();
+        if now >= next_look {
+            // idle for a whole round: nothing in flight now and nothing begun since the last look
+            if activity.is_idle() && activity.started() == requests_before {
+                return Unwanted::Idle(header_timeout);
+            }
+            (looked, requests_before) = (now, activity.started());
+        }
     }
 }
 
@@ -221,15 +288,50 @@ async fn farewell_over(limit: Option<Duration>) {
     }
 }
 
+/// What becomes of a request. It lies apart from the stream, so that it is gone once there is an answer: a watch lasts,
+/// and how it was asked for need not.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Tracked>, Infallible>> + Send>>;
+
+/// A request that has come and is not answered yet. What it takes in memory is its own, so there is a bound to how many
+/// there are, whoever they are from.
+struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    fn enter(all: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let before = all.fetch_add(1, Ordering::Relaxed);
+        let entered = Pending(all.clone());
+        (before < limit).then_some(entered)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const TOO_MANY: &str = "Too many requests, please try again later.\n";
+
+fn too_many(body: Tracked) -> Response<Tracked> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    let text = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, text);
+    headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response
+}
+
 async fn answer<H: Handler>(
     handler: Arc<H>,
     request: Request<Incoming>,
     peer: Arc<Peer>,
     activity: Arc<Activity>,
+    _pending: Pending,
 ) -> Result<Response<Tracked>, Infallible> {
-    let in_flight = activity.begin();
+    let (in_flight, http2) = (activity.begin(), peer.http2);
     let handled = unpanicked(async { handler.handle(request, peer).await }).await;
-    let response = handled.unwrap_or_else(|panic| {
+    let mut response = handled.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(panic.as_ref()), "a request handler panicked");
         internal_error()
     });
@@ -239,11 +341,20 @@ async fn answer<H: Handler>(
     if matches!(response.body(), Body::Stream(_)) {
         lasting::streaming();
     }
-    Ok(response.map(|body| Tracked { body, _in_flight: in_flight }))
+    if response.extensions_mut().remove::<Leave>().is_some() {
+        match http2 {
+            true => activity.leave(),
+            false => {
+                let close = header::HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+        }
+    }
+    Ok(response.map(|body| Tracked::new(body, in_flight)))
 }
 
 /// Runs a future whose panic is a value. Nothing of the future is used after it panicked.
-async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(crate) async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
@@ -252,7 +363,7 @@ async fn unpanicked<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Sen
     .await
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }

@@ -14,14 +14,20 @@
 //! - After [`run`] returns no connection is open and no request is being answered.
 //!
 //! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
-//! does not verify is not refused here: the handshake succeeds and [`Peer::certificate`] says what was wrong,
+//! does not verify is not refused here: the handshake succeeds and [`Certificate`] says what was wrong,
 //! so that the caller gets an answer of the API instead of a broken connection.
 
 mod activity;
 mod body;
+mod certificates;
 mod connection;
 mod cork;
+mod crowd;
+mod in_memory;
 mod lasting;
+mod pace;
+mod quiet;
+mod seldom;
 mod shutdown;
 mod tls;
 
@@ -39,11 +45,14 @@ use auth::User;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 pub use body::Body;
+pub use certificates::Pair;
+pub(crate) use connection::{panic_text, unpanicked};
+pub use in_memory::InMemory;
+pub use seldom::Seldom;
 pub use shutdown::{Phase, Shutdown};
-pub use tls::TlsMaterial;
+pub use tls::{TlsMaterial, suites};
 
 /// What answers the requests.
 pub trait Handler: Send + Sync + 'static {
@@ -55,6 +64,11 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
+/// Put among an answer's extensions: its request is the last that the connection takes. Those that are being
+/// answered go on to their end.
+#[derive(Debug, Clone, Copy)]
+pub struct Leave;
+
 /// The other end of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
@@ -62,11 +76,23 @@ pub struct Peer {
     pub connection: u64,
     /// Where the connection comes from.
     pub remote: SocketAddr,
-    /// Whom the client's certificate names, or what is wrong with it; `None` where none was shown, or one
-    /// that names nobody.
-    pub certificate: Option<Result<Arc<User>, String>>,
+    /// What the client's certificate is worth; `None` where none was shown or none could be worth anything.
+    pub certificate: Option<Certificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,
+}
+
+/// What a client's certificate is worth.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// Whom it names, or why the authorities for clients do not vouch for it; `None` where it names nobody, or
+    /// where there are no such authorities.
+    pub user: Option<Result<Arc<User>, String>>,
+    /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
+    /// it; `None` where there are no such authorities.
+    pub proxy: Option<Result<String, String>>,
+    /// The last second, in Unix time, at which it is worth anything.
+    pub until: i64,
 }
 
 /// Where to listen, and how.
@@ -91,6 +117,9 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a connection without a request stays open at least; at most twice as long.
     pub idle_timeout: Duration,
+    /// How long an answer with an end may take to be sent, and how long a client may take nothing of what it is sent;
+    /// at least, and at most twice as long.
+    pub send_timeout: Duration,
     /// How often an HTTP/2 connection is asked whether it lives.
     pub keep_alive_interval: Duration,
     /// How long it may take to say so.
@@ -105,9 +134,14 @@ pub struct Limits {
     pub connection_window_bytes: u32,
     /// The largest HTTP/2 frame taken.
     pub max_frame_bytes: u32,
+    /// Requests over all connections that have come and are not answered yet; those beyond are refused unseen.
+    pub max_pending_requests: usize,
     /// What is held of one HTTP/2 answer before the client has taken it.
     pub max_send_buffer_bytes: usize,
-    /// Connections at the same time; more wait in the listener's queue.
+    /// What a connection gets per second of answers that last, such as watches; zero is no limit.
+    pub lasting_bytes_per_second: u64,
+    /// Connections at the same time; more wait in the listener's queue. When a quarter of the places is left, those
+    /// without a request are closed.
     pub max_connections: u32,
     /// How long requests may take to finish after the stop was asked for.
     pub shutdown_grace: Duration,
@@ -119,6 +153,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(90),
+            send_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(15),
             max_concurrent_streams: 250,
@@ -126,7 +161,9 @@ impl Default for Limits {
             stream_window_bytes: 256 << 10,
             connection_window_bytes: 4 << 20,
             max_frame_bytes: 256 << 10,
+            max_pending_requests: 8192,
             max_send_buffer_bytes: 1 << 20,
+            lasting_bytes_per_second: 0,
             max_connections: 32_768,
             shutdown_grace: Duration::from_secs(10),
         }
@@ -188,30 +225,25 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
 /// Answers requests until `shutdown` says stop and what was going on then has ended.
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
     let Bound { listener, local, tls, limits } = bound;
-    // each connection holds one place, so holding all places means that no connection is left
-    let places = Arc::new(Semaphore::new(limits.max_connections as usize));
-    let (all, grace) = (limits.max_connections, limits.shutdown_grace);
+    let grace = limits.shutdown_grace;
+    let certificates = tls.certificates.clone();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
     tokio::select! {
-        () = accept(&listener, &places, &server) => {}
+        () = certificates.follow() => {}
+        () = accept(&listener, &server) => {}
         () = shutdown.stopping() => {}
     }
     drop(listener);
-    if tokio::time::timeout(grace, places.acquire_many(all)).await.is_err() {
+    if tokio::time::timeout(grace, server.crowd.gone()).await.is_err() {
         tracing::warn!(%local, "requests did not finish in time, closing their connections");
         shutdown.cut();
-        // an error would mean a closed semaphore, which nobody closes
-        let _ = places.acquire_many(all).await;
+        server.crowd.gone().await;
     }
     tracing::debug!(%local, "listener closed");
 }
 
-async fn accept<H: Handler>(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    server: &Arc<connection::Server<H>>,
-) {
-    while let Ok(place) = places.clone().acquire_owned().await {
+async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Server<H>>) {
+    while let Some(place) = server.crowd.enter().await {
         let (tcp, remote) = accepted(listener).await;
         let server = server.clone();
         tokio::spawn(async move {

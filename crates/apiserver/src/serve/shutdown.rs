@@ -1,14 +1,16 @@
 //! How a server ends, as one value that only moves forward.
 //!
 //! ```text
-//! Serving ──drain──► Draining ──stop──► Stopping ──cut──► Cut
+//! Serving ──drain──► Draining ──refuse──► Refusing ──stop──► Stopping ──cut──► Cut
 //! ```
 //!
 //! Draining: requests are answered as ever, but readiness says no, so that balancers look elsewhere.
+//! Refusing: what is going on goes on, but new requests are told to come back later. May be left out.
 //! Stopping: no new connections, clients are told to send no further requests, watches end.
 //! Cut: what has not ended by now is closed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -19,6 +21,8 @@ pub enum Phase {
     Serving,
     /// Announced: still answering, no longer ready.
     Draining,
+    /// Still answering, but no new requests.
+    Refusing,
     /// Finishing what is going on.
     Stopping,
     /// Closing whatever is left.
@@ -29,11 +33,13 @@ pub enum Phase {
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     phase: Arc<watch::Sender<Phase>>,
+    /// The same for those who look at every request.
+    refusing: Arc<AtomicBool>,
 }
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { phase: Arc::new(watch::Sender::new(Phase::Serving)) }
+        Self { phase: Arc::new(watch::Sender::new(Phase::Serving)), refusing: Arc::default() }
     }
 }
 
@@ -46,6 +52,12 @@ impl Shutdown {
     /// Announces the end.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
+    }
+
+    /// Lets no new requests in.
+    pub fn refuse(&self) {
+        self.advance(Phase::Refusing);
+        self.refusing.store(true, Ordering::Relaxed);
     }
 
     /// Begins the end.
@@ -66,6 +78,11 @@ impl Shutdown {
     /// Whether the end was announced: readiness is then denied.
     pub fn is_draining(&self) -> bool {
         self.phase() >= Phase::Draining
+    }
+
+    /// Whether new requests are turned away.
+    pub fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
     }
 
     /// Waits until streams without an end of their own, such as watches, are to end.

@@ -214,3 +214,46 @@ fn check_step(step: &Value, file: &Path) -> bool {
     }
     false
 }
+
+/// Always decides the same.
+struct Fixed(Decision);
+
+impl Authorizer for Fixed {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+        let decision = self.0.clone();
+        Soon::later(async move { decision })
+    }
+
+    fn rules(&self, _: &User, _: &str) -> Rules {
+        Rules::default()
+    }
+}
+
+#[test]
+fn what_could_not_be_decided_is_told_unless_somebody_decides() {
+    let bob = User::named("bob");
+    let asked = path_request(&bob, "get", "/metrics");
+    let decide = |decisions: Vec<Decision>| {
+        let authorizers =
+            decisions.into_iter().map(|it| Arc::new(Fixed(it)) as Arc<dyn Authorizer>).collect();
+        let chain = Chain { authorizers };
+        let mut deciding = std::pin::pin!(chain.authorize(&asked).get());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match deciding.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(decision) => decision,
+            std::task::Poll::Pending => panic!("nothing here waits"),
+        }
+    };
+    let no = || Decision::NoOpinion("no".into());
+    let failed = |error: &str| Decision::failed(error);
+    let told = |reason: &str, error: &str, denied| {
+        Decision::Failed(Box::new(Failure { denied, reason: reason.to_owned(), error: error.to_owned() }))
+    };
+    assert_eq!(decide(vec![no(), failed("down"), no()]), told("no\nno", "down", false));
+    assert_eq!(decide(vec![failed("a"), failed("b"), failed("a")]), told("", "[a, b]", false));
+    assert!(decide(vec![failed("down"), Decision::Allow("".into())]).is_allowed());
+    assert_eq!(decide(vec![failed("down"), Decision::Deny("never".into())]), Decision::Deny("never".into()));
+    let both = told("", "both", true);
+    assert_eq!(decide(vec![both.clone(), Decision::Allow("".into())]), both);
+    assert!(both.is_denied() && !both.is_allowed() && both.error() == Some("both"));
+}

@@ -1,5 +1,6 @@
 use super::*;
 use crate::user::{AUTHENTICATED, UNAUTHENTICATED};
+use std::collections::BTreeMap;
 
 fn texts(many: &str) -> Vec<String> {
     many.split(',').filter(|one| !one.is_empty()).map(|one| one.replace('-', "")).collect()
@@ -126,7 +127,7 @@ fn bindings_reach_subjects_where_they_count() {
     ));
     let decide = |user: &User, text: &str| match rbac.authorize(&asked(user, text)).now().unwrap() {
         Decision::Allow(reason) => format!("+{reason}"),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => format!("-{reason}"),
+        refused => format!("-{}", refused.reason()),
     };
     let (root, bob, eve) = (User::named("root"), User::named("bob"), User::named("eve"));
     let of_cluster = "+RBAC: allowed by ClusterRoleBinding \"roots\" of ClusterRole \"all\" to User \"root\"";
@@ -176,4 +177,73 @@ fn what_is_gained_is_told() {
     let huge = Rule { verbs: many.clone(), api_groups: many.clone(), resources: many, ..Rule::default() };
     assert_eq!(missing(&[], &[&huge]), Err(TooMany));
     assert_eq!(missing(&[&rule("* * *")], &[&huge]), Ok(Vec::new()));
+}
+
+/// Changes carried over one by one give what compiling everything gives.
+#[test]
+fn a_policy_that_follows_is_the_policy_of_what_there_is() {
+    (1..=6).for_each(follow_at_random);
+}
+
+fn follow_at_random(seed: u64) {
+    let mut state = seed;
+    let mut below = |most: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % most
+    };
+    let mut roles: BTreeMap<(&str, String), Arc<Role>> = BTreeMap::new();
+    let mut bindings: BTreeMap<(&str, String), Arc<Binding>> = BTreeMap::new();
+    let mut followed = Policy::default();
+    let places = ["", "a", "b"];
+    let subjects = [user("u"), user("v"), group("g"), group("h")];
+    let who: Vec<User> = [("u", "g"), ("v", "h"), ("w", "g"), ("x", "")]
+        .map(|(name, group)| User { groups: vec![group.to_owned()], ..User::named(name) })
+        .into();
+    for step in 0..150 {
+        let place = places[below(3) as usize];
+        let name = format!("n{}", below(4));
+        let key = (place, name.clone());
+        match below(4) {
+            0 => {
+                let made = role(place, &name, vec![rule(&format!("v{step} - pods"))]);
+                roles.insert(key, made.clone());
+                followed.put_role(made);
+            }
+            1 => {
+                roles.remove(&key);
+                followed.remove_role(place, &name);
+            }
+            what => {
+                if let Some(before) = bindings.remove(&key) {
+                    followed.unbind(&before);
+                }
+                if what == 2 {
+                    let given = (0..below(4)).map(|_| subjects[below(4) as usize].clone()).collect();
+                    let to = format!("n{}", below(4));
+                    let made = binding(place, &name, (place.is_empty() || below(2) == 0, &to), given);
+                    bindings.insert(key, made.clone());
+                    followed.bind(made);
+                }
+            }
+        }
+        let compiled = Policy::compile(roles.values().cloned(), bindings.values().cloned());
+        for user in &who {
+            for place in places {
+                let told = |policy: &Policy| {
+                    let reasons: Vec<_> = policy.grants(user, place).map(|grant| grant.reason()).collect();
+                    format!("{:?} {reasons:?}", policy.held(user, place))
+                };
+                assert_eq!(told(&followed), told(&compiled), "seed {seed}, step {step}");
+            }
+        }
+    }
+    for binding in bindings.values() {
+        followed.unbind(binding);
+    }
+    for (place, name) in roles.keys() {
+        followed.remove_role(place, name);
+    }
+    assert_eq!(format!("{followed:?}"), format!("{:?}", Policy::default()), "seed {seed}: something is left");
 }

@@ -1,11 +1,11 @@
 //! PersistentVolumes: storage that exists apart from any pod. What they are made of never changes.
 
+pub mod secrets;
 mod sources;
 
 use crate::check::{self, Problems};
 use crate::{metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
-use rest::error::ApiError;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -20,7 +20,6 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
-        admit: Some(admit),
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
@@ -65,11 +64,8 @@ fn drop_disabled(object: &mut Value, old: Option<&Value>) {
 }
 
 /// A volume in use is not deleted: a finalizer says so from the start.
-fn admit(object: &mut Value, old: Option<&Value>, context: &Context<'_>) -> Result<(), ApiError> {
-    if old.is_none() {
-        metadata::add_finalizer(object, &context.names.well_known("pv-protection"));
-    }
-    Ok(())
+pub fn protect(object: &mut Value, names: &Names) {
+    metadata::add_finalizer(object, &names.well_known("pv-protection"));
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {

@@ -3,13 +3,16 @@
 //! `defaults` and `admit` fill in, `drop` takes away what this version has switched off, `spec`, `container`,
 //! `volume` and `security` check, `update` says what may change, `status` and `columns` tell what is going on.
 
-mod admit;
+pub mod admit;
 pub(crate) mod columns;
 mod container;
 mod defaults;
 mod drop;
 mod eviction;
+mod host_process;
 mod image;
+pub mod references;
+mod seccomp;
 mod security;
 mod spec;
 mod status;
@@ -19,11 +22,11 @@ mod volume;
 pub(crate) mod volume_sources;
 pub(crate) mod warn;
 
-pub(crate) use status::quality;
+pub use status::quality;
 
 use crate::Options;
 use crate::check::Problems;
-use crate::{limits, read};
+use crate::read;
 use rest::ApiError;
 use rest::hooks::{Act, ActionHooks, Context, Hooks, Removal, SubresourceHooks};
 use schema::problem::Problem;
@@ -39,8 +42,6 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         default: Some(|object, _| defaults::default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
-        admit: Some(admit::admit),
-        review: Some(limits::review_pod),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(update::validate::<PRIVILEGED>),
         warn: Some(warn::warn),
@@ -103,11 +104,12 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
     ]
 }
 
-fn prepare_create(object: &mut Value, _: &Context<'_>) {
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
     object.set(&["status", "qosClass"], status::quality(object));
     drop::disabled(object, None);
+    seccomp::fill_in(object, context.names);
 }
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
@@ -117,6 +119,7 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
         let path = Path::ROOT.field("spec");
         out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
     }
+    seccomp::agree(object, &Path::ROOT.field("spec"), context.names, &mut out);
     out
 }
 

@@ -1,7 +1,7 @@
 //! The rules of a pod as a whole, in the order in which clients are told about them.
 
 use super::container::{self, Pod};
-use super::{security, volume};
+use super::{host_process, seccomp, security, volume};
 use crate::check::{self, Problems};
 use crate::{quantities, read, scheduling};
 use names::Names;
@@ -24,6 +24,7 @@ pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut
     {
         out.push(Problem::invalid(&path.key(&cost), value, "must be a 32bit integer"));
     }
+    seccomp::annotations(annotations, path, names, out);
     let profiles = app_armor_prefix(names);
     let has_container = |name: &str| {
         let lists = ["containers", "initContainers", "ephemeralContainers"];
@@ -96,6 +97,7 @@ pub(super) fn validate(
     }
     let constraints = spec.items(&["topologySpreadConstraints"]);
     scheduling::topology_spread(constraints, &path.field("topologySpreadConstraints"), out);
+    host_process::validate(spec, path, allow_privileged, out);
     names_and_numbers(spec, path, out);
     scheduling::tolerations(spec.items(&["tolerations"]), &path.field("tolerations"), out);
     host_aliases(spec.items(&["hostAliases"]), &path.field("hostAliases"), out);

@@ -101,7 +101,7 @@ fn addresses(items: &[Value], path: &Path<'_>, out: &mut Problems) {
 }
 
 /// `Guaranteed` when every container gets exactly what it asks for, `BestEffort` when none asks for anything.
-pub(crate) fn quality(pod: &Value) -> &'static str {
+pub fn quality(pod: &Value) -> &'static str {
     let mut requests: BTreeMap<&str, Quantity> = BTreeMap::new();
     let mut limits: BTreeMap<&str, Quantity> = BTreeMap::new();
     let mut all_limited = true;

@@ -3,7 +3,7 @@
 //! The paths in messages begin where the template stands. Its labels and annotations are reported right below
 //! it, without `metadata`, as clients know them.
 
-use super::{defaults, drop, spec, warn};
+use super::{defaults, drop, seccomp, spec, warn};
 use crate::check::Problems;
 use names::Names;
 use schema::problem::Problem;
@@ -41,6 +41,7 @@ pub(crate) fn validate(
     let at = path.field("spec");
     let spec = template.at(&["spec"]).unwrap_or(&Value::Null);
     spec::validate(spec, "", &at, privileged, out);
+    seccomp::agree(template, &at, names, out);
     if !spec.items(&["ephemeralContainers"]).is_empty() {
         const WHY: &str = "ephemeral containers not allowed in pod template";
         out.push(Problem::forbidden(&at.field("ephemeralContainers"), WHY));
@@ -58,7 +59,7 @@ pub(crate) fn metadata(template: &Value, path: &Path<'_>, names: &Names, out: &m
 /// What is allowed in a template but should not be there. `path` ends where the template stands.
 pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
     let Some(template) = template.filter(|it| !it.is_null()) else { return Vec::new() };
-    warn::of_template(template).iter().map(|text| format!("{path}.{text}")).collect()
+    warn::about(template).iter().map(|text| format!("{path}.{text}")).collect()
 }
 
 #[cfg(test)]

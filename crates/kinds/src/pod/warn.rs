@@ -6,14 +6,19 @@ use names::Names;
 use schema::{Map, Path, Value};
 
 /// Volumes that no longer work, or will not for long.
+///
+/// Their fields, and what is said of them by which name.
 const OLD_VOLUMES: &[(&str, &str)] = &[
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11"),
-    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("photonPersistentDisk", "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo: deprecated in v1.11"),
+    ("scaleIO", "scaleIO: deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker: deprecated in v1.22, support removal is planned in v1.26"),
+    ("storageos", "storageOS: deprecated in v1.22, support removal is planned in v1.26"),
+    ("quobyte", "quobyte: deprecated in v1.22, support removal is planned in v1.26"),
+    (
+        "glusterfs",
+        "glusterfs: deprecated in v1.25, this feature will be removed soon after in a subsequent release",
+    ),
 ];
 
 /// Labels of nodes that have got other names: subdomain and name before, since when, and the same now.
@@ -32,7 +37,7 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut out = about(new, "in v1.27");
+    let mut out = about(new);
     if read::int(new, &["spec", "terminationGracePeriodSeconds"]) < 0 {
         out.push(
             "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
@@ -42,13 +47,8 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     out
 }
 
-/// The same for what pods are made from, where less has been decided.
-pub(super) fn of_template(template: &Value) -> Vec<String> {
-    about(template, "in a future release")
-}
-
-/// `ending` is when old annotations stop working.
-fn about(new: &Value, ending: &str) -> Vec<String> {
+/// What is said of pods and of what they are made from.
+pub(super) fn about(new: &Value) -> Vec<String> {
     let names = Names::kubernetes();
     let spec = new.at(&["spec"]).unwrap_or(&Value::Null);
     let mut out = node_selector(read::map(spec, &["nodeSelector"]), "spec.nodeSelector");
@@ -56,8 +56,8 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
     spread(spec, &names, &mut out);
     annotations(read::map(new, &["metadata", "annotations"]), &names, &mut out);
     for (at, volume) in spec.items(&["volumes"]).iter().enumerate() {
-        for (field, why) in OLD_VOLUMES.iter().filter(|(field, _)| read::has(volume, &[field])) {
-            out.push(format!("spec.volumes[{at}].{field}: {why}"));
+        for (_, why) in OLD_VOLUMES.iter().filter(|(field, _)| read::has(volume, &[field])) {
+            out.push(format!("spec.volumes[{at}].{why}"));
         }
     }
     repeated(spec.items(&["hostAliases"]), "ip", "spec.hostAliases", &mut out);
@@ -69,7 +69,7 @@ fn about(new: &Value, ending: &str) -> Vec<String> {
     }
     repeated(spec.items(&["volumes"]), "name", "spec.volumes", &mut out);
     fractions(read::map(spec, &["overhead"]), &|| "spec.overhead".to_owned(), &mut out);
-    seccomp(new, ending, &names, &mut out);
+    seccomp(new, &names, &mut out);
     for list in CONTAINERS {
         for (at, one) in spec.items(&[list]).iter().enumerate() {
             container(one, &|| format!("spec.{list}[{at}]"), &mut out);
@@ -161,15 +161,13 @@ fn annotations(annotations: &Map, names: &Names, out: &mut Vec<String>) {
 }
 
 /// Annotations that say what a field says now, unless the field says it too.
-fn seccomp(pod: &Value, ending: &str, names: &Names, out: &mut Vec<String>) {
+fn seccomp(pod: &Value, names: &Names, out: &mut Vec<String>) {
+    const WHY: &str = "deprecated since v1.19, non-functional in a future release; use the \"seccompProfile\" field instead";
     let annotations = read::map(pod, &["metadata", "annotations"]);
     let mut tell = |(subdomain, name): (&str, &str), owner: &[&str], value: &Value| {
         let key = annotations.keys().find(|key| names.is_well_known_under(key, subdomain, name));
         if let Some(key) = key.filter(|_| !read::has(value, owner)) {
-            out.push(format!(
-                "metadata.annotations[{key}]: deprecated since v1.19, non-functional {ending}; \
-                 use the \"seccompProfile\" field instead"
-            ));
+            out.push(format!("metadata.annotations[{key}]: {WHY}"));
         }
     };
     tell(("seccomp.security.alpha", "pod"), &["spec", "securityContext", "seccompProfile"], pod);

@@ -1,18 +1,48 @@
 //! Who may do what.
 
 use super::Wrong;
-use apiserver::permission;
-use auth::Mode;
+use crate::cli::any_duration;
+use apiserver::permission::{self, policy_file, webhook};
+use auth::{Abac, Mode};
+use call::{Caller, Limits, Version};
 use clap::Args;
+use names::Names;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What they may do")]
 pub struct Authorization {
-    /// How it is decided what callers may do, with commas between: RBAC, Node, AlwaysAllow, AlwaysDeny. Whoever
-    /// is in the group system:masters may do everything
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "RBAC")]
+    /// How it is decided what callers may do, with commas between, in the order in which they are asked: Node (agents
+    /// of nodes, and what concerns their node), RBAC (roles), ABAC (a policy file), Webhook (another server),
+    /// AlwaysAllow, AlwaysDeny. Whoever is in the group system:masters may do everything
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "Node,RBAC")]
     pub authorization_mode: Vec<Mode>,
+
+    /// What the mode ABAC decides by: a file with one policy as a JSON object on each line
+    #[arg(long, value_name = "FILE")]
+    pub authorization_policy_file: Option<PathBuf>,
+
+    /// Whom the mode Webhook asks: a kubeconfig that names the server and how to call it. It is sent a
+    /// SubjectAccessReview and answers with its status
+    #[arg(long, value_name = "FILE")]
+    pub authorization_webhook_config_file: Option<PathBuf>,
+
+    /// In which version that server is asked: v1 or v1beta1
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
+    pub authorization_webhook_version: Version,
+
+    /// How long what that server permits is not asked again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m")]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+
+    /// How long what that server refuses is not asked again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
 }
+
+const POLICY_FILE: &str = "--authorization-policy-file";
+const WEBHOOK_FILE: &str = "--authorization-webhook-config-file";
 
 impl Authorization {
     pub fn read(&self, wrong: &mut Wrong) -> permission::Options {
@@ -20,12 +50,55 @@ impl Authorization {
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
         }
-        if modes.contains(&Mode::Node) {
-            tracing::warn!(
-                "the authorization mode Node decides nothing yet: node agents have what roles give them"
-            );
+        let policies = self.file_for(Mode::Abac, "ABAC", POLICY_FILE, &self.authorization_policy_file, wrong);
+        let policies = policies.and_then(|file| policies_in(file, wrong));
+        let hook = &self.authorization_webhook_config_file;
+        let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, wrong);
+        let caller =
+            hook.and_then(|file| wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW)));
+        permission::Options {
+            modes: modes.clone(),
+            policies: policies.unwrap_or_default(),
+            webhook: caller.map(|caller| webhook::Options {
+                version: self.authorization_webhook_version,
+                authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
+                unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
+                ..webhook::Options::new(caller)
+            }),
         }
-        permission::Options { modes: modes.clone() }
+    }
+
+    /// The file that a mode needs, and that means nothing without it.
+    fn file_for<'a>(
+        &self,
+        mode: Mode,
+        name: &str,
+        option: &str,
+        file: &'a Option<PathBuf>,
+        wrong: &mut Wrong,
+    ) -> Option<&'a Path> {
+        match (self.authorization_mode.contains(&mode), file) {
+            (true, None) => wrong.add(option, format!("needed for the authorization mode {name}")),
+            (false, Some(_)) => {
+                wrong.add(option, format!("means nothing without --authorization-mode={name}"));
+            }
+            (true, Some(file)) => return Some(file),
+            (false, None) => {}
+        }
+        None
+    }
+}
+
+fn policies_in(file: &Path, wrong: &mut Wrong) -> Option<Abac> {
+    let text = wrong.text(POLICY_FILE, Some(file))?;
+    match policy_file::parse(&text, &Names::kubernetes()) {
+        Ok(policies) => Some(policies),
+        Err(bad) => {
+            for one in bad {
+                wrong.add(POLICY_FILE, format!("{}, {one}", file.display()));
+            }
+            None
+        }
     }
 }
 
@@ -35,4 +108,77 @@ fn mode(text: &str) -> Result<Mode, String> {
         let names: Vec<_> = Mode::ALL.iter().map(|(name, _)| *name).collect();
         format!("no such mode; there are {}", names.join(", "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        authorization: Authorization,
+    }
+
+    fn told(line: &str) -> String {
+        let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
+        let mut wrong = Wrong::default();
+        match read {
+            Ok(line) => drop(line.authorization.read(&mut wrong)),
+            Err(why) => return why.to_string(),
+        }
+        wrong.check().err().map(|why| why.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn files_go_with_their_modes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name).display().to_string()
+        };
+        let good = file("good", "# all\n{}\n");
+        let bad = file("bad", "{}\nx\n{\"user\":1}\n");
+        let hook = file(
+            "hook",
+            "{current-context: c, contexts: [{name: c, context: {cluster: k}}], \
+             clusters: [{name: k, cluster: {server: 'https://127.0.0.1:1/x'}}]}",
+        );
+        let without = file("without", "{current-context: c}");
+        for (line, parts) in [
+            (String::new(), vec![]),
+            (format!("--authorization-mode ABAC --authorization-policy-file {good}"), vec![]),
+            (format!("--authorization-mode Webhook --authorization-webhook-config-file {hook}"), vec![]),
+            (
+                "--authorization-mode ABAC,Webhook,ABAC".to_owned(),
+                vec!["--authorization-mode: names a mode twice", POLICY_FILE, WEBHOOK_FILE, "needed for"],
+            ),
+            (
+                format!("--authorization-policy-file {good} --authorization-webhook-config-file {hook}"),
+                vec!["without --authorization-mode=ABAC", "without --authorization-mode=Webhook"],
+            ),
+            (
+                format!("--authorization-mode ABAC --authorization-policy-file {bad}"),
+                vec!["bad, line 2: not JSON", "bad, line 3: user must be text"],
+            ),
+            (
+                "--authorization-mode ABAC --authorization-policy-file /none".to_owned(),
+                vec!["cannot read /none"],
+            ),
+            (
+                format!("--authorization-mode Webhook --authorization-webhook-config-file {without}"),
+                vec!["--authorization-webhook-config-file: ", "no context \"c\""],
+            ),
+            ("--authorization-webhook-version v2".to_owned(), vec!["no such version"]),
+            ("--authorization-webhook-cache-authorized-ttl soon".to_owned(), vec!["soon"]),
+            ("--authorization-mode Nonsense".to_owned(), vec!["no such mode"]),
+        ] {
+            let told = told(&line);
+            assert_eq!(told.is_empty(), parts.is_empty(), "{line}: {told}");
+            for part in parts {
+                assert!(told.contains(part), "{line}: {told}");
+            }
+        }
+    }
 }

@@ -4,12 +4,26 @@
 //! gathered, so that all of it is told at once.
 
 mod admission;
+mod audit;
 mod authentication;
 mod authorization;
+mod features;
+mod limits;
+mod oidc;
+mod service_accounts;
+mod serving;
+mod token_webhook;
 
 pub use admission::Admission;
-pub use authentication::Authentication;
+pub use audit::Audit;
+pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use features::Features;
+pub use limits::Limits;
+pub use oidc::Oidc;
+pub use service_accounts::ServiceAccounts;
+pub use serving::{Shown, Tls};
+pub use token_webhook::TokenWebhook;
 
 use std::fmt::Display;
 use std::path::Path;

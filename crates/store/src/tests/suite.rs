@@ -270,6 +270,30 @@ async fn a_failing_subscriber_stops_the_store(engine: Open<'_>) {
     assert!(store.healthy().is_err());
 }
 
+async fn a_probe_finds_out_whether_writes_move(engine: Open<'_>) {
+    let (_, world) = world();
+    let store = Arc::new(engine(&Options::default(), world, &mut |_| ()));
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    store.start(Box::new(move |_| held.recv().unwrap_or(()))).unwrap();
+    store.probe().await.unwrap();
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move { store.write(Write::put("/a", Expect::Any, "v")).await }
+    });
+    while store.stats().commits == 0 {
+        tokio::task::yield_now().await;
+    }
+    // the committer stands still: who asks gets no answer, and leaves nothing behind
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(Duration::from_millis(5), store.probe()).await.is_err());
+    }
+    release.send(()).unwrap();
+    assert_eq!(writer.await.unwrap(), Ok(Revision(1)));
+    assert_eq!(store.probe().await, Ok(()));
+    store.close().await;
+    assert!(store.probe().await.is_err());
+}
+
 async fn a_durable_store_goes_on_where_it_was(engine: Open<'_>) {
     let options = Options { retention: Duration::from_secs(60), ..Options::default() };
     let run = open(engine, &options);
@@ -350,5 +374,6 @@ suite! {
     what_is_too_large_is_refused
     a_closed_store_finishes_and_refuses
     a_store_that_never_started_closes
+    a_probe_finds_out_whether_writes_move
     a_failing_subscriber_stops_the_store
 }

@@ -1,133 +1,232 @@
 //! Tokens of service accounts: asked for through the account, and known again when they are shown.
 //!
 //! What always holds: a token is good for the audiences and the time it was made for, and only for as long as
-//! the account, and the object it was bound to, are the ones that it was made for. Nothing about tokens is
-//! kept: all of it is in the token itself and in the objects.
+//! the account, and the object it was bound to, are the ones that it was made for. That a token was signed here is
+//! found out once and remembered; whether it still holds is looked at each time, in the objects as they are.
 
-mod jwt;
+mod bound;
+mod issuer;
+mod legacy;
 mod request;
 
-pub use jwt::{BadKey, Key};
+pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
 pub use request::{TokenRequests, part};
 
-use crate::answers::list_of;
-use ambient::Soon;
-use auth::tokens::Identified;
-use auth::{SERVICE_ACCOUNT_PREFIX, Tokens, User, service_account_groups};
-use rest::Api;
-use schema::{Value, encode};
-use std::sync::{Arc, OnceLock, Weak};
+use crate::identity::jose::{Compact, PublicKey};
+use crate::identity::objects::Objects;
+use crate::identity::remembered::Remembered;
+use ambient::{Soon, World};
+use auth::tokens::{Authenticator, Identified, Verdict};
+use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
+use bound::Bound;
+use legacy::Legacy;
+use names::Names;
+use prometheus_client::metrics::counter::Counter;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Objects that a token can be bound to: as claims call them, and the resource.
-const BOUND: [(&str, &str); 2] = [("pod", "pods"), ("secret", "secrets")];
+/// How many tokens are remembered at least.
+const REMEMBERED: usize = 4096;
 
-/// Who issues tokens, and with which key.
-pub struct Issuer {
-    pub key: Key,
-    pub name: String,
-    /// What the claims about the cluster stand under.
-    pub claims: String,
+/// For how long clocks may disagree, and what was deleted may still be used, in seconds.
+const LEEWAY: i64 = 60;
+
+/// What tokens are judged by.
+pub struct Trust {
+    /// Any of these may have signed a token.
+    pub keys: Vec<PublicKey>,
+    /// Any of these may have issued it.
+    pub issuers: Vec<String>,
+    /// For whom a token is meant that does not say.
+    pub audiences: Arc<[String]>,
+    /// Whether tokens from secrets are good only while the secret and the account exist.
+    pub lookup: bool,
+    pub names: Names,
 }
 
-impl Issuer {
-    /// Where verifiers elsewhere find the keys, given the address of this server.
-    pub fn configuration(&self, address: &str) -> Vec<u8> {
-        let one = |text: &str| Value::List(vec![text.into()]);
-        let mut out = Value::map();
-        out.set(&["issuer"], self.name.as_str());
-        out.set(&["jwks_uri"], format!("https://{address}{KEYS_PATH}"));
-        out.set(&["response_types_supported"], one("id_token"));
-        out.set(&["subject_types_supported"], one("public"));
-        out.set(&["id_token_signing_alg_values_supported"], one(self.key.algorithm()));
-        encode::untyped(&out)
-    }
-
-    /// The keys.
-    pub fn keys(&self) -> Vec<u8> {
-        let mut out = Value::map();
-        out.set(&["keys"], Value::List(self.key.published().into_iter().collect()));
-        encode::untyped(&out)
-    }
+/// Knows the tokens that were issued here, of both forms: those that are asked for, and those of old that are kept
+/// in secrets.
+pub struct Accounts {
+    trust: Trust,
+    /// What the claims about the cluster stand under, and what the claims of old begin with.
+    claims: String,
+    old_claims: String,
+    old_issuer: String,
+    objects: Objects,
+    seen: Remembered<Arc<Seen>>,
+    pub uses: Uses,
 }
 
-/// Where the issuer describes itself.
-pub const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
-/// Where its keys are.
-pub const KEYS_PATH: &str = "/openid/v1/jwks";
-
-/// Knows tokens: those of a file, and those that were issued here.
-pub struct Known {
-    pub tokens: Tokens,
-    pub issuer: Option<Arc<Issuer>>,
-    /// For whom tokens are meant that are shown to this server.
-    pub audiences: Vec<String>,
-    /// Where accounts are looked up; there once the server is put together.
-    pub api: OnceLock<Weak<Api>>,
+/// How often tokens were used that people should know about.
+#[derive(Default)]
+pub struct Uses {
+    /// From secrets, good forever.
+    pub legacy: Counter,
+    /// Past the time at which they should have been replaced.
+    pub stale: Counter,
+    /// That have such a time, and were used before it.
+    pub fresh: Counter,
 }
 
-impl auth::tokens::Authenticator for Known {
-    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Option<Identified>> {
-        self.known(token, audiences).into()
-    }
+/// A token that was signed here.
+struct Seen {
+    user: Arc<User>,
+    subject: String,
+    /// For whom it is meant; nobody in particular if empty.
+    audiences: Vec<String>,
+    /// Which of the server's own audiences are among them.
+    here: Arc<[String]>,
+    form: Form,
 }
 
-impl Known {
-    fn known(&self, token: &str, audiences: &[String]) -> Option<Identified> {
-        let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
-        if let Some(user) = self.tokens.identify(token) {
-            let audiences: Vec<_> = wanted.iter().filter(|it| self.audiences.contains(it)).cloned().collect();
-            return (!audiences.is_empty()).then(|| Identified { user: user.clone(), audiences });
+enum Form {
+    Bound(Bound),
+    Legacy(Legacy),
+}
+
+/// Why a token that was signed here is not believed, in words that reviews show.
+type Fault = String;
+
+impl Accounts {
+    pub fn new(trust: Trust, objects: Objects, world: &World) -> Self {
+        let claims = trust.names.well_known_domain.to_string();
+        Accounts {
+            old_claims: format!("{claims}/serviceaccount/"),
+            old_issuer: format!("{}/serviceaccount", trust.names.vendor),
+            claims,
+            trust,
+            objects,
+            seen: Remembered::new(REMEMBERED, world),
+            uses: Uses::default(),
         }
-        self.issued(token, wanted)
     }
 
-    fn issued(&self, token: &str, wanted: &[String]) -> Option<Identified> {
-        let issuer = self.issuer.as_ref()?;
-        let claims = issuer.key.claims(token)?;
-        let api = self.api.get()?.upgrade()?;
-        let now = ambient::unix_seconds(&api.world);
-        let time = |field: &str| match claims.at(&[field]) {
-            Some(Value::Int(seconds)) => Some(*seconds),
-            _ => None,
+    fn judge(&self, token: &str, audiences: &[String]) -> Verdict {
+        let seen = match self.signed(token) {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return Verdict::Unknown,
+            Err(why) => return Verdict::Refused(why),
         };
-        if claims.text(&["iss"]) != issuer.name || time("exp")? <= now || time("nbf")? > now {
-            return None;
+        match self.holds(&seen, token, audiences) {
+            Ok(known) => Verdict::Known(known),
+            Err(why) => Verdict::Refused(why),
         }
-        let meant = list_of(&claims, &["aud"]);
-        let audiences: Vec<_> = wanted.iter().filter(|it| meant.contains(it)).cloned().collect();
-        if audiences.is_empty() {
-            return None;
+    }
+
+    /// What a token says, if it was issued and signed here; `None` if it is somebody else's.
+    fn signed(&self, token: &str) -> Result<Option<Arc<Seen>>, Fault> {
+        let digest = self.seen.digest(token);
+        if let Some(seen) = self.seen.get(&digest) {
+            return Ok(Some(seen));
         }
-        let about = claims.at(&[&issuer.claims])?;
-        let namespace = about.text(&["namespace"]);
-        let (name, uid) = (about.text(&["serviceaccount", "name"]), about.text(&["serviceaccount", "uid"]));
-        let same = |plural: &str, name: &str, uid: &str| {
-            let found = api.lookup(plural, namespace, name);
-            found.is_some_and(|it| it.text(&["metadata", "uid"]) == uid)
+        let Some(read) = Compact::parse(token) else { return Ok(None) };
+        let issuer = read.claims.text(&["iss"]);
+        let trusted = self.trust.issuers.iter().any(|one| one == issuer);
+        // an issuer may call itself as the one of old; its tokens are told by what they claim
+        let old = issuer == self.old_issuer && !(trusted && read.claims.at(&[&self.claims]).is_some());
+        if !old && !trusted {
+            return Ok(None);
+        }
+        // the key that the token names is tried first
+        let (named, others): (Vec<_>, Vec<_>) =
+            self.trust.keys.iter().partition(|key| key.id() == read.key_id);
+        if !named.into_iter().chain(others).any(|key| read.is_signed_by(key)) {
+            return Err("square/go-jose: error in cryptographic primitive".to_owned());
+        }
+        let seen = Arc::new(self.read(&read, old)?);
+        self.seen.put(digest, seen.clone());
+        Ok(Some(seen))
+    }
+
+    fn read(&self, token: &Compact<'_>, old: bool) -> Result<Seen, Fault> {
+        let claims = &token.claims;
+        let subject = claims.text(&["sub"]).to_owned();
+        let audiences = match claims.at(&["aud"]).and_then(|it| it.as_str()) {
+            Some(one) => vec![one.to_owned()],
+            None => crate::answers::list_of(claims, &["aud"]),
         };
-        if !same("serviceaccounts", name, uid) {
-            return None;
-        }
-        let mut user = User {
-            uid: uid.to_owned(),
-            groups: service_account_groups(namespace).into(),
-            ..User::named(format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"))
-        };
-        for (claim, plural) in BOUND {
-            let (name, uid) = (about.text(&[claim, "name"]), about.text(&[claim, "uid"]));
-            if about.at(&[claim]).is_none() {
-                continue;
+        let mut extra = BTreeMap::new();
+        let (namespace, name, uid, form) = if old {
+            let read = Legacy::read(claims, &self.old_claims, &subject)?;
+            let account = &read.account;
+            (read.namespace.clone(), account.name.clone(), account.uid.clone(), Form::Legacy(read))
+        } else {
+            let read = Bound::read(claims, &self.claims)?;
+            for (what, text) in
+                read.pod().into_iter().flat_map(|pod| [("name", &pod.name), ("uid", &pod.uid)])
+            {
+                let key = self.trust.names.well_known_under("authentication", &format!("pod-{what}"));
+                extra.insert(key, vec![text.clone()]);
             }
-            if !same(plural, name, uid) {
-                return None;
-            }
-            if claim == "pod" {
-                for (what, text) in [("name", name), ("uid", uid)] {
-                    let key = api.names.well_known_under("authentication", &format!("{claim}-{what}"));
-                    user.extra.insert(key, vec![text.to_owned()]);
+            let account = &read.account;
+            (read.namespace.clone(), account.name.clone(), account.uid.clone(), Form::Bound(read))
+        };
+        let groups = service_account_groups(&namespace).into();
+        let user =
+            User { uid, groups, extra, ..User::named(format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")) };
+        let here = self.common(&audiences, &self.trust.audiences);
+        Ok(Seen { user: Arc::new(user.authenticated()), subject, audiences, here, form })
+    }
+
+    /// Which of those that were asked for a token is meant for.
+    fn common(&self, meant: &[String], wanted: &[String]) -> Arc<[String]> {
+        let meant = if meant.is_empty() { &self.trust.audiences } else { meant };
+        wanted.iter().filter(|it| meant.contains(it)).cloned().collect()
+    }
+
+    /// Whether a token that was signed here is good now, and for whom.
+    fn holds(&self, seen: &Seen, token: &str, wanted: &[String]) -> Result<Identified, Fault> {
+        let own = &self.trust.audiences;
+        let audiences =
+            if wanted == &**own { seen.here.clone() } else { self.common(&seen.audiences, wanted) };
+        if audiences.is_empty() && !own.is_empty() {
+            let meant = if seen.audiences.is_empty() { own } else { &seen.audiences[..] };
+            return Err(format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(meant),
+                quoted(wanted)
+            ));
+        }
+        let mut annotations = Vec::new();
+        let mut note = |name: &str, text: String| {
+            annotations.push((format!("{}/{name}", self.trust.names.group("authentication")), text));
+        };
+        if seen.audiences.is_empty() {
+            self.uses.legacy.inc();
+            note("legacy-token", seen.subject.clone());
+        }
+        match &seen.form {
+            Form::Legacy(claims) if self.trust.lookup => claims.check(token, &self.objects)?,
+            Form::Legacy(_) => {}
+            Form::Bound(claims) => {
+                let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);
+                claims.check(now, &self.objects)?;
+                match claims.past_warning(now) {
+                    Some(0) => drop(self.uses.fresh.inc()),
+                    Some(past) => {
+                        self.uses.stale.inc();
+                        let subject = &seen.subject;
+                        let text = format!("subject: {subject}, seconds after warning threshold: {past}");
+                        note("stale-token", text);
+                    }
+                    None => {}
                 }
             }
         }
-        Some(Identified { user: Arc::new(user.authenticated()), audiences })
+        Ok(Identified { user: seen.user.clone(), audiences, annotations })
     }
+}
+
+impl Authenticator for Accounts {
+    fn reads_audiences(&self) -> bool {
+        true
+    }
+
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Verdict> {
+        self.judge(token, audiences).into()
+    }
+}
+
+fn quoted(texts: &[String]) -> String {
+    format!("[{}]", texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" "))
 }

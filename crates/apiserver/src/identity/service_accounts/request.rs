@@ -15,18 +15,22 @@ const SHORTEST: i64 = 600;
 /// The longest.
 const LONGEST: i64 = 1 << 32;
 
+/// For how long pods ask for tokens unless told otherwise, in seconds: an odd number, so that it is known again.
+const POD_DEFAULT: i64 = 3607;
+/// For how long such tokens are good, for the sake of those who do not read them anew in time.
+const EXTENDED: i64 = 365 * 24 * 3600;
+
 /// Issues tokens.
 pub struct TokenRequests {
     pub issuer: Arc<Issuer>,
-    pub audiences: Vec<String>,
 }
 
 /// Where tokens are asked for, if this kind is the one.
-pub fn part(kind: &Kind, issuer: &Arc<Issuer>, audiences: &[String]) -> Option<Part> {
+pub fn part(kind: &Kind, issuer: &Arc<Issuer>) -> Option<Part> {
     let sub = kind.subresources.iter().find(|it| it.name == "token" && it.kind == "TokenRequest")?;
     let (group, version): &(Group, _) = sub.group_version.as_ref()?;
     let kind = kinds::tables::kind_named(group, version, &sub.kind)?;
-    let answer = Arc::new(TokenRequests { issuer: issuer.clone(), audiences: audiences.to_vec() });
+    let answer = Arc::new(TokenRequests { issuer: issuer.clone() });
     Some(Part { name: "token", kind: Ref::Static(kind), answer })
 }
 
@@ -64,34 +68,57 @@ impl TokenRequests {
             let path = Path::ROOT.field("spec");
             return invalid("", Problem::invalid(&path.field("expirationSeconds"), &seconds.into(), why));
         }
+        let issuer = &self.issuer;
         if list_of(&request, &["spec", "audiences"]).is_empty() {
-            request.set(&["spec", "audiences"], crate::answers::texts(&self.audiences));
+            request.set(&["spec", "audiences"], crate::answers::texts(&issuer.audiences));
         }
+        let mut about = self.about(&request, &account, asking)?;
+        let seconds = match issuer.longest {
+            Some(longest) if seconds > longest => {
+                let told =
+                    format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
+                asking.user.notes.warn(told);
+                request.set(&["spec", "expirationSeconds"], longest);
+                longest
+            }
+            _ => seconds,
+        };
         let now = ambient::unix_seconds(&asking.api.world);
-        let about = self.about(&request, &account, asking)?;
+        let mut good_for = seconds;
+        if issuer.extend
+            && seconds == POD_DEFAULT
+            && about.at(&["pod"]).is_some()
+            && self.is_meant_here(&request)
+        {
+            about.set(&["warnafter"], now.saturating_add(seconds));
+            good_for = EXTENDED;
+        }
         let mut claims = Value::map();
         claims.set(&["aud"], request.at(&["spec", "audiences"]).cloned().unwrap_or_default());
-        for (field, at) in [("exp", now.saturating_add(seconds)), ("iat", now), ("nbf", now)] {
+        for (field, at) in [("exp", now.saturating_add(good_for)), ("iat", now), ("nbf", now)] {
             claims.set(&[field], at);
         }
-        claims.set(&["iss"], self.issuer.name.as_str());
-        claims.make_map().insert(self.issuer.claims.clone(), about);
+        claims.set(&["iss"], issuer.name.as_str());
+        claims.make_map().insert(issuer.claims.clone(), about);
         claims.set(&["sub"], format!("{}{namespace}:{name}", auth::SERVICE_ACCOUNT_PREFIX));
-        let token = self.issuer.key.sign(&claims);
+        let token = issuer.signer.sign(&claims);
         let token = token.ok_or_else(|| ApiError::internal_error("failed to generate token"))?;
-        for field in ["uid", "resourceVersion"] {
-            request.unset(&["metadata", field]);
-        }
+        request.unset(&["metadata", "uid"]);
         request.set(&["metadata", "name"], name);
+        request.set(&["metadata", "namespace"], namespace);
         request.set(&["metadata", "creationTimestamp"], time::format_time(now));
         request.set(&["status"], Value::map());
         request.set(&["status", "token"], token);
         request.set(&["status", "expirationTimestamp"], time::format_time(now.saturating_add(seconds)));
         Ok(request)
     }
-}
 
-impl TokenRequests {
+    /// Whether a token is for this server alone, which knows what it extended.
+    fn is_meant_here(&self, request: &Value) -> bool {
+        let asked = list_of(request, &["spec", "audiences"]);
+        asked.iter().all(|audience| self.issuer.audiences.contains(audience))
+    }
+
     /// What the token says about the account, and about the object it is bound to.
     fn about(&self, request: &Value, account: &Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
         let named = |object: &Value| {

@@ -22,7 +22,10 @@ const AT_ONCE: usize = 8;
 pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
     let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
     let annotation = defaults::kept_up_annotation(&api.names);
-    let steps = defaults::all(&api.names).into_iter().filter_map(|wanted| {
+    let steps = defaults::all(&api.names).into_iter().filter_map(|mut wanted| {
+        if wanted.plural == "clusterroles" && wanted.name == defaults::BASIC_USER {
+            wanted.permit_self_review(api);
+        }
         let resource = api.resources().get(&group_version, wanted.plural).cloned()?;
         let step = match api.lookup(wanted.plural, &wanted.namespace, &wanted.name) {
             None => Step::Create(wanted.object.clone()),

@@ -4,6 +4,7 @@
 //! line that is not understood never gets as far as a server, where it would be left out.
 
 use names::Names;
+use rest::Api;
 use schema::{Map, Value};
 
 const POLICY: &str = include_str!("policy.txt");
@@ -16,6 +17,26 @@ pub(super) struct Wanted {
     pub namespace: String,
     pub name: String,
     pub object: Value,
+}
+
+/// The role of everybody who is identified.
+pub(super) const BASIC_USER: &str = "system:basic-user";
+
+impl Wanted {
+    /// Who may ask what they may do may also ask who they are, where that is served.
+    pub fn permit_self_review(&mut self, api: &Api) {
+        let (group, plural) = (api.names.group("authentication"), "selfsubjectreviews");
+        if api.resources().get(&format!("{group}/v1alpha1"), plural).is_none() {
+            return;
+        }
+        let mut rule = Value::map();
+        for (field, one) in [("verbs", "create"), ("apiGroups", &*group), ("resources", plural)] {
+            rule.set(&[field], vec![Value::from(one)]);
+        }
+        if let Some(Value::List(rules)) = self.object.at_mut(&["rules"]) {
+            rules.push(rule);
+        }
+    }
 }
 
 /// The annotation by which an operator keeps such an object as it is.

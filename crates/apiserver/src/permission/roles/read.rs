@@ -81,6 +81,12 @@ pub(crate) fn role_ref(object: &Value) -> RoleRef {
 }
 
 /// All cluster roles with what they gather.
+pub(crate) fn all(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
+    let alone = roles.iter().filter(|role| role.gathers.is_empty()).map(|role| Arc::new(role.alone()));
+    alone.chain(gathered(roles)).collect()
+}
+
+/// Those that gather others, with what they gather.
 pub(crate) fn gathered(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
     let chosen_by = |role: &Read| -> Vec<usize> {
         if role.gathers.is_empty() {
@@ -91,9 +97,6 @@ pub(crate) fn gathered(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
     };
     let chosen: Vec<Vec<usize>> = roles.iter().map(|role| chosen_by(role)).collect();
     let whole = |at: usize| {
-        if chosen[at].is_empty() {
-            return Arc::new(roles[at].alone());
-        }
         let mut seen = vec![false; roles.len()];
         seen[at] = true;
         let mut found = vec![at];
@@ -108,5 +111,5 @@ pub(crate) fn gathered(roles: &[Arc<Read>]) -> Vec<Arc<Role>> {
         }
         Arc::new(roles[at].with(found.iter().map(|one| roles[*one].rules.clone()).collect()))
     };
-    (0..roles.len()).map(whole).collect()
+    (0..roles.len()).filter(|at| !roles[*at].gathers.is_empty()).map(whole).collect()
 }

@@ -1,5 +1,8 @@
+use super::read::{self, Read};
 use super::*;
-use auth::{Attributes, Authorizer, User};
+use auth::rbac::{Binding, Policy};
+use auth::{Attributes, Authorizer, Rbac, User};
+use std::sync::Arc;
 
 fn role(name: &str, label: &str, gathers: &str) -> Arc<Read> {
     let gathers = match gathers {
@@ -24,13 +27,13 @@ fn roles_gather_others_through_others_and_in_circles() {
         role("d", "b", ""),
         role("e", "", ""),
     ];
-    let verbs: Vec<String> = read::gathered(&roles)
+    let verbs: Vec<String> = read::all(&roles)
         .iter()
         .map(|role| {
             role.rules.iter().flat_map(|part| part.iter()).flat_map(|rule| rule.verbs.clone()).collect()
         })
         .collect();
-    assert_eq!(verbs, ["abcd", "bcda", "cabd", "d", "e"]);
+    assert_eq!(verbs, ["d", "e", "abcd", "bcda", "cabd"]);
 }
 
 #[test]

@@ -63,6 +63,7 @@ async fn a_port_that_is_taken_is_named() {
         certificate_chain: server.certificate.into_bytes(),
         private_key: server.key.into_bytes(),
         client_authorities: None,
+        ..TlsMaterial::default()
     };
     let world: ambient::World = ambient::Simulated::new(0, 0);
     let listen = Listen { address: served.address, tls, limits: Limits::default(), world };

@@ -69,6 +69,7 @@ async fn unusable_material_is_named() {
         certificate_chain: server.certificate.into_bytes(),
         private_key: server.key.into_bytes(),
         client_authorities: Some(authority.pem().into_bytes()),
+        ..TlsMaterial::default()
     };
     let world: ambient::World = ambient::Simulated::new(0, 0);
     for (tls, named) in [

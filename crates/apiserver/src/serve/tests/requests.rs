@@ -118,3 +118,24 @@ async fn a_client_that_leaves_frees_its_request() {
         }
     }
 }
+
+#[tokio::test]
+async fn too_many_that_wait_are_refused_unseen() {
+    let served = serve(Limits { max_pending_requests: 2, ..Limits::default() }).await;
+    let mut stuck = Vec::new();
+    for http2 in [false, true] {
+        let mut client = served.client(http2, None).await;
+        stuck.push(tokio::spawn(async move { client.post("/stuck", "").await.is_ok() }));
+    }
+    let mut client = served.client(true, None).await;
+    // the two are on their way; from when they are there, nobody else is let in
+    while client.ask("/http2").await.0 == 200 {
+        tokio::task::yield_now().await;
+    }
+    let refused = client.post("/http2", "").await.unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    stuck.iter().for_each(|one| one.abort());
+    while client.ask("/http2").await.0 == 429 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -70,9 +70,13 @@ impl Authority {
     }
 
     pub(super) fn server(&self) -> Pair {
+        self.server_of(&["localhost"])
+    }
+
+    pub(super) fn server_of(&self, names: &[&str]) -> Pair {
         let mut params = params("server");
-        params.subject_alt_names =
-            CertificateParams::new(vec!["localhost".to_owned()]).unwrap().subject_alt_names;
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
@@ -105,6 +109,14 @@ pub(super) struct Served {
 }
 
 pub(super) async fn serve(limits: Limits) -> Served {
+    serve_with(limits, |_, tls| tls).await
+}
+
+/// A server that shows or speaks something else.
+pub(super) async fn serve_with(
+    limits: Limits,
+    change: impl FnOnce(&Authority, TlsMaterial) -> TlsMaterial,
+) -> Served {
     let authority = Authority::new("cluster");
     let server = authority.server();
     let simulated = Simulated::new(NOW, 0);
@@ -113,7 +125,9 @@ pub(super) async fn serve(limits: Limits) -> Served {
         certificate_chain: server.certificate.into_bytes(),
         private_key: server.key.into_bytes(),
         client_authorities: Some(authority.pem().into_bytes()),
+        ..TlsMaterial::default()
     };
+    let tls = change(&authority, tls);
     let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, world };
     let bound = bind(listen).await.unwrap();
     let (address, shutdown) = (bound.local_addr(), Shutdown::new());
@@ -141,7 +155,7 @@ impl Handler for Mirror {
             "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
-            "/whoami" => match &peer.certificate {
+            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
                 None => Response::new(Body::full("nobody")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))

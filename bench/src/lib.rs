@@ -1,0 +1,4 @@
+//! What the programs of the ruler share.
+
+pub mod process;
+pub mod target;

@@ -1,0 +1,69 @@
+//! What the system says about a process.
+
+use anyhow::Context;
+
+/// User and system time of a process in microseconds; none where no process is named or the system has no
+/// `/proc`.
+pub fn cpu_of(pid: Option<u32>) -> anyhow::Result<Option<u64>> {
+    let Some(pid) = pid.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let text = text.with_context(|| format!("there is no process {pid}"))?;
+    let ticks = ticks_of(&text).with_context(|| format!("/proc/{pid}/stat cannot be read"))?;
+    let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    Ok(Some(ticks * 1_000_000 / ticks_per_second(&auxiliary)))
+}
+
+/// Fields 14 and 15. The name of the program, field 2, stands in parentheses and may hold anything.
+fn ticks_of(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    next()?.checked_add(next()?)
+}
+
+/// The kernel's word to every program on the length of a tick; a hundredth of a second nearly everywhere.
+fn ticks_per_second(auxiliary: &[u8]) -> u64 {
+    const CLOCK_TICKS: usize = 17;
+    const WORD: usize = size_of::<usize>();
+    let word = |at: &[u8]| at.try_into().map(usize::from_ne_bytes).unwrap_or_default();
+    let mut pairs = auxiliary.chunks_exact(2 * WORD).map(|pair| pair.split_at(WORD));
+    let found = pairs.find(|(key, _)| word(key) == CLOCK_TICKS).map(|(_, value)| word(value) as u64);
+    found.filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// Memory of a process that is in use, in bytes; none as above.
+pub fn memory_of(pid: Option<u32>) -> anyhow::Result<Option<u64>> {
+    let Some(pid) = pid.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let text = text.with_context(|| format!("there is no process {pid}"))?;
+    let kib = resident_kib(&text).with_context(|| format!("/proc/{pid}/status cannot be read"))?;
+    Ok(Some(kib * 1024))
+}
+
+fn resident_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_read_whatever_the_program_is_called() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 41 17 3 4 20 0 5 0 1 2 3";
+        assert_eq!(ticks_of(stat), Some(58));
+        assert_eq!(ticks_of("7 (a) S 1"), None);
+        assert_eq!(ticks_of(""), None);
+        let pair = |key: usize, value: usize| [key.to_ne_bytes(), value.to_ne_bytes()].concat();
+        assert_eq!(ticks_per_second(&[pair(6, 4096), pair(17, 250)].concat()), 250);
+        assert_eq!(ticks_per_second(&pair(6, 4096)), 100);
+        assert_eq!(cpu_of(Some(std::process::id())).unwrap().is_some(), cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    fn memory_is_read() {
+        assert_eq!(resident_kib("Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t  25144 kB\n"), Some(25144));
+        assert_eq!(resident_kib("Name:\tx\n"), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! Images are pulled whenever a container starts, so that only who may read an image runs it.
+
+use super::plain::{Decide, Verdict, containers, is};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+use std::collections::HashSet;
+
+pub struct AlwaysPullImages;
+
+impl Decide for AlwaysPullImages {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
+    }
+
+    fn change(&self, _: &Admitted<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
+        if brings_no_images(object, old) {
+            return Ok(());
+        }
+        for list in ["initContainers", "containers", "ephemeralContainers"] {
+            let containers = object.at_mut(&["spec", list]).and_then(Value::as_list_mut);
+            for container in containers.into_iter().flatten() {
+                container.set(&["imagePullPolicy"], "Always");
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody who came later has undone it.
+    fn review(&self, _: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+        if brings_no_images(object, old) {
+            return Ok(());
+        }
+        let other = containers(object).find(|(_, _, it)| it.text(&["imagePullPolicy"]) != "Always");
+        other.map_or(Ok(()), |(list, at, container)| {
+            let policy = container.text(&["imagePullPolicy"]);
+            let what = format!("spec.{list}[{at}].imagePullPolicy");
+            Err(format!("{what}: Unsupported value: {policy:?}: supported values: \"Always\""))
+        })
+    }
+}
+
+/// Whether an update leaves all containers with images that the pod had before.
+fn brings_no_images(object: &Value, old: Option<&Value>) -> bool {
+    let Some(old) = old else { return false };
+    let had: HashSet<&str> = containers(old).map(|(_, _, it)| it.text(&["image"])).collect();
+    containers(object).all(|(_, _, it)| had.contains(it.text(&["image"])))
+}

@@ -1,0 +1,18 @@
+//! Ingresses that name no class get the default one.
+
+use super::plain::{Decide, Verdict, is, looking};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct DefaultIngressClass;
+
+impl Decide for DefaultIngressClass {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "networking", "ingresses"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        looking(write, |context| kinds::ingress::give_class(object, context));
+        Ok(())
+    }
+}

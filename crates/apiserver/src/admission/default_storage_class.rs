@@ -1,0 +1,18 @@
+//! Claims that say nothing about their class get the default one.
+
+use super::plain::{Decide, Verdict, is, looking};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct DefaultStorageClass;
+
+impl Decide for DefaultStorageClass {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "", "persistentvolumeclaims"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        looking(write, |context| kinds::persistentvolumeclaim::give_class(object, context));
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! Pods stay on nodes that are lost for a while, unless they say for how long.
+
+use super::plain::{Decide, Verdict, is};
+use kinds::pod::admit::{Tolerated, tolerate_lost_nodes};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct DefaultTolerationSeconds(pub Tolerated);
+
+impl Decide for DefaultTolerationSeconds {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        tolerate_lost_nodes(object, self.0, &write.api.names);
+        Ok(())
+    }
+}

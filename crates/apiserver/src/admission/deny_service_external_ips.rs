@@ -1,0 +1,22 @@
+//! Services get no further addresses from outside, which would let them take over the traffic of others.
+
+use super::plain::{Decide, Verdict, is};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct DenyServiceExternalIps;
+
+impl Decide for DenyServiceExternalIps {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "services"))
+    }
+
+    fn review(&self, _: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+        const FIELD: &[&str] = &["spec", "externalIPs"];
+        let had = old.map_or(&[][..], |old| old.items(FIELD));
+        if object.items(FIELD).iter().all(|ip| had.contains(ip)) {
+            return Ok(());
+        }
+        Err("Use of external IPs is denied by admission control".to_owned())
+    }
+}

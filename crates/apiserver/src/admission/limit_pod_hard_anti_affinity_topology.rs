@@ -1,0 +1,25 @@
+//! Pods may insist on being apart from others by node alone: whole zones must not be closed to everybody else.
+
+use super::plain::{Decide, Verdict, is};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct LimitPodHardAntiAffinityTopology;
+
+impl Decide for LimitPodHardAntiAffinityTopology {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
+    }
+
+    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+        let host = write.api.names.well_known("hostname");
+        const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+        let terms = object.items(&["spec", "affinity", "podAntiAffinity", REQUIRED]).iter();
+        match terms.map(|term| term.text(&["topologyKey"])).find(|key| *key != host) {
+            None => Ok(()),
+            Some(key) => Err(format!(
+                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {host} is allowed"
+            )),
+        }
+    }
+}

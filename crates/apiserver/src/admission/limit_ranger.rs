@@ -1,0 +1,37 @@
+//! Limit ranges: new pods get what they do not ask for, and nobody gets more or less than the namespace allows.
+
+use super::plain::{Decide, Verdict, is};
+use kinds::limits;
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct LimitRanger;
+
+impl Decide for LimitRanger {
+    fn interest(&self, resource: &Resource) -> Interest {
+        // containers never change what they ask for, so there is nothing to see in updates of pods
+        let claims = Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "persistentvolumeclaims"));
+        claims.and(Interest::CREATE.when(is(resource, "", "pods")))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        if write.resource.kind.plural == "pods" {
+            limits::fill_pod(object, &ranges(write), &write.api.names);
+        }
+        Ok(())
+    }
+
+    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+        if old.is_some_and(|old| !old.text(&["metadata", "deletionTimestamp"]).is_empty()) {
+            return Ok(());
+        }
+        match &*write.resource.kind.plural {
+            "pods" => limits::check_pod(object, &ranges(write)),
+            _ => limits::check_claim(object, &ranges(write)),
+        }
+    }
+}
+
+fn ranges(write: &Admitted<'_>) -> Vec<Value> {
+    write.api.list_of("limitranges", Some(write.namespace))
+}

@@ -1,0 +1,30 @@
+//! Nothing is written into namespaces that do not exist.
+
+use ambient::Soon;
+use rest::{Admission, Admitted, ApiError, Interest, Resource, Subject};
+use schema::Value;
+
+pub struct NamespaceExists;
+
+impl Admission for NamespaceExists {
+    fn interest(&self, resource: &Resource) -> Interest {
+        let changes = Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS);
+        changes.when(resource.kind.namespaced)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        _: &'a Value,
+        _: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        let namespace = write.namespace;
+        match write.api.lookup_field("namespaces", "", namespace, "status.phase") {
+            Some(_) => Ok(()).into(),
+            None => {
+                let subject = Subject { group: "", kind: "namespaces", name: namespace };
+                Err(ApiError::not_found(subject)).into()
+            }
+        }
+    }
+}

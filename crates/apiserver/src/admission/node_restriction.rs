@@ -1,0 +1,407 @@
+//! Node agents change only what is their node's own.
+//!
+//! Roles and relations say what kinds an agent may write; here is looked at what it writes: its node without
+//! labels and taints that steer pods, mirrors of pods that it runs by itself and that name nothing else, the
+//! status of pods on its node, tokens bound to them, its lease, its drivers.
+
+use super::plain::is;
+use crate::permission::node::node_of;
+use ambient::Soon;
+use kinds::pod::references::{self, Referred};
+use names::Names;
+use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource, Subject};
+use schema::{Map, Value};
+use std::collections::BTreeSet;
+
+pub struct NodeRestriction;
+
+impl Admission for NodeRestriction {
+    fn interest(&self, resource: &Resource) -> Interest {
+        const KINDS: &[(&str, &str)] = &[
+            ("", "pods"),
+            ("", "nodes"),
+            ("", "persistentvolumeclaims"),
+            ("", "serviceaccounts"),
+            ("coordination", "leases"),
+            ("storage", "csinodes"),
+        ];
+        Interest::ALL.when(KINDS.iter().any(|(group, plural)| is(resource, group, plural)))
+    }
+
+    fn admit<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: Option<&'a mut Value>,
+        old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        match node_of(&write.user.name, &write.user.groups) {
+            None => Ok(()).into(),
+            Some(node) => Write { write, node, object: object.as_deref(), old }.check().into(),
+        }
+    }
+}
+
+/// What an agent writes.
+struct Write<'a> {
+    write: &'a Admitted<'a>,
+    node: &'a str,
+    object: Option<&'a Value>,
+    old: Option<&'a Value>,
+}
+
+type Checked = Result<(), ApiError>;
+
+impl Write<'_> {
+    fn check(&self) -> Checked {
+        let (write, node) = (self.write, self.node);
+        if node.is_empty() {
+            return self.refuse(&format!("could not determine node from user {:?}", write.user.name));
+        }
+        let kind = &write.resource.kind;
+        match (&*kind.group.stem, &*kind.plural, write.subresource) {
+            ("", "pods", "") => self.pod(),
+            ("", "pods", "status") => self.pod_status(),
+            ("", "pods", "eviction") => self.eviction(),
+            ("", "pods", other) => self.refuse(&format!(
+                "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
+            )),
+            ("", "nodes", _) => self.itself(),
+            ("", "persistentvolumeclaims", "status") => self.claim_status(),
+            ("", "persistentvolumeclaims", _) => self.refuse("may only update PVC status"),
+            ("", "serviceaccounts", "token") if write.operation == Operation::Create => self.token(),
+            ("coordination", "leases", _) => {
+                let namespace = write.api.names.node_lease_namespace();
+                if write.namespace != namespace {
+                    let why = format!("can only access leases in the {namespace:?} system namespace");
+                    return self.refuse(&why);
+                }
+                self.same_name("can only access node lease with the same name as the requesting node")
+            }
+            ("storage", "csinodes", _) => {
+                self.same_name("can only access CSINode with the same name as the requesting node")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse(&self, why: &str) -> Checked {
+        Err(self.write.forbidden(self.object, why))
+    }
+
+    fn same_name(&self, why: &str) -> Checked {
+        if self.write.name == self.node { Ok(()) } else { self.refuse(why) }
+    }
+
+    /// Whether a pod is on the node.
+    fn has(&self, pod: &Value) -> bool {
+        pod.text(&["spec", "nodeName"]) == self.node
+    }
+
+    fn pod(&self) -> Checked {
+        let node = self.node;
+        match (self.write.operation, self.object, self.old) {
+            (Operation::Create, Some(pod), _) => self.mirror(pod),
+            (Operation::Delete, _, Some(pod)) if self.has(pod) => Ok(()),
+            (Operation::Delete, ..) => {
+                self.refuse(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+            }
+            _ => {
+                let operation = operation(self.write.operation);
+                self.refuse(&format!(
+                    "unexpected operation {operation:?}, node {node:?} can only create and delete mirror pods"
+                ))
+            }
+        }
+    }
+
+    /// A pod that tells what the agent runs anyway, and names nothing that the agent could then read.
+    fn mirror(&self, pod: &Value) -> Checked {
+        let node = self.node;
+        let annotation = self.write.api.names.well_known("config.mirror");
+        if pod.at(&["metadata", "annotations", &annotation]).is_none() {
+            return self.refuse(&format!(
+                "pod does not have {annotation:?} annotation, node {node:?} can only create mirror pods"
+            ));
+        }
+        if !self.has(pod) {
+            return self
+                .refuse(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+        }
+        self.owned(pod)?;
+        let refers = |to: Referred| references::any(pod, |what, _| what == to);
+        for (to, told) in [
+            (Referred::ServiceAccount, "a service account"),
+            (Referred::Secret, "secrets"),
+            (Referred::ConfigMap, "configmaps"),
+        ] {
+            if refers(to) {
+                return self.refuse(&format!("node {node:?} can not create pods that reference {told}"));
+            }
+        }
+        let claims = |volume: &Value| volume.at(&["persistentVolumeClaim"]).is_some_and(|it| !it.is_null());
+        if pod.items(&["spec", "volumes"]).iter().any(claims) {
+            return self
+                .refuse(&format!("node {node:?} can not create pods that reference persistentvolumeclaims"));
+        }
+        Ok(())
+    }
+
+    /// What belongs to the node goes with it, and holds nothing up.
+    fn owned(&self, pod: &Value) -> Checked {
+        let node = self.node;
+        let owner = match pod.items(&["metadata", "ownerReferences"]) {
+            [owner] => owner,
+            [] => {
+                return self.refuse(&format!(
+                    "node {node:?} can only create pods with an owner reference set to itself"
+                ));
+            }
+            _ => {
+                return self.refuse(&format!(
+                    "node {node:?} can only create pods with a single owner reference set to itself"
+                ));
+            }
+        };
+        if [owner.text(&["apiVersion"]), owner.text(&["kind"]), owner.text(&["name"])] != ["v1", "Node", node]
+        {
+            return self.refuse(&format!(
+                "node {node:?} can only create pods with an owner reference set to itself"
+            ));
+        }
+        let says = |field: &str| owner.at(&[field]).and_then(Value::as_bool) == Some(true);
+        if !says("controller") {
+            return self.refuse(&format!(
+                "node {node:?} can only create pods with a controller owner reference set to itself"
+            ));
+        }
+        if says("blockOwnerDeletion") {
+            return self
+                .refuse(&format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+        }
+        let there = self.found("nodes", "node", "", node)?;
+        let (is, told) = (there.text(&["metadata", "uid"]), owner.text(&["uid"]));
+        if is != told {
+            // told the way round in which clients know it
+            return self.refuse(&format!("node {node} UID mismatch: expected {told} got {is}"));
+        }
+        Ok(())
+    }
+
+    fn found(&self, plural: &str, told: &str, namespace: &str, name: &str) -> Result<Value, ApiError> {
+        let found = self.write.api.lookup(plural, namespace, name);
+        found.ok_or_else(|| ApiError::not_found(Subject { group: "", kind: told, name }))
+    }
+
+    fn pod_status(&self) -> Checked {
+        let node = self.node;
+        let (Operation::Update, Some(pod), Some(old)) = (self.write.operation, self.object, self.old) else {
+            return self.refuse(&format!("unexpected operation {:?}", operation(self.write.operation)));
+        };
+        if !self.has(old) {
+            return self.refuse(&format!(
+                "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+            ));
+        }
+        if labels(Some(pod)) != labels(Some(old)) {
+            return self.refuse(&format!("node {node:?} cannot update labels through pod status"));
+        }
+        Ok(())
+    }
+
+    fn eviction(&self) -> Checked {
+        // what an eviction does to its pod is not a write of the agent
+        if self.write.operation != Operation::Create {
+            return Ok(());
+        }
+        let pod = self.found("pods", "pod", self.write.namespace, self.write.name)?;
+        if self.has(&pod) {
+            return Ok(());
+        }
+        self.refuse(&format!("node {} can only evict pods with spec.nodeName set to itself", self.node))
+    }
+
+    fn itself(&self) -> Checked {
+        let (write, node) = (self.write, self.node);
+        let names = &write.api.names;
+        let changed = |object: Option<&Value>, old: Option<&Value>| {
+            let forbidden: Vec<_> =
+                changed_labels(object, old).into_iter().filter(|label| !may_label(label, names)).collect();
+            Some(forbidden.join(", ")).filter(|told| !told.is_empty())
+        };
+        let source = |object: Option<&Value>| object.and_then(|it| it.at(&["spec", "configSource"])).cloned();
+        if write.operation == Operation::Create {
+            if source(self.object).is_some() {
+                return self.refuse(&format!(
+                    "node {node:?} is not allowed to create pods with a non-nil configSource"
+                ));
+            }
+            if let Some(told) = changed(self.object, None) {
+                return self
+                    .refuse(&format!("node {node:?} is not allowed to set the following labels: {told}"));
+            }
+        }
+        if write.name != node {
+            return self.refuse(&format!("node {node:?} is not allowed to modify node {:?}", write.name));
+        }
+        if write.operation != Operation::Update {
+            return Ok(());
+        }
+        let next = source(self.object);
+        if next.is_some() && next != source(self.old) {
+            return self.refuse(&format!(
+                "node {node:?} is not allowed to update configSource to a new non-nil configSource"
+            ));
+        }
+        let taints = |object: Option<&Value>| {
+            object.map(|it| it.items(&["spec", "taints"]).to_vec()).unwrap_or_default()
+        };
+        if taints(self.object) != taints(self.old) {
+            return self.refuse(&format!("node {node:?} is not allowed to modify taints"));
+        }
+        if let Some(told) = changed(self.object, self.old) {
+            return self.refuse(&format!("is not allowed to modify labels: {told}"));
+        }
+        Ok(())
+    }
+
+    fn claim_status(&self) -> Checked {
+        let (Operation::Update, Some(claim), Some(old)) = (self.write.operation, self.object, self.old)
+        else {
+            return self.refuse(&format!("unexpected operation {:?}", operation(self.write.operation)));
+        };
+        let rest_of = |claim: &Value| {
+            let mut rest = claim.clone();
+            rest.unset(&["metadata", "resourceVersion"]);
+            rest.unset(&["metadata", "managedFields"]);
+            rest.unset(&["status", "capacity"]);
+            rest.unset(&["status", "conditions"]);
+            rest
+        };
+        if rest_of(claim) == rest_of(old) {
+            return Ok(());
+        }
+        self.refuse(&format!(
+            "node {:?} is not allowed to update fields other than status.capacity and status.conditions",
+            self.node
+        ))
+    }
+
+    /// Tokens are for pods that run here.
+    fn token(&self) -> Checked {
+        let reference = self.object.and_then(|request| request.at(&["spec", "boundObjectRef"]));
+        let reference = reference.filter(|it| {
+            it.text(&["apiVersion"]) == "v1" && it.text(&["kind"]) == "Pod" && !it.text(&["name"]).is_empty()
+        });
+        let Some(reference) = reference else {
+            return self.refuse("node requested token not bound to a pod");
+        };
+        let uid = reference.text(&["uid"]);
+        if uid.is_empty() {
+            return self.refuse("node requested token with a pod binding without a uid");
+        }
+        let pod = self.found("pods", "pod", self.write.namespace, reference.text(&["name"]))?;
+        if pod.text(&["metadata", "uid"]) != uid {
+            return self.refuse(&format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. \
+                 The object might have been deleted and then recreated"
+            ));
+        }
+        if !self.has(&pod) {
+            return self.refuse("node requested token bound to a pod scheduled on a different node");
+        }
+        Ok(())
+    }
+}
+
+fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+    }
+}
+
+fn labels(object: Option<&Value>) -> Map {
+    let labels = object.and_then(|it| it.at(&["metadata", "labels"])).and_then(Value::as_map);
+    labels.cloned().unwrap_or_default()
+}
+
+/// Labels that come, go or change, in order.
+fn changed_labels(object: Option<&Value>, old: Option<&Value>) -> BTreeSet<String> {
+    let (next, old) = (labels(object), labels(old));
+    let keys = next.keys().chain(old.keys());
+    keys.filter(|key| next.get(key) != old.get(key)).map(str::to_owned).collect()
+}
+
+/// Labels of the system that an agent knows better than anybody.
+const OWN_LABELS: &[(&str, &str)] = &[
+    ("", "hostname"),
+    ("", "os"),
+    ("", "arch"),
+    ("topology", "zone"),
+    ("topology", "region"),
+    ("failure-domain.beta", "zone"),
+    ("failure-domain.beta", "region"),
+    ("beta", "instance-type"),
+    ("beta", "os"),
+    ("beta", "arch"),
+];
+
+/// Whether an agent may label its node so: not where labels keep agents out, and of the system's labels only
+/// some.
+fn may_label(label: &str, names: &Names) -> bool {
+    let Some((of, _)) = label.split_once('/') else { return true };
+    let within =
+        |domain: &str| of.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let domain = &*names.well_known_domain;
+    if within(&format!("node-restriction.{domain}")) {
+        return false;
+    }
+    if !within(domain) && !within(&names.api_domain) {
+        return true;
+    }
+    let own = |(under, name): &(&str, &str)| match *under {
+        "" => label == names.well_known(name),
+        under => label == names.well_known_under(under, name),
+    };
+    within(&format!("{}.{domain}", names.agent))
+        || within(&format!("node.{domain}"))
+        || OWN_LABELS.iter().any(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_steer_pods_are_not_an_agents_to_set() {
+        let names = Names::kubernetes();
+        let may = |label: &str| may_label(label, &names);
+        for label in [
+            "anything",
+            "example.com/x",
+            "kubernetes.io/hostname",
+            "topology.kubernetes.io/zone",
+            "failure-domain.beta.kubernetes.io/region",
+            "node.kubernetes.io/x",
+            "a.node.kubernetes.io/x",
+            "kubelet.kubernetes.io/x",
+            "beta.kubernetes.io/arch",
+            "notkubernetes.io/x",
+        ] {
+            assert!(may(label), "{label}");
+        }
+        for label in [
+            "node-restriction.kubernetes.io/x",
+            "a.node-restriction.kubernetes.io/x",
+            "kubernetes.io/x",
+            "a.kubernetes.io/x",
+            "k8s.io/x",
+            "node.k8s.io/x",
+            "node-role.kubernetes.io/master",
+            "topology.kubernetes.io/other",
+        ] {
+            assert!(!may(label), "{label}");
+        }
+    }
+}

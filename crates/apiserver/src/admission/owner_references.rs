@@ -1,0 +1,108 @@
+//! Who gives an object an owner must be permitted to delete that object, since owners take it with them; and who
+//! makes an owner wait for it must be permitted to make that owner wait.
+
+use crate::answers::user_of;
+use ambient::Soon;
+use auth::{Attributes, Authorizer, Decision, User};
+use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use schema::Value;
+use std::sync::Arc;
+
+pub struct OwnerReferencesPermissionEnforcement {
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+const OWNERS: &[&str] = &["metadata", "ownerReferences"];
+
+impl Admission for OwnerReferencesPermissionEnforcement {
+    fn interest(&self, _: &Resource) -> Interest {
+        Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
+        old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        let before = old.map_or(&[][..], |old| old.items(OWNERS));
+        let reports = write.resource.kind.plural == "pods" && write.subresource == "status";
+        if reports || object.items(OWNERS) == before {
+            return Ok(()).into();
+        }
+        Soon::later(async move {
+            let decided = self.decide(write, object, before).await;
+            decided.map_err(|why| write.forbidden(Some(object), &why))
+        })
+    }
+}
+
+impl OwnerReferencesPermissionEnforcement {
+    async fn decide(&self, write: &Admitted<'_>, object: &Value, before: &[Value]) -> Result<(), String> {
+        let user = user_of(write.user);
+        if write.operation == Operation::Update {
+            let asked = Attributes {
+                version: &write.resource.kind.version,
+                subresource: write.subresource,
+                ..attributes(&user, write.resource, "delete", write.namespace, write.name)
+            };
+            let decision = self.authorizer.authorize(&asked).get().await;
+            permitted(&decision, "cannot set an ownerRef on a resource you can't delete")?;
+        }
+        let blocks = |owner: &Value| owner.at(&["blockOwnerDeletion"]).and_then(Value::as_bool) == Some(true);
+        let uid = |owner: &Value| owner.text(&["uid"]).to_owned();
+        for owner in object.items(OWNERS).iter().filter(|it| blocks(it)) {
+            if before.iter().any(|it| uid(it) == uid(owner) && blocks(it)) {
+                continue;
+            }
+            self.may_block(write, &user, owner).await?;
+        }
+        Ok(())
+    }
+
+    async fn may_block(&self, write: &Admitted<'_>, user: &User, owner: &Value) -> Result<(), String> {
+        let (version, kind) = (owner.text(&["apiVersion"]), owner.text(&["kind"]));
+        let resources = write.api.resources();
+        let plain = kind.strip_suffix("List").unwrap_or(kind);
+        let Some(resource) = resources.of_version(version).find(|one| one.kind.name == plain) else {
+            return Err(format!(
+                "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} \
+                 Kind {kind}: no matches for kind {kind:?} in version {version:?}"
+            ));
+        };
+        let namespace = if resource.kind.namespaced { write.namespace } else { "" };
+        let asked = Attributes {
+            subresource: "finalizers",
+            ..attributes(user, resource, "update", namespace, owner.text(&["name"]))
+        };
+        let decision = self.authorizer.authorize(&asked).get().await;
+        const WHY: &str = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
+        permitted(&decision, WHY)
+    }
+}
+
+fn attributes<'a>(
+    user: &'a User,
+    resource: &'a Resource,
+    verb: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+) -> Attributes<'a> {
+    Attributes {
+        user,
+        verb,
+        api_group: &resource.group,
+        version: &resource.kind.version,
+        resource: &resource.kind.plural,
+        subresource: "",
+        namespace,
+        name,
+        path: "",
+        resource_request: true,
+    }
+}
+
+fn permitted(decision: &Decision, why: &str) -> Result<(), String> {
+    // clients know these with the decision's reason and an error behind, of which there is none
+    if decision.is_allowed() { Ok(()) } else { Err(format!("{why}: {}, <nil>", decision.reason())) }
+}

@@ -1,0 +1,18 @@
+//! Claims grow where their class allows it.
+
+use super::plain::{Decide, Verdict, is, looking};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct PersistentVolumeClaimResize;
+
+impl Decide for PersistentVolumeClaimResize {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::UPDATE.when(is(resource, "", "persistentvolumeclaims"))
+    }
+
+    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+        let Some(old) = old else { return Ok(()) };
+        looking(write, |context| kinds::persistentvolumeclaim::check_growth(object, old, context))
+    }
+}

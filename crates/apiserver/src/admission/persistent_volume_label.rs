@@ -1,0 +1,98 @@
+//! Volumes of clouds are labelled with where they are, and used only there.
+//!
+//! Whoever makes volumes on demand is believed about their place. There is no cloud here that could be asked about
+//! the others, so those that would need one are refused.
+
+use super::plain::{Decide, Verdict, is};
+use names::Names;
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct PersistentVolumeLabel;
+
+/// The sources that are asked about: the field, what names the volume, and what the cloud calls it.
+const SOURCES: &[(&str, &str, &str)] = &[
+    ("awsElasticBlockStore", "volumeID", "AWS EBS volume"),
+    ("gcePersistentDisk", "pdName", "GCE PD volume"),
+    ("vsphereVolume", "volumePath", "vSphere Volume"),
+];
+/// A volume that is being made has no place yet.
+const BEING_MADE: &str = "placeholder-for-provisioning";
+/// Zones of a volume that is in several.
+const BETWEEN_ZONES: &str = "__";
+
+impl Decide for PersistentVolumeLabel {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "", "persistentvolumes"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        match place(object, &write.api.names) {
+            Some(place) => keep_to(object, place),
+            None => ask(object),
+        }
+    }
+}
+
+/// The labels for zone and region, where whoever made the volume has set both.
+fn place(volume: &Value, names: &Names) -> Option<[(String, String); 2]> {
+    volume.at(&["metadata", "annotations", &names.well_known_under("pv", "provisioned-by")])?;
+    let labelled = |domain: &str| {
+        let label = |name: &str| {
+            let key = names.well_known_under(domain, name);
+            let value = volume.at(&["metadata", "labels", &key])?.as_str()?.to_owned();
+            Some((key, value))
+        };
+        Some([label("zone")?, label("region")?])
+    };
+    labelled("topology").or_else(|| labelled("failure-domain.beta"))
+}
+
+/// A volume is used on nodes of its place, unless it says something about the place itself.
+fn keep_to(volume: &mut Value, [zone, region]: [(String, String); 2]) -> Verdict {
+    const TERMS: &[&str] = &["spec", "nodeAffinity", "required", "nodeSelectorTerms"];
+    let zones: Vec<_> = zone.1.split(BETWEEN_ZONES).map(str::trim).collect();
+    if zones.iter().any(|zone| zone.is_empty()) {
+        return Err(format!("failed to convert label string for Zone: {} to a Set", zone.1));
+    }
+    let mut zones: Vec<Value> = zones.into_iter().map(Value::from).collect();
+    zones.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    zones.dedup();
+    let mut terms = volume.items(TERMS).to_vec();
+    if terms.is_empty() {
+        terms.push(Value::map());
+    }
+    let mentions =
+        |term: &Value, key: &str| term.items(&["matchExpressions"]).iter().any(|it| it.text(&["key"]) == key);
+    if !terms.iter().any(|term| mentions(term, &zone.0) || mentions(term, &region.0)) {
+        for term in &mut terms {
+            let mut expressions = term.items(&["matchExpressions"]).to_vec();
+            expressions.push(one_of(&zone.0, zones.clone()));
+            expressions.push(one_of(&region.0, vec![region.1.as_str().into()]));
+            term.set(&["matchExpressions"], expressions);
+        }
+    }
+    volume.set(TERMS, terms);
+    Ok(())
+}
+
+fn one_of(key: &str, values: Vec<Value>) -> Value {
+    let mut expression = Value::map();
+    expression.set(&["key"], key);
+    expression.set(&["operator"], "In");
+    expression.set(&["values"], values);
+    expression
+}
+
+/// Nobody can say where a volume of a cloud is.
+fn ask(volume: &Value) -> Verdict {
+    for (source, field, called) in SOURCES {
+        let Some(given) = volume.at(&["spec", source]).filter(|it| !it.is_null()) else { continue };
+        let name = given.text(&[field]);
+        if name == BEING_MADE && *source != "vsphereVolume" {
+            continue;
+        }
+        return Err(format!("error querying {called} {name}: there is no cloud provider to ask"));
+    }
+    Ok(())
+}

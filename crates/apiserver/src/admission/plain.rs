@@ -1,0 +1,72 @@
+//! Plugins that decide at once, from the object and what the caches hold: most of them.
+
+use ambient::Soon;
+use rest::hooks::Context;
+use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use schema::Value;
+
+/// Why a write is refused: what stands behind `pods "x" is forbidden`.
+pub type Verdict = Result<(), String>;
+
+/// Such a plugin. Deletions are none of its business.
+pub trait Decide: Send + Sync {
+    fn interest(&self, resource: &Resource) -> Interest;
+
+    /// May change the object before it is validated.
+    fn change(&self, _: &Admitted<'_>, _object: &mut Value, _old: Option<&Value>) -> Verdict {
+        Ok(())
+    }
+
+    /// Looks at the object once it is in order.
+    fn review(&self, _: &Admitted<'_>, _object: &Value, _old: Option<&Value>) -> Verdict {
+        Ok(())
+    }
+}
+
+/// Makes one that the chain can ask.
+pub struct Plain<T>(pub T);
+
+impl<T: Decide> Admission for Plain<T> {
+    fn interest(&self, resource: &Resource) -> Interest {
+        self.0.interest(resource)
+    }
+
+    fn admit<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: Option<&'a mut Value>,
+        old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        let Some(object) = object else { return Ok(()).into() };
+        let verdict = self.0.change(write, object, old);
+        verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
+        old: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        let verdict = self.0.review(write, object, old);
+        verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
+    }
+}
+
+/// Whether a resource is this one of the built-in ones, in whatever version.
+pub fn is(resource: &Resource, group: &str, plural: &str) -> bool {
+    resource.kind.plural == plural && *resource.kind.group.stem == *group
+}
+
+/// Works with what the caches hold.
+pub fn looking<T>(write: &Admitted<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
+    write.api.with_context(write.user, work)
+}
+
+/// All containers of a pod, those that run first in front.
+pub fn containers(pod: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
+    let lists = ["initContainers", "containers", "ephemeralContainers"].into_iter();
+    lists.flat_map(|list| {
+        pod.items(&["spec", list]).iter().enumerate().map(move |(at, container)| (list, at, container))
+    })
+}

@@ -1,0 +1,147 @@
+//! Pods go to the nodes of their namespace.
+//!
+//! A namespace says in an annotation which labels its nodes have, or takes the cluster's default; its pods are
+//! given these and may not ask for others. The operator can name the labels that a namespace's pods may ask for
+//! at all.
+
+use super::configuration::{Part, Wrong};
+use super::plain::is;
+use ambient::Soon;
+use names::Names;
+use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use schema::{Map, Value, format};
+use std::collections::BTreeMap;
+
+/// The entry of the configuration that is no namespace.
+const DEFAULT: &str = "clusterDefaultNodeSelector";
+
+type Selector = BTreeMap<String, String>;
+
+pub struct PodNodeSelector {
+    annotation: String,
+    default: Selector,
+    /// What pods may ask for, by namespace.
+    allowed: BTreeMap<String, Selector>,
+}
+
+impl Admission for PodNodeSelector {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "", "pods"))
+    }
+
+    fn admit<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: Option<&'a mut Value>,
+        _: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        object.map_or(Ok(()), |object| self.complete(write, object)).into()
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
+        _: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        if write.operation != Operation::Create {
+            return Ok(()).into();
+        }
+        self.of_namespace(write).and_then(|selector| self.check(write, object, &selector)).into()
+    }
+}
+
+impl PodNodeSelector {
+    pub fn new(names: &Names, told: &Value) -> Result<Self, String> {
+        let mut plugin = PodNodeSelector {
+            annotation: names.well_known_under("scheduler.alpha", "node-selector"),
+            default: Selector::new(),
+            allowed: BTreeMap::new(),
+        };
+        if told.is_null() {
+            return Ok(plugin);
+        }
+        const FIELD: &str = "podNodeSelectorPluginConfig";
+        let (mut wrong, root) = (Wrong::default(), Part::root(told));
+        root.only(&[FIELD], &mut wrong);
+        for (namespace, text) in root.any(FIELD).map(|part| part.entries(&mut wrong)).unwrap_or_default() {
+            match parse(text) {
+                Ok(selector) if namespace == DEFAULT => plugin.default = selector,
+                Ok(selector) => {
+                    plugin.allowed.insert(namespace.to_owned(), selector);
+                }
+                Err(why) => wrong.say(&format!("{FIELD}.{namespace}"), why),
+            }
+        }
+        wrong.unless(plugin)
+    }
+
+    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Result<(), ApiError> {
+        let selector = self.of_namespace(write)?;
+        if conflicts(pod, &selector) {
+            return Err(write.forbidden(Some(pod), CONFLICT));
+        }
+        for (label, value) in selector {
+            let spec = pod.make_map().entry("spec").make_map();
+            spec.entry("nodeSelector").make_map().insert(label, value);
+        }
+        self.check(write, pod, &Selector::new())
+    }
+
+    fn check(&self, write: &Admitted<'_>, pod: &Value, selector: &Selector) -> Result<(), ApiError> {
+        if conflicts(pod, selector) {
+            return Err(write.forbidden(Some(pod), CONFLICT));
+        }
+        let allowed = self.allowed.get(write.namespace).filter(|allowed| !allowed.is_empty());
+        let fits = |allowed: &Selector| {
+            asked(pod).all(|(label, value)| allowed.get(label).is_some_and(|it| it == value))
+        };
+        if allowed.is_some_and(|allowed| !fits(allowed)) {
+            const WHY: &str = "pod node label selector labels conflict with its namespace whitelist";
+            return Err(write.forbidden(Some(pod), WHY));
+        }
+        Ok(())
+    }
+
+    fn of_namespace(&self, write: &Admitted<'_>) -> Result<Selector, ApiError> {
+        let namespace = write.api.lookup("namespaces", "", write.namespace).unwrap_or_default();
+        match namespace.at(&["metadata", "annotations", &self.annotation]).and_then(Value::as_str) {
+            Some(text) => parse(text).map_err(ApiError::internal),
+            None => Ok(self.default.clone()),
+        }
+    }
+}
+
+const CONFLICT: &str = "pod node label selector conflicts with its namespace node label selector";
+
+fn asked(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let selector = pod.at(&["spec", "nodeSelector"]).and_then(Value::as_map);
+    selector.into_iter().flat_map(Map::iter).map(|(label, value)| (label, value.as_str().unwrap_or_default()))
+}
+
+fn conflicts(pod: &Value, selector: &Selector) -> bool {
+    asked(pod).any(|(label, value)| selector.get(label).is_some_and(|it| it != value))
+}
+
+/// Labels and values as `a=b,c=d`.
+fn parse(text: &str) -> Result<Selector, String> {
+    let mut selector = Selector::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let pieces: Vec<&str> = part.split('=').collect();
+        let [label, value] = pieces[..] else {
+            return Err(format!("invalid selector: [{}]", pieces.join(" ")));
+        };
+        let (label, value) = (label.trim(), value.trim());
+        let wrong = |at: &str, text: &str, complaints: Vec<String>| {
+            (!complaints.is_empty())
+                .then(|| format!("{at}: Invalid value: {text:?}: {}", complaints.join("; ")))
+        };
+        let of_label = wrong("<nil>", label, format::qualified_name(label));
+        let of_value = || wrong(&format!("[{label}]"), value, format::label_value(value));
+        if let Some(why) = of_label.or_else(of_value) {
+            return Err(why);
+        }
+        selector.insert(label.to_owned(), value.to_owned());
+    }
+    Ok(selector)
+}

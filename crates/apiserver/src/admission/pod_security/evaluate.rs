@@ -1,0 +1,183 @@
+//! Holds a pod against a standard. Pure: a pod and a standard in, what is wrong out.
+//!
+//! Each check is one row of [`CHECKS`] for the releases in which it was the same. A level has the checks of the
+//! level before it, except for those that one of its own replaces:
+//!
+//! ```text
+//! restricted:v1.18   baseline checks, runAsNonRoot, ...      seccomp profiles are annotations
+//! restricted:v1.19   ... and seccompProfile_restricted       in place of seccompProfile_baseline
+//! restricted:v1.25   ... which leaves pods of Windows alone
+//! ```
+
+use super::policy::{Level, Standard, Version};
+use super::{baseline, restricted};
+use names::Names;
+use schema::{Map, Value};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// What one check says against a pod.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub reason: Cow<'static, str>,
+    pub detail: String,
+}
+
+impl Violation {
+    pub fn new(reason: impl Into<Cow<'static, str>>, detail: String) -> Self {
+        Violation { reason: reason.into(), detail }
+    }
+}
+
+/// The annotations in which pods once kept what fields hold today.
+pub struct Marks {
+    /// Before a container's name.
+    pub app_armor: String,
+    pub seccomp_pod: String,
+    /// Before a container's name.
+    pub seccomp_container: String,
+}
+
+impl Marks {
+    pub fn new(names: &Names) -> Self {
+        Marks {
+            app_armor: names.well_known_under("container.apparmor.security.beta", ""),
+            seccomp_pod: names.well_known_under("seccomp.security.alpha", "pod"),
+            seccomp_container: names.well_known_under("container.seccomp.security.alpha", ""),
+        }
+    }
+}
+
+/// What checks look at: a pod, or what a workload makes pods from.
+#[derive(Clone, Copy)]
+pub struct Pod<'a> {
+    pub annotations: &'a Map,
+    pub spec: &'a Value,
+    pub marks: &'a Marks,
+}
+
+static NO_ANNOTATIONS: LazyLock<Map> = LazyLock::new(Map::new);
+
+impl<'a> Pod<'a> {
+    /// From an object with `metadata` and `spec`.
+    pub fn of(object: &'a Value, marks: &'a Marks) -> Option<Self> {
+        let annotations = object.at(&["metadata", "annotations"]).and_then(Value::as_map);
+        Some(Pod { annotations: annotations.unwrap_or(&NO_ANNOTATIONS), spec: object.at(&["spec"])?, marks })
+    }
+
+    /// In the order in which messages name them.
+    pub fn containers(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
+        let spec = self.spec;
+        ["initContainers", "containers", "ephemeralContainers"]
+            .into_iter()
+            .flat_map(|kind| spec.items(&[kind]))
+    }
+
+    /// A field of the pod's security context.
+    pub fn context(&self, path: &[&str]) -> Option<&'a Value> {
+        context(self.spec, path)
+    }
+
+    pub fn runs_windows(&self) -> bool {
+        self.spec.text(&["os", "name"]) == "windows"
+    }
+
+    /// The names of the containers of which something is true.
+    pub fn named(&self, is: impl Fn(&'a Value) -> bool) -> Vec<&'a str> {
+        self.containers().filter(|one| is(one)).map(|one| one.text(&["name"])).collect()
+    }
+}
+
+/// A field of the security context of a pod's spec or of a container; nothing where it is null.
+pub fn context<'v>(of: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    of.at(&["securityContext"])?.at(path).filter(|it| !it.is_null())
+}
+
+type Check = fn(&Pod<'_>) -> Option<Violation>;
+
+struct Row {
+    id: &'static str,
+    level: Level,
+    /// The releases, as minor numbers: from the first, up to the second.
+    from: u64,
+    to: u64,
+    /// The check of the level before in whose place this one stands.
+    replaces: &'static str,
+    check: Check,
+}
+
+const NOW: u64 = u64::MAX;
+
+const fn baseline(id: &'static str, from: u64, to: u64, check: Check) -> Row {
+    Row { id, level: Level::Baseline, from, to, replaces: "", check }
+}
+
+const fn restricted(id: &'static str, from: u64, to: u64, replaces: &'static str, check: Check) -> Row {
+    Row { id, level: Level::Restricted, from, to, replaces, check }
+}
+
+/// In the order in which they are told: by level, then by name.
+const CHECKS: &[Row] = &[
+    baseline("appArmorProfile", 0, NOW, baseline::app_armor),
+    baseline("capabilities_baseline", 0, NOW, baseline::capabilities),
+    baseline("hostNamespaces", 0, NOW, baseline::host_namespaces),
+    baseline("hostPathVolumes", 0, NOW, baseline::host_paths),
+    baseline("hostPorts", 0, NOW, baseline::host_ports),
+    baseline("privileged", 0, NOW, baseline::privileged),
+    baseline("procMount", 0, NOW, baseline::proc_mount),
+    baseline("seLinuxOptions", 0, NOW, baseline::se_linux),
+    baseline("seccompProfile_baseline", 0, 19, baseline::seccomp_annotations),
+    baseline("seccompProfile_baseline", 19, NOW, baseline::seccomp),
+    baseline("sysctls", 0, NOW, baseline::sysctls),
+    baseline("windowsHostProcess", 0, NOW, baseline::host_process),
+    restricted("allowPrivilegeEscalation", 8, 25, "", restricted::privilege_escalation),
+    restricted("allowPrivilegeEscalation", 25, NOW, "", |pod| linux(pod, restricted::privilege_escalation)),
+    restricted("capabilities_restricted", 22, 25, "capabilities_baseline", restricted::capabilities),
+    restricted("capabilities_restricted", 25, NOW, "capabilities_baseline", |pod| {
+        linux(pod, restricted::capabilities)
+    }),
+    restricted("restrictedVolumes", 0, NOW, "hostPathVolumes", restricted::volumes),
+    restricted("runAsNonRoot", 0, NOW, "", restricted::run_as_non_root),
+    restricted("runAsUser", 23, NOW, "", restricted::run_as_user),
+    restricted("seccompProfile_restricted", 19, 25, "seccompProfile_baseline", restricted::seccomp),
+    restricted("seccompProfile_restricted", 25, NOW, "seccompProfile_baseline", |pod| {
+        linux(pod, restricted::seccomp)
+    }),
+];
+
+/// Since releases know of a pod's system, those that run Windows need not ask for what Windows does not have.
+fn linux(pod: &Pod<'_>, check: Check) -> Option<Violation> {
+    if pod.runs_windows() { None } else { check(pod) }
+}
+
+impl Row {
+    /// Whether this check is one of a standard's.
+    fn is_in(&self, standard: Standard) -> bool {
+        let minor = match standard.version {
+            Version::Minor(minor) => minor,
+            Version::Latest => NOW - 1,
+        };
+        self.level <= standard.level && (self.from..self.to).contains(&minor)
+    }
+}
+
+/// All that a standard says against a pod.
+pub fn evaluate(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
+    let mine = || CHECKS.iter().filter(|row| row.is_in(standard));
+    let replaced = |row: &&Row| mine().any(|other| other.replaces == row.id);
+    mine().filter(|row| !replaced(row)).filter_map(|row| (row.check)(pod)).collect()
+}
+
+/// `host namespaces (hostPID=true), privileged (...)`.
+pub fn told(violations: &[Violation]) -> String {
+    let one = |it: &Violation| match it.detail.as_str() {
+        "" => it.reason.to_string(),
+        detail => format!("{} ({detail})", it.reason),
+    };
+    violations.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The same without what differs between pods.
+pub fn reasons(violations: &[Violation]) -> String {
+    violations.iter().map(|it| &*it.reason).collect::<Vec<_>>().join(", ")
+}

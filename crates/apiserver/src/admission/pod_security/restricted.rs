@@ -1,0 +1,103 @@
+//! The checks that the level `restricted` adds: what a pod must say to run with as little as it can.
+
+use super::baseline;
+use super::evaluate::{Pod, Violation, context};
+use super::wording::{Texts, counted, plural, quotes, setters};
+use schema::Value;
+
+pub fn privilege_escalation(pod: &Pod<'_>) -> Option<Violation> {
+    let containers =
+        pod.named(|one| context(one, &["allowPrivilegeEscalation"]) != Some(&Value::Bool(false)));
+    (!containers.is_empty()).then(|| {
+        let who = counted("container", &containers);
+        let detail = format!("{who} must set securityContext.allowPrivilegeEscalation=false");
+        Violation::new("allowPrivilegeEscalation != false", detail)
+    })
+}
+
+pub fn capabilities(pod: &Pod<'_>) -> Option<Violation> {
+    let containers = pod.named(|one| {
+        let dropped = context(one, &["capabilities", "drop"]).and_then(Value::as_list).unwrap_or(&[]);
+        !dropped.iter().any(|it| it.as_str() == Some("ALL"))
+    });
+    let mut details = Vec::new();
+    if !containers.is_empty() {
+        let who = counted("container", &containers);
+        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    }
+    details.extend(baseline::added(pod, &["NET_BIND_SERVICE"]));
+    (!details.is_empty()).then(|| Violation::new("unrestricted capabilities", details.join("; ")))
+}
+
+/// The kinds of volumes that live and die with the pod, or that somebody else has checked.
+const VOLUMES: [&str; 8] = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
+
+pub fn volumes(pod: &Pod<'_>) -> Option<Violation> {
+    fn sources(volume: &Value) -> impl Iterator<Item = &str> {
+        let fields = volume.as_map().into_iter().flat_map(|map| map.iter());
+        fields.filter(|(field, value)| *field != "name" && !value.is_null()).map(|(field, _)| field)
+    }
+    let wrong = |volume| {
+        let (mut any, mut allowed) = (None, false);
+        for source in sources(volume) {
+            allowed |= VOLUMES.contains(&source);
+            any.get_or_insert(source);
+        }
+        if allowed { None } else { Some(any.unwrap_or("unknown")) }
+    };
+    let all = || pod.spec.items(&["volumes"]).iter();
+    let volumes: Vec<_> = all().filter(|one| wrong(one).is_some()).map(|one| one.text(&["name"])).collect();
+    let kinds: Texts<'_> = all().filter_map(wrong).collect();
+    (!volumes.is_empty()).then(|| {
+        let verb = if volumes.len() == 1 { "uses" } else { "use" };
+        let noun = plural("restricted volume type", kinds.len());
+        let detail = format!("{} {verb} {noun} {}", counted("volume", &volumes), quotes(kinds));
+        Violation::new("restricted volume types", detail)
+    })
+}
+
+pub fn run_as_non_root(pod: &Pod<'_>) -> Option<Violation> {
+    const REASON: &str = "runAsNonRoot != true";
+    let said = |of| context(of, &["runAsNonRoot"]).and_then(Value::as_bool);
+    let who = setters(said(pod.spec) == Some(false), &pod.named(|one| said(one) == Some(false)));
+    if !who.is_empty() {
+        return Some(Violation::new(
+            REASON,
+            format!("{who} must not set securityContext.runAsNonRoot=false"),
+        ));
+    }
+    let silent = pod.named(|one| said(one).is_none());
+    (said(pod.spec).is_none() && !silent.is_empty()).then(|| {
+        let who = counted("container", &silent);
+        Violation::new(REASON, format!("pod or {who} must set securityContext.runAsNonRoot=true"))
+    })
+}
+
+pub fn run_as_user(pod: &Pod<'_>) -> Option<Violation> {
+    let is_root = |of: &Value| context(of, &["runAsUser"]) == Some(&Value::Int(0));
+    let who = setters(is_root(pod.spec), &pod.named(is_root));
+    (!who.is_empty()).then(|| Violation::new("runAsUser=0", format!("{who} must not set runAsUser=0")))
+}
+
+pub fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
+    if let Some(set) = baseline::seccomp(pod) {
+        return Some(set);
+    }
+    let silent = pod.named(|one| baseline::seccomp_type(one).is_none());
+    (baseline::seccomp_type(pod.spec).is_none() && !silent.is_empty()).then(|| {
+        let who = counted("container", &silent);
+        let detail = format!(
+            "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
+        );
+        Violation::new("seccompProfile", detail)
+    })
+}

@@ -1,0 +1,31 @@
+//! Priorities: pods have the number of their class, and at most one class is for those that name none.
+
+use super::plain::{Decide, Verdict, is, looking};
+use kinds::{pod, priorityclass};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct Priority;
+
+impl Decide for Priority {
+    fn interest(&self, resource: &Resource) -> Interest {
+        let concerned = is(resource, "", "pods") || is(resource, "scheduling", "priorityclasses");
+        Interest::CREATE.and(Interest::UPDATE).when(concerned)
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
+        match old {
+            _ if write.resource.kind.plural != "pods" => {}
+            Some(old) => pod::admit::keep_priority(object, old),
+            None => looking(write, |context| pod::admit::give_priority(object, context))?,
+        }
+        Ok(())
+    }
+
+    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+        if write.resource.kind.plural == "pods" {
+            return Ok(());
+        }
+        looking(write, |context| priorityclass::check_default(object, old, context))
+    }
+}

@@ -1,0 +1,22 @@
+//! Pods cost what their runtime costs, and go where it is.
+
+use super::plain::{Decide, Verdict, is, looking};
+use kinds::pod::admit;
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct RuntimeClass;
+
+impl Decide for RuntimeClass {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "", "pods"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        looking(write, |context| admit::use_runtime(object, context))
+    }
+
+    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+        looking(write, |context| admit::check_runtime(object, context))
+    }
+}

@@ -1,0 +1,96 @@
+//! Which secrets a pod reaches for. Pure.
+
+use kinds::pod::references::{self, Referred};
+use schema::Value;
+
+/// Why an account does not let a pod have one of its secrets; none when it has all.
+///
+/// Upstream 1.26 overlooks secrets that a container takes whole into its environment, which later releases count
+/// as a hole; here they are looked at.
+pub fn beyond(pod: &Value, account: &Value) -> Option<String> {
+    let allowed = Allowed::of(account);
+    let volumes = pod.items(&["spec", "volumes"]).iter().find_map(|volume| {
+        let name = volume.at(&["secret", "secretName"])?.as_str()?;
+        allowed.refuses(name).then(|| allowed.refusal("volume with", name))
+    });
+    let containers = || {
+        [("initContainers", "init container"), ("containers", "container")]
+            .into_iter()
+            .find_map(|(kind, called)| allowed.environment(pod, kind, called))
+    };
+    let pulls = || {
+        let listed = account.items(&["imagePullSecrets"]);
+        let pulls = pod.items(&["spec", "imagePullSecrets"]).iter().map(|it| it.text(&["name"])).enumerate();
+        let is_listed = |name: &str| listed.iter().any(|it| it.text(&["name"]) == name);
+        pulls.into_iter().find(|(_, name)| !is_listed(name)).map(|(at, name)| {
+            format!(
+                "imagePullSecrets[{at}].name=\"{name}\" is not allowed because service account {} does not reference \
+                 that imagePullSecret",
+                allowed.account
+            )
+        })
+    };
+    volumes.or_else(containers).or_else(pulls)
+}
+
+/// The same for the containers that have joined a pod since.
+pub fn beyond_debugging(pod: &Value, account: &Value) -> Option<String> {
+    Allowed::of(account).environment(pod, "ephemeralContainers", "ephemeral container")
+}
+
+struct Allowed<'a> {
+    account: &'a str,
+    secrets: Vec<&'a str>,
+}
+
+impl<'a> Allowed<'a> {
+    fn of(account: &'a Value) -> Self {
+        let secrets = account.items(&["secrets"]).iter().map(|it| it.text(&["name"])).collect();
+        Allowed { account: account.text(&["metadata", "name"]), secrets }
+    }
+
+    fn refuses(&self, secret: &str) -> bool {
+        !self.secrets.contains(&secret)
+    }
+
+    fn refusal(&self, who: &str, secret: &str) -> String {
+        format!(
+            "{who} secret.secretName=\"{secret}\" is not allowed because service account {} does not reference that \
+             secret",
+            self.account
+        )
+    }
+
+    fn environment(&self, pod: &Value, kind: &str, called: &str) -> Option<String> {
+        pod.items(&["spec", kind]).iter().find_map(|container| {
+            let name = container.text(&["name"]);
+            let variables = container.items(&["env"]).iter().find_map(|variable| {
+                let secret = variable.at(&["valueFrom", "secretKeyRef"])?.text(&["name"]);
+                let who = format!("{called} {name} with envVar {} referencing", variable.text(&["name"]));
+                self.refuses(secret).then(|| self.refusal(&who, secret))
+            });
+            let whole = || {
+                container.items(&["envFrom"]).iter().find_map(|source| {
+                    let secret = source.at(&["secretRef"])?.text(&["name"]);
+                    let who = format!("{called} {name} with envFrom referencing");
+                    self.refuses(secret).then(|| self.refusal(&who, secret))
+                })
+            };
+            variables.or_else(whole)
+        })
+    }
+}
+
+/// Why a pod cannot be one that a node mirrors; none when it can.
+pub fn mirrored(pod: &Value) -> Option<&'static str> {
+    if !pod.text(&["spec", "serviceAccountName"]).is_empty() {
+        return Some("a mirror pod may not reference service accounts");
+    }
+    if references::any(pod, |what, _| what == Referred::Secret) {
+        return Some("a mirror pod may not reference secrets");
+    }
+    let volumes = pod.items(&["spec", "volumes"]).iter();
+    let mut sources = volumes.flat_map(|volume| volume.items(&["projected", "sources"]));
+    let token = sources.any(|source| source.at(&["serviceAccountToken"]).is_some_and(|it| !it.is_null()));
+    token.then_some("a mirror pod may not use ServiceAccountToken volume projections")
+}

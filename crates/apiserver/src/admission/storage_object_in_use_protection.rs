@@ -1,0 +1,22 @@
+//! Volumes and claims in use are not deleted: a finalizer says so from the start.
+
+use super::plain::{Decide, Verdict, is};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct StorageObjectInUseProtection;
+
+impl Decide for StorageObjectInUseProtection {
+    fn interest(&self, resource: &Resource) -> Interest {
+        let storage = is(resource, "", "persistentvolumes") || is(resource, "", "persistentvolumeclaims");
+        Interest::CREATE.when(storage)
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        match &*write.resource.kind.plural {
+            "persistentvolumes" => kinds::persistentvolume::protect(object, &write.api.names),
+            _ => kinds::persistentvolumeclaim::protect(object, &write.api.names),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! New nodes take no pods before they have said that they are ready.
+
+use super::plain::{Decide, Verdict, is};
+use rest::{Admitted, Interest, Resource};
+use schema::Value;
+
+pub struct TaintNodesByCondition;
+
+impl Decide for TaintNodesByCondition {
+    fn interest(&self, resource: &Resource) -> Interest {
+        Interest::CREATE.when(is(resource, "", "nodes"))
+    }
+
+    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+        kinds::node::taint_new(object, &write.api.names);
+        Ok(())
+    }
+}

@@ -1,0 +1,397 @@
+//! The record of one request, and its two forms: JSON, and one line of text.
+//!
+//! What always holds: a form is one line, whatever callers put into paths, headers and bodies. What was sent and
+//! what was answered is in it only where the policy says so; bodies are the compact JSON that is at hand.
+
+use super::json;
+use super::policy::{Level, Stage, Verdict};
+use crate::request::Asked;
+use auth::{Attributes, User};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Uri};
+use names::Names;
+use rest::Traffic;
+use schema::encode::string;
+use schema::problem::quoted;
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is known of a request.
+pub(crate) struct Record {
+    pub verdict: Verdict,
+    pub id: HeaderValue,
+    pub uri: Uri,
+    pub verb: &'static str,
+    /// Absent where nobody knows who calls.
+    pub user: Option<Arc<User>>,
+    pub acts_as: Option<Arc<User>>,
+    pub sources: Vec<IpAddr>,
+    pub agent: Option<HeaderValue>,
+    pub object: Option<Reference>,
+    pub received: SystemTime,
+    /// Whether it was permitted, where that could be decided, and why.
+    pub decision: Option<(Option<bool>, Cow<'static, str>)>,
+    pub answered: Option<Answered>,
+    pub traffic: Traffic,
+    pub annotations: Vec<(String, String)>,
+}
+
+/// Which object is meant.
+#[derive(Default)]
+pub(crate) struct Reference {
+    resource: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    group: String,
+    version: String,
+    resource_version: String,
+    subresource: String,
+}
+
+impl Reference {
+    pub fn of(asked: &Attributes<'_>) -> Option<Self> {
+        asked.resource_request.then(|| Reference {
+            resource: asked.resource.to_owned(),
+            namespace: asked.namespace.to_owned(),
+            name: asked.name.to_owned(),
+            group: asked.api_group.to_owned(),
+            version: asked.version.to_owned(),
+            subresource: asked.subresource.to_owned(),
+            ..Reference::default()
+        })
+    }
+
+    /// Adds what the object that was sent says of itself and the path did not.
+    pub fn complete(&mut self, named: &rest::Named) {
+        for (here, there) in [
+            (&mut self.namespace, &named.namespace),
+            (&mut self.name, &named.name),
+            (&mut self.uid, &named.uid),
+            (&mut self.resource_version, &named.resource_version),
+        ] {
+            if here.is_empty() {
+                here.clone_from(there);
+            }
+        }
+    }
+}
+
+/// How a request ended.
+pub(crate) enum Answered {
+    /// With this code, and the `Status` that was seen, if one was.
+    Code(u16),
+    /// With nothing, since the client went away.
+    Nobody,
+    /// With a mistake of the server's.
+    Panic(String),
+}
+
+impl Answered {
+    fn code(&self) -> u16 {
+        match self {
+            Answered::Code(code) => *code,
+            Answered::Nobody => 200,
+            Answered::Panic(_) => 500,
+        }
+    }
+}
+
+/// The names that the forms are made with.
+pub(crate) struct Words {
+    /// What every event begins with when it stands alone.
+    pub head: Vec<u8>,
+    pub api_version: String,
+    decision: String,
+    reason: String,
+    truncated: String,
+}
+
+impl Words {
+    pub fn new(names: &Names) -> Self {
+        let (audit, authorization) = (names.group("audit"), names.group("authorization"));
+        let api_version = format!("{audit}/v1");
+        Words {
+            head: format!("{{\"kind\":\"Event\",\"apiVersion\":\"{api_version}\",").into_bytes(),
+            api_version,
+            decision: format!("{authorization}/decision"),
+            reason: format!("{authorization}/reason"),
+            truncated: format!("{audit}/truncated"),
+        }
+    }
+}
+
+impl Record {
+    /// The event as one line of JSON, without the line's end. A truncated one shows no bodies and says so.
+    pub fn json(&self, stage: Stage, at: SystemTime, words: &Words, truncated: bool) -> Vec<u8> {
+        let bodies = if truncated { 0 } else { self.body_bytes() };
+        let mut out = Vec::with_capacity(1024 + bodies);
+        out.extend_from_slice(&words.head);
+        out.extend_from_slice(b"\"level\":\"");
+        out.extend_from_slice(self.verdict.level.name().as_bytes());
+        out.extend_from_slice(b"\",\"auditID\":");
+        string(&text(&self.id), &mut out);
+        out.extend_from_slice(b",\"stage\":\"");
+        out.extend_from_slice(stage.name().as_bytes());
+        out.extend_from_slice(b"\",\"requestURI\":");
+        string(self.asked(), &mut out);
+        out.extend_from_slice(b",\"verb\":");
+        string(self.verb, &mut out);
+        out.extend_from_slice(b",\"user\":");
+        write_user(self.user.as_deref(), &mut out);
+        if let Some(user) = &self.acts_as {
+            out.extend_from_slice(b",\"impersonatedUser\":");
+            write_user(Some(user), &mut out);
+        }
+        if !self.sources.is_empty() {
+            out.extend_from_slice(b",\"sourceIPs\":[");
+            for (nth, ip) in self.sources.iter().enumerate() {
+                let comma = if nth > 0 { "," } else { "" };
+                out.extend_from_slice(format!("{comma}\"{ip}\"").as_bytes());
+            }
+            out.push(b']');
+        }
+        if let Some(agent) = self.agent.as_ref().filter(|agent| !agent.is_empty()) {
+            out.extend_from_slice(b",\"userAgent\":");
+            string(&text(agent), &mut out);
+        }
+        if let Some(object) = &self.object {
+            out.extend_from_slice(b",\"objectRef\":");
+            object.write(&mut out);
+        }
+        self.write_status(&mut out);
+        if !truncated {
+            self.write_bodies(&mut out);
+        }
+        out.extend_from_slice(b",\"requestReceivedTimestamp\":\"");
+        out.extend_from_slice(micros(self.received).as_bytes());
+        out.extend_from_slice(b"\",\"stageTimestamp\":\"");
+        out.extend_from_slice(micros(at).as_bytes());
+        out.push(b'"');
+        self.write_annotations(words, truncated, &mut out);
+        out.push(b'}');
+        out
+    }
+
+    fn asked(&self) -> &str {
+        self.uri.path_and_query().map_or("/", |asked| asked.as_str())
+    }
+
+    fn body_bytes(&self) -> usize {
+        [&self.traffic.request, &self.traffic.response].into_iter().flatten().map(Bytes::len).sum()
+    }
+
+    fn write_status(&self, out: &mut Vec<u8>) {
+        let Some(answered) = &self.answered else { return };
+        out.extend_from_slice(b",\"responseStatus\":{\"metadata\":{},");
+        let code = answered.code();
+        match answered {
+            Answered::Code(_) => {
+                if let Some(status) = &self.traffic.status {
+                    json::write_status_fields(status, out);
+                }
+            }
+            Answered::Nobody => {
+                out.extend_from_slice(b"\"status\":\"Success\",\"message\":\"Connection closed early\",");
+            }
+            Answered::Panic(why) => {
+                out.extend_from_slice(b"\"status\":\"Failure\",\"message\":");
+                string(&format!("APIServer panic'd: {why}"), out);
+                out.extend_from_slice(b",\"reason\":\"InternalError\",");
+            }
+        }
+        out.extend_from_slice(format!("\"code\":{code}}}").as_bytes());
+    }
+
+    fn write_bodies(&self, out: &mut Vec<u8>) {
+        let (level, traffic) = (self.verdict.level, &self.traffic);
+        for (name, body, least) in [
+            ("requestObject", &traffic.request, Level::Request),
+            ("responseObject", &traffic.response, Level::RequestResponse),
+        ] {
+            let Some(body) = body.as_ref().filter(|_| level >= least) else { continue };
+            out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            // a patch is no object: what it says of owners is what was asked for
+            if self.verdict.without_managed_fields && (name == "responseObject" || self.verb != "patch") {
+                json::write_without_managed_fields(body, out);
+            } else {
+                out.extend_from_slice(body);
+            }
+        }
+    }
+
+    fn write_annotations(&self, words: &Words, truncated: bool, out: &mut Vec<u8>) {
+        let mut all: Vec<(&str, &str)> =
+            self.annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
+        if let Some((allowed, reason)) = &self.decision {
+            all.extend(allowed.map(|allowed| (&*words.decision, if allowed { "allow" } else { "forbid" })));
+            all.push((&words.reason, reason));
+        }
+        if truncated {
+            all.push((&words.truncated, "true"));
+        }
+        if all.is_empty() {
+            return;
+        }
+        all.sort_unstable();
+        out.extend_from_slice(b",\"annotations\":{");
+        for (nth, (key, value)) in all.into_iter().enumerate() {
+            if nth > 0 {
+                out.push(b',');
+            }
+            string(key, out);
+            out.push(b':');
+            string(value, out);
+        }
+        out.push(b'}');
+    }
+
+    /// The event as one line of text, without the line's end.
+    pub fn line(&self, stage: Stage) -> String {
+        let lists = |groups: &[String]| groups.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(",");
+        let (mut name, mut groups) = ("<none>".to_owned(), "<none>".to_owned());
+        if let Some(user) = self.user.as_ref().filter(|user| !user.name.is_empty()) {
+            name.clone_from(&user.name);
+            if !user.groups.is_empty() {
+                groups = lists(&user.groups);
+            }
+        }
+        let (mut as_name, mut as_groups) = ("<self>".to_owned(), "<lookup>".to_owned());
+        if let Some(user) = &self.acts_as {
+            as_name.clone_from(&user.name);
+            if !user.groups.is_empty() {
+                as_groups = lists(&user.groups);
+            }
+        }
+        let ip = self.sources.first().map_or("<unknown>".to_owned(), IpAddr::to_string);
+        let namespace = self.object.as_ref().map(|object| &*object.namespace).filter(|it| !it.is_empty());
+        let agent = self.agent.as_ref().map(text).unwrap_or_default();
+        let response =
+            self.answered.as_ref().map_or("<deferred>".to_owned(), |answered| answered.code().to_string());
+        format!(
+            "{} AUDIT: id={} stage={} ip={} method={} user={} groups={} as={} asgroups={} user-agent={} \
+             namespace={} uri={} response=\"{response}\"",
+            nanos(self.received),
+            quoted(&text(&self.id)),
+            quoted(stage.name()),
+            quoted(&ip),
+            quoted(self.verb),
+            quoted(&name),
+            quoted(&groups),
+            quoted(&as_name),
+            quoted(&as_groups),
+            quoted(&agent),
+            quoted(namespace.unwrap_or("<none>")),
+            quoted(self.asked()),
+        )
+    }
+}
+
+impl Reference {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut before = b'{';
+        for (name, value) in [
+            ("resource", &self.resource),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("uid", &self.uid),
+            ("apiGroup", &self.group),
+            ("apiVersion", &self.version),
+            ("resourceVersion", &self.resource_version),
+            ("subresource", &self.subresource),
+        ] {
+            if !value.is_empty() {
+                out.push(std::mem::replace(&mut before, b','));
+                string(name, out);
+                out.push(b':');
+                string(value, out);
+            }
+        }
+        out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+    }
+}
+
+fn write_user(user: Option<&User>, out: &mut Vec<u8>) {
+    let Some(user) = user else {
+        out.extend_from_slice(b"{}");
+        return;
+    };
+    let mut before = b'{';
+    for (name, value) in [("username", &user.name), ("uid", &user.uid)] {
+        if !value.is_empty() {
+            out.push(std::mem::replace(&mut before, b','));
+            string(name, out);
+            out.push(b':');
+            string(value, out);
+        }
+    }
+    if !user.groups.is_empty() {
+        out.push(std::mem::replace(&mut before, b','));
+        out.extend_from_slice(b"\"groups\":");
+        write_list(&user.groups, out);
+    }
+    if !user.extra.is_empty() {
+        out.push(std::mem::replace(&mut before, b','));
+        out.extend_from_slice(b"\"extra\":{");
+        for (nth, (key, values)) in user.extra.iter().enumerate() {
+            if nth > 0 {
+                out.push(b',');
+            }
+            string(key, out);
+            out.push(b':');
+            write_list(values, out);
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+}
+
+fn write_list(values: &[String], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (nth, value) in values.iter().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        string(value, out);
+    }
+    out.push(b']');
+}
+
+/// Where a request comes from: what proxies on the way say, in their order, and the other end of the connection.
+pub(crate) fn sources(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let address = |text: &str| text.trim().parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+    let mut all: Vec<IpAddr> = header("x-forwarded-for").split(',').filter_map(address).collect();
+    all.extend(address(header("x-real-ip")).filter(|ip| !all.contains(ip)));
+    let remote = remote.to_canonical();
+    if all.last() != Some(&remote) {
+        all.push(remote);
+    }
+    all
+}
+
+/// Whether the answer may take any time: such requests are recorded when it begins, too.
+pub(crate) fn takes_its_time(asked: &Asked) -> bool {
+    let part = asked.target.as_ref().map_or("", |target| &*target.subresource);
+    asked.verb == "watch" || matches!(part, "attach" | "exec" | "proxy" | "log" | "portforward")
+}
+
+fn text(value: &HeaderValue) -> Cow<'_, str> {
+    String::from_utf8_lossy(value.as_bytes())
+}
+
+fn micros(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    schema::time::format_micro_time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// With as many digits as it takes.
+fn nanos(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let whole = schema::time::format_time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let fraction = format!(".{:09}", since.subsec_nanos());
+    let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{fraction}Z", whole.trim_end_matches('Z'))
+}

@@ -1,0 +1,159 @@
+//! Somebody who takes events, and what is done when that fails.
+//!
+//! ```text
+//! record ─ form ─ too large? without bodies ─┬─ batch: gathered, handed on later
+//!                                            └─ blocking: handed on before the request goes on
+//! ```
+//!
+//! What always holds: whatever is lost is counted under the name of what lost it.
+
+use super::Counters;
+use super::batch::{Batch, Batching};
+use super::event::{Record, Words};
+use super::log::Log;
+use super::policy::{Level, Stage};
+use super::webhook::Webhook;
+use ambient::Soon;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Whether a request waits until its event was taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    Batch(Batching),
+    Blocking,
+    /// And fails if its first event was not.
+    BlockingStrict,
+}
+
+/// How large an event, and a list of them, may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncate {
+    pub max_event_bytes: usize,
+    pub max_batch_bytes: usize,
+}
+
+/// What a line of the log looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Legacy,
+}
+
+pub(super) enum Backend {
+    Log(Log, Format),
+    Webhook(Box<Webhook>),
+}
+
+impl Backend {
+    fn name(&self) -> &'static str {
+        match self {
+            Backend::Log(..) => "log",
+            Backend::Webhook(_) => "webhook",
+        }
+    }
+}
+
+pub(super) struct Sink {
+    pub backend: Backend,
+    pub truncate: Option<Truncate>,
+    pub strict: bool,
+    /// Absent where requests wait.
+    pub batch: Option<Batch>,
+    pub words: Arc<Words>,
+    pub counters: Counters,
+}
+
+impl Sink {
+    /// Takes the event of a stage; says whether the request may go on. `json` is made once for all sinks.
+    pub fn take(
+        self: &Arc<Self>,
+        record: &Record,
+        stage: Stage,
+        at: SystemTime,
+        json: &mut Option<Bytes>,
+    ) -> Soon<'static, bool> {
+        let Some(event) = self.form(record, stage, at, json) else {
+            self.counters.lost("truncate", 1);
+            tracing::error!("an audit event is lost: it is too large even without bodies");
+            return (!self.strict).into();
+        };
+        if let Some(batch) = &self.batch {
+            if !batch.push(event) {
+                self.counters.lost("buffered", 1);
+            }
+            return true.into();
+        }
+        let strict = self.strict;
+        match Sink::deliver(self, vec![event]) {
+            Soon::Now(taken) => (taken || !strict).into(),
+            Soon::Later(delivery) => Soon::later(async move { delivery.await || !strict }),
+        }
+    }
+
+    fn form(&self, record: &Record, stage: Stage, at: SystemTime, json: &mut Option<Bytes>) -> Option<Bytes> {
+        let legacy = matches!(self.backend, Backend::Log(_, Format::Legacy));
+        if legacy && self.truncate.is_none() {
+            return Some(record.line(stage).into());
+        }
+        let mut event = json.get_or_insert_with(|| record.json(stage, at, &self.words, false).into()).clone();
+        if let Some(Truncate { max_event_bytes, .. }) = self.truncate {
+            if event.len() > max_event_bytes && record.verdict.level >= Level::Request {
+                event = record.json(stage, at, &self.words, true).into();
+            }
+            if event.len() > max_event_bytes {
+                return None;
+            }
+        }
+        Some(if legacy { record.line(stage).into() } else { event })
+    }
+
+    /// Events in lists that are no larger than they may be.
+    pub fn split(&self, events: Vec<Bytes>) -> Vec<Vec<Bytes>> {
+        let Some(Truncate { max_batch_bytes, .. }) = self.truncate else { return vec![events] };
+        let (mut all, mut bytes) = (vec![Vec::new()], 0);
+        for event in events {
+            if bytes > 0 && bytes + event.len() > max_batch_bytes {
+                all.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += event.len();
+            if let Some(last) = all.last_mut() {
+                last.push(event);
+            }
+        }
+        all
+    }
+
+    /// Hands events on; says whether they were taken.
+    pub fn deliver(sink: &Arc<Self>, events: Vec<Bytes>) -> Soon<'static, bool> {
+        match &sink.backend {
+            Backend::Log(log, _) => {
+                let mut lines = Vec::with_capacity(events.iter().map(|event| event.len() + 1).sum());
+                for event in &events {
+                    lines.extend_from_slice(event);
+                    lines.push(b'\n');
+                }
+                let written = log.write(&lines).map_err(|why| why.to_string());
+                sink.delivered(events.len(), written).into()
+            }
+            Backend::Webhook(_) => {
+                let sink = sink.clone();
+                Soon::later(async move {
+                    let Backend::Webhook(webhook) = &sink.backend else { return false };
+                    let posted = webhook.post(&events, &sink.words).await;
+                    sink.delivered(events.len(), posted)
+                })
+            }
+        }
+    }
+
+    fn delivered(&self, count: usize, outcome: Result<(), String>) -> bool {
+        let Err(why) = outcome else { return true };
+        let name = self.backend.name();
+        self.counters.lost(name, count as u64);
+        tracing::error!(to = name, count, %why, "audit events are lost");
+        false
+    }
+}

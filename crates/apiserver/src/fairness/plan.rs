@@ -1,0 +1,122 @@
+//! The schemas and levels of the moment: where each request belongs.
+
+use super::rules::{Schema, uid};
+use ambient::World;
+use auth::Attributes;
+use fair::limits::{self, Bounds, Share, Wanted};
+use fair::{Level, Shape};
+use http::HeaderValue;
+use schema::Value;
+use std::sync::Arc;
+
+/// The level for requests that no other takes.
+pub(super) const CATCH_ALL: &str = "catch-all";
+
+/// A level with what its object says about it.
+pub(super) struct Placed {
+    pub name: String,
+    /// Its uid, as answers tell it.
+    pub header: HeaderValue,
+    pub level: Arc<Level>,
+    pub bounds: Bounds,
+}
+
+impl Placed {
+    pub fn is_exempt(&self) -> bool {
+        self.level.shape() == Shape::Exempt
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Plan {
+    /// In the order in which they are tried.
+    schemas: Vec<(Arc<Schema>, Arc<Placed>)>,
+    pub levels: Vec<Arc<Placed>>,
+}
+
+impl Plan {
+    /// Reads all objects. Levels that stay as they are keep those who run and wait in them.
+    pub fn read(schemas: &[Value], levels: &[Value], server: u32, before: &Plan, world: &World) -> Self {
+        let read: Vec<(&Value, Shape, Share)> =
+            levels.iter().map(|object| (object, shape(object), share(object))).collect();
+        let shares: Vec<Share> = read.iter().map(|(_, _, share)| share.clone()).collect();
+        let bounds = limits::bounds(&shares, server);
+        let placed = read.into_iter().zip(bounds).map(|((object, shape, _), bounds)| {
+            let name = object.text(&["metadata", "name"]);
+            let kept = before.levels.iter().find(|it| it.name == name && it.level.shape() == shape);
+            let level = match kept {
+                Some(kept) => {
+                    if kept.bounds != bounds {
+                        kept.level.set_limit(bounds.nominal);
+                    }
+                    kept.level.clone()
+                }
+                None => Level::new(shape, bounds.nominal, world.clone()),
+            };
+            Arc::new(Placed { name: name.to_owned(), header: uid(object), level, bounds })
+        });
+        let levels: Vec<_> = placed.collect();
+        let mut schemas: Vec<_> = schemas.iter().map(|object| Arc::new(Schema::read(object))).collect();
+        schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        let placed = |schema: Arc<Schema>| {
+            let level = levels.iter().find(|it| it.name == schema.level)?.clone();
+            Some((schema, level))
+        };
+        Plan { schemas: schemas.into_iter().filter_map(placed).collect(), levels }
+    }
+
+    /// Where a request belongs: to the first schema that takes it, or to the last one.
+    pub fn place(&self, asked: &Attributes<'_>) -> Option<&(Arc<Schema>, Arc<Placed>)> {
+        let found = self.schemas.iter().find(|(schema, _)| schema.matches(asked));
+        found.or_else(|| self.schemas.iter().find(|(schema, _)| schema.name == CATCH_ALL))
+    }
+
+    /// Gives every level the seats that it should have now, given what all wanted of late.
+    pub fn lend(&self, server: u32) {
+        let limited: Vec<_> = self.levels.iter().filter(|placed| !placed.is_exempt()).collect();
+        let wanted: Vec<Wanted> = limited
+            .iter()
+            .map(|placed| {
+                let (most, smooth) = placed.level.look_at_demand();
+                Wanted { bounds: placed.bounds, most, smooth }
+            })
+            .collect();
+        for (placed, limit) in limited.iter().zip(limits::lend(&wanted, server)) {
+            if placed.level.limit() != limit {
+                placed.level.set_limit(limit);
+            }
+        }
+    }
+}
+
+fn number(object: &Value, path: &[&str]) -> Option<u32> {
+    object.at(path).and_then(Value::as_int).and_then(|number| u32::try_from(number).ok())
+}
+
+fn shape(object: &Value) -> Shape {
+    let queuing = |field| {
+        let path = ["spec", "limited", "limitResponse", "queuing", field];
+        number(object, &path).and_then(|number| u16::try_from(number).ok())
+    };
+    match (object.text(&["spec", "type"]), object.text(&["spec", "limited", "limitResponse", "type"])) {
+        ("Exempt", _) => Shape::Exempt,
+        (_, "Queue") => Shape::Queue {
+            queues: queuing("queues").unwrap_or(64),
+            hand: queuing("handSize").unwrap_or(8),
+            longest: queuing("queueLengthLimit").unwrap_or(50),
+        },
+        _ => Shape::Refuse,
+    }
+}
+
+fn share(object: &Value) -> Share {
+    let limited = |field| number(object, &["spec", "limited", field]);
+    if object.text(&["spec", "type"]) == "Exempt" {
+        return Share { shares: 0, lendable_percent: 0, borrowing_percent: None };
+    }
+    Share {
+        shares: limited("nominalConcurrencyShares").unwrap_or(30),
+        lendable_percent: limited("lendablePercent").unwrap_or(0),
+        borrowing_percent: limited("borrowingLimitPercent"),
+    }
+}

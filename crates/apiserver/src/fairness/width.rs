@@ -1,0 +1,46 @@
+//! How many seats a request takes: one, or more for what touches many objects or is told to many watchers.
+
+use crate::request::Asked;
+use fair::Width;
+use rest::{Api, Resource};
+use std::time::Duration;
+
+/// So many objects of a list are worth a seat.
+const OBJECTS: u64 = 100;
+/// So many watchers of a change are worth a seat for a while.
+const WATCHERS: u32 = 100;
+/// How long that while is.
+const TELLING: Duration = Duration::from_millis(5);
+/// Nothing takes more seats than this.
+const MOST: u32 = 10;
+
+/// The width of a request, given the seats of its level: one request never takes more than a part of them.
+pub(super) fn of(asked: &Asked, api: &Api, seats: u32) -> Width {
+    let most = MOST.min((seats * 15).div_ceil(100)).max(1);
+    let Some(target) = &asked.target else { return Width::default() };
+    let resources = api.resources();
+    let Some(resource) = resources.get(&target.group_version, &target.resource) else {
+        return Width::default();
+    };
+    match asked.verb {
+        "list" => {
+            Width { seats: objects(asked, resource, &target.namespace).clamp(1, most), ..Width::default() }
+        }
+        "create" | "update" | "patch" | "delete" | "deletecollection" if target.subresource != "token" => {
+            let watchers = u32::try_from(resource.collection.cache.stats().watchers).unwrap_or(u32::MAX);
+            let after_seats = (watchers / WATCHERS).min(most);
+            Width { seats: 1, after_seats, after: TELLING }
+        }
+        _ => Width::default(),
+    }
+}
+
+/// Seats for the objects that a list goes through.
+fn objects(asked: &Asked, resource: &Resource, _: &str) -> u32 {
+    let stored = resource.collection.cache.snapshot().len() as u64;
+    let limit = asked.query.get("limit").and_then(|text| text.parse::<u64>().ok()).filter(|limit| *limit > 0);
+    let selects = ["labelSelector", "fieldSelector"].iter().any(|key| asked.query.get(key).is_some());
+    // selectors go through everything to find a page
+    let touched = if selects { stored } else { limit.unwrap_or(stored).min(stored) };
+    u32::try_from(touched.div_ceil(OBJECTS)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,85 @@
+//! Users that a proxy in front of this server vouches for, in headers.
+//!
+//! What always holds: headers count only on a connection whose certificate was issued by the authority for proxies,
+//! to a proxy that may speak. From everybody else the same headers are words without meaning.
+
+use auth::User;
+use auth::impersonate::unescape;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// What a proxy must be, and how it says who is calling.
+#[derive(Debug, Clone, Default)]
+pub struct FrontProxy {
+    /// The common names of those who may speak; all that the authority vouches for if empty.
+    pub allowed_names: Vec<String>,
+    /// The first of these that is there holds the user's name.
+    pub username_headers: Vec<HeaderName>,
+    /// Each holds groups, and may be repeated.
+    pub group_headers: Vec<HeaderName>,
+    /// What the names of headers begin with that hold something else about the user, in lower case.
+    pub extra_prefixes: Vec<String>,
+}
+
+impl FrontProxy {
+    /// Whom a proxy of this common name vouches for, if for anybody.
+    pub fn user(&self, headers: &HeaderMap, common_name: &str) -> Result<Option<User>, String> {
+        if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| name == common_name) {
+            return Err(format!("x509: subject with cn={common_name} is not in the allowed list"));
+        }
+        let first = |name: &HeaderName| headers.get(name).map(text).filter(|name| !name.is_empty());
+        let Some(name) = self.username_headers.iter().find_map(first) else { return Ok(None) };
+        let mut user = User::named(name);
+        let groups = self.group_headers.iter().flat_map(|name| headers.get_all(name)).map(text);
+        user.groups = groups.filter(|group| !group.is_empty()).collect();
+        for prefix in &self.extra_prefixes {
+            for (name, value) in headers {
+                if let Some(key) = name.as_str().strip_prefix(prefix.as_str()) {
+                    user.extra.entry(unescape(key)).or_default().push(text(value));
+                }
+            }
+        }
+        Ok(Some(user))
+    }
+}
+
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_name_a_user() {
+        let front = FrontProxy {
+            allowed_names: vec!["proxy".to_owned()],
+            username_headers: ["x-remote-user", "x-other-user"].map(HeaderName::from_static).to_vec(),
+            group_headers: ["x-remote-group", "x-other-group"].map(HeaderName::from_static).to_vec(),
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
+        };
+        let mut headers = HeaderMap::new();
+        let mut add = |name: &'static str, value: &'static str| {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        };
+        for (name, value) in [
+            ("x-remote-user", ""),
+            ("x-other-user", "jane"),
+            ("x-other-group", "b"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", ""),
+            ("x-remote-group", "c"),
+            ("x-remote-extra-acme.com%2fproject", "one"),
+            ("x-remote-extra-acme.com%2fproject", "two"),
+        ] {
+            add(name, value);
+        }
+        let user = front.user(&headers, "proxy").unwrap().unwrap();
+        assert_eq!((&*user.name, &user.groups[..]), ("jane", &["a", "c", "b"].map(str::to_owned)[..]));
+        assert_eq!(user.extra["acme.com/project"], ["one", "two"]);
+        assert_eq!(front.user(&HeaderMap::new(), "proxy"), Ok(None));
+        assert!(front.user(&headers, "other").unwrap_err().contains("allowed list"));
+        let any = FrontProxy { allowed_names: Vec::new(), ..front };
+        assert!(any.user(&headers, "other").unwrap().is_some());
+    }
+}

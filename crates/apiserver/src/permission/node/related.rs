@@ -1,0 +1,135 @@
+//! What a node has to do with an object: looked up in the caches, from the pods on the node.
+//!
+//! ```text
+//! node ◄─ pod ◄─ secret, config map, service account, claim ◄─ volume ◄─ secret
+//! node ◄─ attachment of a volume
+//! ```
+//!
+//! Nothing is kept: pods are indexed by node where they are cached, and only those whose text holds the name
+//! that is asked for are decoded. Pods that merely mirror what an agent runs by itself relate nothing, or an
+//! agent could write one to read what it names.
+
+use kinds::persistentvolume::secrets;
+use kinds::pod::references::{self, Referred};
+use memchr::memmem::Finder;
+use rest::{Api, Collection, Object};
+use schema::Value;
+use std::sync::Arc;
+
+/// Where things are looked up.
+pub struct Related {
+    pods: Option<Arc<Collection>>,
+    volumes: Option<Arc<Collection>>,
+    attachments: Option<Arc<Collection>>,
+    mirror: String,
+}
+
+impl Related {
+    pub fn new(api: &Api) -> Self {
+        let resources = api.resources();
+        let of = |group: &str, plural: &str| {
+            let version =
+                if group.is_empty() { "v1".to_owned() } else { format!("{}/v1", api.names.group(group)) };
+            resources.get(&version, plural).map(|it| it.collection.clone())
+        };
+        Related {
+            pods: of("", "pods"),
+            volumes: of("", "persistentvolumes"),
+            attachments: of("storage", "volumeattachments"),
+            mirror: api.names.well_known("config.mirror"),
+        }
+    }
+
+    pub fn secret(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.needs(node, namespace, Referred::Secret, name) || self.volume_with(node, namespace, name)
+    }
+
+    pub fn config_map(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.needs(node, namespace, Referred::ConfigMap, name)
+    }
+
+    pub fn account(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.needs(node, namespace, Referred::ServiceAccount, name)
+    }
+
+    pub fn claim(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.needs(node, namespace, Referred::Claim, name)
+    }
+
+    pub fn volume(&self, node: &str, _: &str, name: &str) -> bool {
+        let Some(volume) = find(&self.volumes, name) else { return false };
+        self.claimed(node, &volume)
+    }
+
+    pub fn attachment(&self, node: &str, _: &str, name: &str) -> bool {
+        find(&self.attachments, name).is_some_and(|it| it.text(&["spec", "nodeName"]) == node)
+    }
+
+    /// Whether a pod on the node uses the claim that a volume is bound to.
+    fn claimed(&self, node: &str, volume: &Value) -> bool {
+        let claim = ["namespace", "name"].map(|field| volume.text(&["spec", "claimRef", field]));
+        !claim[1].is_empty() && self.claim(node, claim[0], claim[1])
+    }
+
+    /// Whether a pod on the node uses a volume that needs a secret.
+    fn volume_with(&self, node: &str, namespace: &str, secret: &str) -> bool {
+        let Some(volumes) = &self.volumes else { return false };
+        let snapshot = volumes.cache.snapshot();
+        if snapshot.is_empty() {
+            return false;
+        }
+        let text = Text::new(secret);
+        let mut holding = snapshot.range(None, None).filter(|(_, object)| text.is_in(object));
+        holding.any(|(_, object)| {
+            object.value(&volumes.kind).is_ok_and(|volume| {
+                secrets::refers(&volume, namespace, secret) && self.claimed(node, &volume)
+            })
+        })
+    }
+
+    /// Whether a pod on the node refers to an object of its namespace.
+    fn needs(&self, node: &str, namespace: &str, wanted: Referred, name: &str) -> bool {
+        let Some(pods) = &self.pods else { return false };
+        let snapshot = pods.cache.snapshot();
+        let text = Text::new(name);
+        // what is made for a volume of the pod is named after both
+        let made_for = |pod: &Object| {
+            let volume = name.strip_prefix(&*pod.name).and_then(|rest| rest.strip_prefix('-'));
+            wanted == Referred::Claim && volume.is_some_and(|volume| !volume.is_empty())
+        };
+        let here = snapshot.with_term(node).filter(|(_, pod)| *pod.namespace == *namespace);
+        let mut holding = here.filter(|(_, pod)| text.is_in(pod) || made_for(pod));
+        holding.any(|(_, pod)| {
+            pod.value(&pods.kind).is_ok_and(|pod| {
+                !self.mirrors(&pod) && references::any(&pod, |what, other| what == wanted && other == name)
+            })
+        })
+    }
+
+    fn mirrors(&self, pod: &Value) -> bool {
+        pod.at(&["metadata", "annotations", &self.mirror]).is_some()
+    }
+}
+
+fn find(collection: &Option<Arc<Collection>>, name: &str) -> Option<Value> {
+    let collection = collection.as_ref()?;
+    collection.cache.get("", name)?.value(&collection.kind).ok()
+}
+
+/// A name as it stands in JSON. Names that would be written otherwise are not searched for.
+struct Text {
+    finder: Finder<'static>,
+    plain: bool,
+}
+
+impl Text {
+    fn new(name: &str) -> Self {
+        let plain =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+        Text { finder: Finder::new(&format!("\"{name}\"")).into_owned(), plain }
+    }
+
+    fn is_in(&self, object: &Object) -> bool {
+        !self.plain || self.finder.find(&object.json).is_some()
+    }
+}

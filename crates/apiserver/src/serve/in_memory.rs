@@ -1,0 +1,70 @@
+//! Calls from within the process: the same requests and answers, without a connection.
+//!
+//! Components that run beside the server use it as the transport of their client. Who calls is said by whoever makes
+//! the transport, so nothing needs to be proved.
+
+use crate::handle::Service;
+use crate::serve::{Body, Certificate, Peer};
+use auth::User;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Request, Response};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Connections of the network are numbered from one.
+const NO_CONNECTION: u64 = 0;
+
+/// A way to the server for one user. Cheap to clone.
+#[derive(Clone)]
+pub struct InMemory {
+    service: Arc<Service>,
+    peer: Arc<Peer>,
+    agent: HeaderValue,
+}
+
+impl InMemory {
+    /// `agent` is what the caller calls itself, and owns the fields that it writes.
+    pub fn new(service: Arc<Service>, user: User, agent: &str) -> Self {
+        let peer = Peer {
+            connection: NO_CONNECTION,
+            remote: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            certificate: Some(Certificate { user: Some(Ok(Arc::new(user))), proxy: None, until: i64::MAX }),
+            http2: true,
+        };
+        let agent = HeaderValue::from_str(agent).unwrap_or(HeaderValue::from_static("in-memory"));
+        InMemory { service, peer: Arc::new(peer), agent }
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for InMemory
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.headers_mut().entry(USER_AGENT).or_insert_with(|| self.agent.clone());
+        let (service, peer) = (self.service.clone(), self.peer.clone());
+        Box::pin(async move {
+            let answered = AssertUnwindSafe(service.respond(request, peer)).catch_unwind().await;
+            Ok(answered.unwrap_or_else(|_| {
+                let mut broken = Response::new(Body::Empty);
+                *broken.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+                broken
+            }))
+        })
+    }
+}

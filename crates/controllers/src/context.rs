@@ -1,0 +1,74 @@
+//! What every loop is given: a client, the shared informers, the names of the dialect, the clock.
+
+use crate::events::Recorder;
+use crate::informer::{Informer, Watched};
+use ambient::World;
+use kube::{Api, Client};
+use names::Names;
+use parking_lot::Mutex;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::task::AbortHandle;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Calls in the name of the manager, or of the loop where each has its own account.
+    pub client: Client,
+    pub world: World,
+    pub names: Arc<Names>,
+    pub events: Recorder,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Watches for all loops.
+    client: Client,
+    informers: Mutex<HashMap<TypeId, Box<dyn Any + Send>>>,
+    following: Mutex<Vec<AbortHandle>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.following.lock().iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Context {
+    pub fn new(client: Client, world: World, names: Names) -> Self {
+        let names = Arc::new(names);
+        let events =
+            Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
+        let shared =
+            Shared { client: client.clone(), informers: Mutex::default(), following: Mutex::default() };
+        Context { client, world, names, events, shared: Arc::new(shared) }
+    }
+
+    /// The same for one loop, which calls and records events in its own name.
+    pub fn of(&self, client: Client, name: &str) -> Self {
+        let events = Recorder::new(client.clone(), self.world.clone(), name);
+        Context { client, events, ..self.clone() }
+    }
+
+    /// The one informer of a kind, which is started when it is first asked for.
+    pub fn informer<K: Watched>(&self) -> Informer<K>
+    where
+        K::DynamicType: Default,
+    {
+        let mut informers = self.shared.informers.lock();
+        if let Some(known) = informers.get(&TypeId::of::<K>()).and_then(|it| it.downcast_ref::<Informer<K>>())
+        {
+            return known.clone();
+        }
+        let informer = Informer::<K>::new();
+        informers.insert(TypeId::of::<K>(), Box::new(informer.clone()));
+        let following = tokio::spawn(informer.clone().follow(Api::<K>::all(self.shared.client.clone())));
+        self.shared.following.lock().push(following.abort_handle());
+        informer
+    }
+
+    pub fn now(&self) -> i64 {
+        ambient::unix_seconds(&self.world)
+    }
+}

@@ -1,0 +1,161 @@
+//! Events: what a loop tells people about an object.
+//!
+//! What always holds: telling never holds up a loop, and a flood is bounded; what is told again about the same object
+//! is counted in the event that is there, not told beside it.
+
+use ambient::World;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::chrono::{DateTime, Utc};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use std::collections::{HashMap, VecDeque};
+use tokio::sync::mpsc;
+
+/// How many events wait to be written at the most; more are lost.
+const WAITING: usize = 1000;
+/// How many are remembered to be counted.
+const REMEMBERED: usize = 4096;
+
+/// Normal, or something that somebody should look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tone {
+    Normal,
+    Warning,
+}
+
+/// Writes events in the name of one component. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    tell: mpsc::Sender<Told>,
+}
+
+struct Told {
+    about: ObjectReference,
+    tone: Tone,
+    reason: String,
+    message: String,
+}
+
+/// A reference to an object, as events have it.
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+impl Recorder {
+    pub fn new(client: Client, world: World, component: &str) -> Self {
+        let (tell, told) = mpsc::channel(WAITING);
+        tokio::spawn(
+            Writer { client, world, component: component.to_owned(), known: Known::default() }.run(told),
+        );
+        Recorder { tell }
+    }
+
+    pub fn tell<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        tone: Tone,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.tell_about(reference(object), tone, reason, message);
+    }
+
+    pub fn tell_about(&self, about: ObjectReference, tone: Tone, reason: &str, message: impl Into<String>) {
+        let told = Told { about, tone, reason: reason.to_owned(), message: message.into() };
+        if self.tell.try_send(told).is_err() {
+            tracing::debug!(reason, "too many events: one is lost");
+        }
+    }
+}
+
+struct Writer {
+    client: Client,
+    world: World,
+    component: String,
+    known: Known,
+}
+
+/// What makes two events the same.
+type Same = (String, String, Tone, String, String);
+
+/// Events that were written, the oldest forgotten first.
+#[derive(Default)]
+struct Known {
+    by: HashMap<Same, (String, i32)>,
+    order: VecDeque<Same>,
+}
+
+impl Known {
+    fn remember(&mut self, same: Same, name: String, count: i32) {
+        if self.by.insert(same.clone(), (name, count)).is_none() {
+            self.order.push_back(same);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by.remove(&oldest);
+        }
+    }
+}
+
+impl Writer {
+    async fn run(mut self, mut told: mpsc::Receiver<Told>) {
+        while let Some(told) = told.recv().await {
+            if let Err(why) = self.write(told).await {
+                tracing::debug!(%why, "an event could not be written");
+            }
+        }
+    }
+
+    async fn write(&mut self, told: Told) -> Result<(), kube::Error> {
+        let now = Time(DateTime::<Utc>::from(self.world.now()));
+        let about = &told.about;
+        let uid = about.uid.clone().unwrap_or_default();
+        let name = about.name.clone().unwrap_or_default();
+        let same = (uid, name.clone(), told.tone, told.reason.clone(), told.message.clone());
+        // what lies in no namespace is told of in the default one
+        let namespace = about.namespace.clone().filter(|it| !it.is_empty());
+        let namespace = namespace.unwrap_or_else(|| names::DEFAULT_NAMESPACE.to_owned());
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        if let Some((event, count)) = self.known.by.get(&same).cloned() {
+            let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now});
+            let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            // it may have expired meanwhile
+            if crate::unless(404, patched)?.is_some() {
+                self.known.remember(same, event, count + 1);
+                return Ok(());
+            }
+        }
+        let unique = ambient::random_u64(&self.world);
+        let event = Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{unique:016x}")),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            involved_object: told.about,
+            type_: Some(format!("{:?}", told.tone)),
+            reason: Some(told.reason),
+            message: Some(told.message),
+            count: Some(1),
+            first_timestamp: Some(now.clone()),
+            last_timestamp: Some(now),
+            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            ..Event::default()
+        };
+        let name = event.metadata.name.clone().unwrap_or_default();
+        events.create(&PostParams::default(), &event).await?;
+        self.known.remember(same, name, 1);
+        Ok(())
+    }
+}

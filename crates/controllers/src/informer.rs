@@ -1,0 +1,368 @@
+//! What there is of a kind, kept up to date by a watch, shared by all loops that look at it.
+//!
+//! What always holds: the objects are those of the server at some revision, a little ago; changes are told in the
+//! order in which they happened, after the objects have them. A watch that breaks is resumed; where the server has
+//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes.
+
+use crate::queue::Backoff;
+use futures_util::{StreamExt, pin_mut};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Resource, ResourceExt};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// How many objects are asked for at a time.
+const PAGE: u32 = 500;
+
+/// Namespace and name; the namespace is empty for what lies in none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of(object: &impl ResourceExt) -> Self {
+        Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.namespace {
+            "" => out.write_str(&self.name),
+            namespace => write!(out, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+/// What happened to an object.
+pub enum Change<'a, K> {
+    Added(&'a Arc<K>),
+    Updated { old: &'a Arc<K>, new: &'a Arc<K> },
+    Removed(&'a Arc<K>),
+}
+
+impl<K> Change<'_, K> {
+    /// The object as it is, or was last.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Change::Added(object) | Change::Updated { new: object, .. } | Change::Removed(object) => object,
+        }
+    }
+
+    pub fn is_removal(&self) -> bool {
+        matches!(self, Change::Removed(_))
+    }
+}
+
+impl<K: ResourceExt> Change<'_, K> {
+    pub fn key(&self) -> Key {
+        Key::of(&**self.object())
+    }
+}
+
+/// What a watched kind must be able to do.
+pub trait Watched: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static {}
+
+impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static> Watched for K {}
+
+type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
+/// Under which texts an object is found.
+pub type IndexBy<K> = fn(&K) -> Vec<String>;
+
+/// See the module. Cheap to clone.
+pub struct Informer<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Informer { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<K> {
+    state: RwLock<State<K>>,
+    listeners: RwLock<Vec<Listener<K>>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<K> {
+    objects: HashMap<Key, Arc<K>>,
+    by_namespace: HashMap<String, HashSet<String>>,
+    indexes: Vec<Index<K>>,
+}
+
+struct Index<K> {
+    name: &'static str,
+    by: IndexBy<K>,
+    keys: HashMap<String, HashSet<Key>>,
+}
+
+impl<K> State<K> {
+    fn file(&mut self, key: &Key, object: &Arc<K>) {
+        self.by_namespace.entry(key.namespace.clone()).or_default().insert(key.name.clone());
+        for index in &mut self.indexes {
+            for text in (index.by)(object) {
+                index.keys.entry(text).or_default().insert(key.clone());
+            }
+        }
+    }
+
+    fn unfile(&mut self, key: &Key, object: &Arc<K>, gone: bool) {
+        if gone && let Some(names) = self.by_namespace.get_mut(&key.namespace) {
+            names.remove(&key.name);
+            if names.is_empty() {
+                self.by_namespace.remove(&key.namespace);
+            }
+        }
+        for index in &mut self.indexes {
+            for text in (index.by)(object) {
+                if let Some(keys) = index.keys.get_mut(&text) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        index.keys.remove(&text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, key: &Key, object: Arc<K>) -> Option<Arc<K>> {
+        let old = self.objects.insert(key.clone(), object.clone());
+        if let Some(old) = &old {
+            self.unfile(key, old, false);
+        }
+        self.file(key, &object);
+        old
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Arc<K>> {
+        let old = self.objects.remove(key)?;
+        self.unfile(key, &old, true);
+        Some(old)
+    }
+}
+
+impl<K: Watched> Informer<K> {
+    pub(crate) fn new() -> Self {
+        let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
+        let shared = Shared {
+            state: RwLock::new(state),
+            listeners: RwLock::new(Vec::new()),
+            synced: watch::Sender::new(false),
+        };
+        Informer { shared: Arc::new(shared) }
+    }
+
+    /// Objects are found by this from now on; the same index twice is one.
+    pub fn index(&self, name: &'static str, by: IndexBy<K>) {
+        let mut state = self.shared.state.write();
+        if state.indexes.iter().any(|index| index.name == name) {
+            return;
+        }
+        let mut keys: HashMap<String, HashSet<Key>> = HashMap::new();
+        for (key, object) in &state.objects {
+            for text in by(object) {
+                keys.entry(text).or_default().insert(key.clone());
+            }
+        }
+        state.indexes.push(Index { name, by, keys });
+    }
+
+    /// Told of every change from now on, and first of everything there is. Must not take long.
+    pub fn listen(&self, listener: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
+        let mut listeners = self.shared.listeners.write();
+        for object in self.shared.state.read().objects.values() {
+            listener(&Change::Added(object));
+        }
+        listeners.push(Box::new(listener));
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.shared.state.read().objects.get(key).cloned()
+    }
+
+    /// Everything there is.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.shared.state.read().objects.values().cloned().collect()
+    }
+
+    /// Everything in a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.shared.state.read();
+        let names = state.by_namespace.get(namespace).into_iter().flatten();
+        names.filter_map(|name| state.objects.get(&Key::new(namespace, name)).cloned()).collect()
+    }
+
+    /// Everything that an index has under a text; nothing where there is no such index.
+    pub fn by(&self, index: &str, text: &str) -> Vec<Arc<K>> {
+        let state = self.shared.state.read();
+        let Some(index) = state.indexes.iter().find(|one| one.name == index) else { return Vec::new() };
+        let keys = index.keys.get(text).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.shared.state.read().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until everything has been listed once.
+    pub async fn synced(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // the sender lives as long as this informer
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    fn put(&self, object: K) {
+        let (key, object) = (Key::of(&object), Arc::new(object));
+        let listeners = self.shared.listeners.read();
+        let old = self.shared.state.write().put(&key, object.clone());
+        let change = match &old {
+            // a list made anew tells what is known already
+            Some(old) if old.meta().resource_version == object.meta().resource_version => return,
+            Some(old) => Change::Updated { old, new: &object },
+            None => Change::Added(&object),
+        };
+        listeners.iter().for_each(|listener| listener(&change));
+    }
+
+    fn remove(&self, key: &Key) {
+        let listeners = self.shared.listeners.read();
+        let Some(old) = self.shared.state.write().take(key) else { return };
+        listeners.iter().for_each(|listener| listener(&Change::Removed(&old)));
+    }
+
+    /// Follows the server for ever.
+    pub(crate) async fn follow(self, source: impl Source<K>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let mut version = match self.list(&source).await {
+                Ok(version) => version,
+                Err(why) => {
+                    tracing::warn!(kind = std::any::type_name::<K>(), %why, "cannot list");
+                    tokio::time::sleep(backoff.pause()).await;
+                    continue;
+                }
+            };
+            self.shared.synced.send_replace(true);
+            loop {
+                match self.watch(&source, &mut version).await {
+                    Ok(Ended::Quietly) => backoff = Backoff::default(),
+                    Ok(Ended::Forgotten) => break,
+                    Err(why) => {
+                        tracing::debug!(kind = std::any::type_name::<K>(), %why, "a watch broke");
+                        tokio::time::sleep(backoff.pause()).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn list(&self, source: &impl Source<K>) -> Result<String, kube::Error> {
+        let mut seen: HashSet<Key> = HashSet::new();
+        let mut next: Option<String> = None;
+        loop {
+            let (objects, version, more) = source.list(next.as_deref()).await?;
+            for object in objects {
+                seen.insert(Key::of(&object));
+                self.put(object);
+            }
+            match more {
+                Some(more) => next = Some(more),
+                None => {
+                    let known: Vec<Key> = self.shared.state.read().objects.keys().cloned().collect();
+                    known.iter().filter(|key| !seen.contains(key)).for_each(|key| self.remove(key));
+                    return Ok(version);
+                }
+            }
+        }
+    }
+
+    async fn watch(&self, source: &impl Source<K>, version: &mut String) -> Result<Ended, kube::Error> {
+        let events = source.watch(version.clone()).await?;
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    version.clone_from(&object.resource_version().unwrap_or_default());
+                    self.put(object);
+                }
+                WatchEvent::Deleted(object) => {
+                    version.clone_from(&object.resource_version().unwrap_or_default());
+                    self.remove(&Key::of(&object));
+                }
+                WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
+                WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Forgotten),
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+        }
+        Ok(Ended::Quietly)
+    }
+}
+
+enum Ended {
+    /// The server ended it in good order: it can be resumed.
+    Quietly,
+    /// What happened since is no longer known.
+    Forgotten,
+}
+
+/// Where objects come from.
+pub(crate) trait Source<K>: Send + Sync + 'static {
+    /// A page, its revision, and where the next one begins.
+    fn list(
+        &self,
+        after: Option<&str>,
+    ) -> impl Future<Output = Result<(Vec<K>, String, Option<String>), kube::Error>> + Send;
+
+    fn watch(
+        &self,
+        version: String,
+    ) -> impl Future<
+        Output = Result<
+            impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send,
+            kube::Error,
+        >,
+    > + Send;
+}
+
+fn list_params(after: Option<&str>) -> ListParams {
+    let params = ListParams::default().limit(PAGE);
+    match after {
+        Some(token) => params.continue_token(token),
+        None => params,
+    }
+}
+
+impl<K: Watched> Source<K> for Api<K> {
+    async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
+        let page = Api::list(self, &list_params(after)).await?;
+        let version = page.metadata.resource_version.unwrap_or_default();
+        Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
+    }
+
+    async fn watch(
+        &self,
+        version: String,
+    ) -> Result<impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send, kube::Error>
+    {
+        Api::watch(self, &WatchParams::default(), &version).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

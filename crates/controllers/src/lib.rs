@@ -1,0 +1,56 @@
+//! The control loops, one folder each, and what they share.
+//!
+//! A loop watches some kinds and brings the world closer to what their objects ask for. It is a client like any
+//! other: it speaks HTTP through a [`kube::Client`] and knows nothing of the server's insides; whether the client
+//! calls through memory or over a network is not its business.
+//!
+//! Most loops have the same shape:
+//!
+//! ```text
+//! informers ──changes──► queue of keys ──► reconcile(key): snapshot ──► actions ──► client
+//!     ▲                                                                              │
+//!     └──────────────────────────── watch ◄── API server ◄───────────────────────────┘
+//! ```
+//!
+//! What always holds: a key is worked on by one worker at a time, however often it changes meanwhile; what fails is
+//! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
+//! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
+
+pub mod context;
+pub mod events;
+pub mod informer;
+pub mod leader;
+pub mod loops;
+pub mod queue;
+pub mod run;
+pub mod serviceaccount;
+
+pub use context::Context;
+pub use informer::{Change, Informer, Key};
+pub use queue::Queue;
+pub use run::{Next, Reconcile};
+
+/// Why a loop could not do what it should; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Failure {
+    /// Whether the server answered with this code.
+    pub fn is(&self, code: u16) -> bool {
+        matches!(self, Failure::Api(kube::Error::Api(answer)) if answer.code == code)
+    }
+}
+
+/// What is not there any more need not be removed, and the like: an answer with this code is as good as success.
+pub fn unless<T>(code: u16, answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(kube::Error::Api(answer)) if answer.code == code => Ok(None),
+        Err(why) => Err(why),
+    }
+}

@@ -1,0 +1,348 @@
+//! Keys that wait to be worked on: each once, by one worker at a time, and not too often.
+//!
+//! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
+//! again later each time, until it is forgotten; all that come again after failures share a rate.
+
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The first pause after a failure, and the longest.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(1000);
+/// How many failures a second may come again at once, and how many more in a burst.
+const RATE: f64 = 10.0;
+const BURST: f64 = 100.0;
+
+/// Pauses that double.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { next: Duration::from_millis(100), longest: Duration::from_secs(30) }
+    }
+}
+
+impl Backoff {
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
+    }
+}
+
+/// See the module. Cheap to clone.
+pub struct Queue<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for Queue<T> {
+    fn clone(&self) -> Self {
+        Queue { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    news: Notify,
+}
+
+struct State<T> {
+    /// In the order in which they came.
+    ready: VecDeque<T>,
+    /// Those in `ready`, and those that come again when they are done.
+    waiting: HashSet<T>,
+    busy: HashSet<T>,
+    later: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// What `later` stands for; of several times for one key the earliest counts.
+    due: HashMap<T, (Instant, u64)>,
+    keys: HashMap<u64, T>,
+    next_id: u64,
+    failures: HashMap<T, u32>,
+    /// When the next failure may come again at the shared rate.
+    allowance: f64,
+    refilled: Option<Instant>,
+    closed: bool,
+    counts: Counts,
+}
+
+/// What has gone through a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub adds: u64,
+    pub retries: u64,
+    pub depth: u64,
+}
+
+impl<T: Clone + Eq + Hash> Default for Queue<T> {
+    fn default() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            waiting: HashSet::new(),
+            busy: HashSet::new(),
+            later: BinaryHeap::new(),
+            due: HashMap::new(),
+            keys: HashMap::new(),
+            next_id: 0,
+            failures: HashMap::new(),
+            allowance: BURST,
+            refilled: None,
+            closed: false,
+            counts: Counts::default(),
+        };
+        Queue { shared: Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }) }
+    }
+}
+
+impl<T: Clone + Eq + Hash> State<T> {
+    fn add(&mut self, key: T) -> bool {
+        self.counts.adds += 1;
+        if !self.waiting.insert(key.clone()) {
+            return false;
+        }
+        if self.busy.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn add_at(&mut self, key: T, at: Instant) {
+        if self.due.get(&key).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        if let Some((_, old)) = self.due.insert(key.clone(), (at, id)) {
+            self.keys.remove(&old);
+        }
+        self.keys.insert(id, key);
+        self.later.push(Reverse((at, id)));
+    }
+
+    /// Moves what is due, and says when the next is.
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(Reverse((at, id))) = self.later.peek().copied() {
+            if at > now && self.keys.contains_key(&id) {
+                return Some(at);
+            }
+            self.later.pop();
+            // one that was set to an earlier time has no key any more
+            if let Some(key) = self.keys.remove(&id) {
+                self.due.remove(&key);
+                self.add(key);
+            }
+        }
+        None
+    }
+
+    /// How long a key that has failed so often waits.
+    fn pause(&mut self, key: &T, now: Instant) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_default();
+        let own = FIRST.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST);
+        *failures = failures.saturating_add(1);
+        let passed = self.refilled.map_or(0.0, |then| (now - then).as_secs_f64());
+        self.refilled = Some(now);
+        self.allowance = (self.allowance + passed * RATE).min(BURST) - 1.0;
+        let shared = Duration::from_secs_f64((-self.allowance / RATE).max(0.0));
+        own.max(shared)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Queue<T> {
+    /// To be worked on as soon as a worker is free.
+    pub fn add(&self, key: T) {
+        if self.shared.state.lock().add(key) {
+            self.shared.news.notify_one();
+        }
+    }
+
+    /// The same, but not before this has passed.
+    pub fn add_after(&self, key: T, pause: Duration) {
+        if pause.is_zero() {
+            return self.add(key);
+        }
+        self.shared.state.lock().add_at(key, Instant::now() + pause);
+        self.shared.news.notify_one();
+    }
+
+    /// The same after a failure.
+    pub fn add_failed(&self, key: T) {
+        let now = Instant::now();
+        {
+            let mut state = self.shared.state.lock();
+            state.counts.retries += 1;
+            let pause = state.pause(&key, now);
+            state.add_at(key, now + pause);
+        }
+        self.shared.news.notify_one();
+    }
+
+    /// How often a key has failed in a row.
+    pub fn failures(&self, key: &T) -> u32 {
+        self.shared.state.lock().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// A key that went well starts from the beginning when it fails again.
+    pub fn forget(&self, key: &T) {
+        self.shared.state.lock().failures.remove(key);
+    }
+
+    /// The next key; nothing once the queue is closed. It is [`done`](Self::done) when it has been worked on.
+    pub async fn next(&self) -> Option<T> {
+        loop {
+            let news = self.shared.news.notified();
+            let due = {
+                let mut state = self.shared.state.lock();
+                if state.closed {
+                    // the others are woken, too
+                    self.shared.news.notify_one();
+                    return None;
+                }
+                let due = state.ripen(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.waiting.remove(&key);
+                    state.busy.insert(key.clone());
+                    if !state.ready.is_empty() || due.is_some() {
+                        self.shared.news.notify_one();
+                    }
+                    return Some(key);
+                }
+                due
+            };
+            match due {
+                None => news.await,
+                Some(due) => tokio::select! {
+                    () = news => {}
+                    () = tokio::time::sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    /// A key has been worked on; if it was added meanwhile it comes again.
+    pub fn done(&self, key: &T) {
+        let mut state = self.shared.state.lock();
+        state.busy.remove(key);
+        if state.waiting.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.shared.news.notify_one();
+        }
+    }
+
+    /// No more keys.
+    pub fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.news.notify_one();
+    }
+
+    pub fn counts(&self) -> Counts {
+        let state = self.shared.state.lock();
+        Counts { depth: state.ready.len() as u64, ..state.counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn next(queue: &Queue<u8>) -> Option<u8> {
+        queue.next().now_or_never().flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_worked_on_once_at_a_time() {
+        let queue = Queue::default();
+        queue.add(1);
+        queue.add(2);
+        queue.add(1);
+        assert_eq!((next(&queue), next(&queue), next(&queue)), (Some(1), Some(2), None));
+        // it changes while it is worked on, twice
+        queue.add(1);
+        queue.add(1);
+        assert_eq!(next(&queue), None);
+        queue.done(&2);
+        queue.done(&1);
+        assert_eq!((next(&queue), next(&queue)), (Some(1), None));
+        queue.done(&1);
+        assert_eq!(next(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn later_is_later_and_the_earliest_time_counts() {
+        let queue = Queue::default();
+        queue.add_after(1, Duration::from_secs(10));
+        queue.add_after(2, Duration::from_secs(5));
+        queue.add_after(1, Duration::from_secs(2));
+        queue.add_after(1, Duration::from_secs(20));
+        let began = Instant::now();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let key = queue.next().await.unwrap();
+            queue.done(&key);
+            seen.push((key, began.elapsed().as_secs()));
+        }
+        assert_eq!(seen, [(1, 2), (2, 5)]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(next(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_come_again_later_each_time() {
+        let queue = Queue::default();
+        let began = Instant::now();
+        let mut at = Vec::new();
+        for _ in 0..4 {
+            queue.add_failed(1);
+            assert_eq!(queue.next().await, Some(1));
+            queue.done(&1);
+            at.push(began.elapsed().as_millis());
+        }
+        assert_eq!(at, [5, 15, 35, 75]);
+        assert_eq!(queue.failures(&1), 4);
+        queue.forget(&1);
+        assert_eq!((queue.failures(&1), queue.counts().retries), (0, 4));
+        // however many there are, they come at a shared rate
+        let began = Instant::now();
+        for key in 0..=200 {
+            queue.add_failed(key);
+        }
+        while began.elapsed() < Duration::from_secs(60) {
+            let Ok(Some(key)) = tokio::time::timeout(Duration::from_secs(30), queue.next()).await else {
+                break;
+            };
+            queue.done(&key);
+            at.push(began.elapsed().as_millis());
+        }
+        assert!(at.last().is_some_and(|last| *last >= 9_000), "{at:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_queue_ends_all_workers() {
+        let queue: Queue<u8> = Queue::default();
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                tokio::spawn({
+                    let queue = queue.clone();
+                    async move { queue.next().await }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in workers {
+            assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+}

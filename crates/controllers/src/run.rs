@@ -1,0 +1,124 @@
+//! Running a loop: workers that take keys from its queue.
+
+use crate::{Failure, Queue};
+use std::fmt::Display;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a loop does about one key.
+pub trait Reconcile: Send + Sync + 'static {
+    type Key: Clone + Eq + Hash + Display + Send + Sync + 'static;
+
+    /// What it is called in logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Brings the world closer to what is asked for.
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, Failure>> + Send;
+
+    /// After so many failures in a row a key is left alone until it changes; without one it is tried for ever.
+    fn gives_up_after(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// When to look at a key again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes.
+    Changes,
+    /// When this has passed, at the latest.
+    After(Duration),
+}
+
+/// Works until the queue is closed.
+pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
+    let mut working = tokio::task::JoinSet::new();
+    for _ in 0..workers.max(1) {
+        let (this, queue) = (this.clone(), queue.clone());
+        working.spawn(async move {
+            while let Some(key) = queue.next().await {
+                work(&*this, &queue, key).await;
+            }
+        });
+    }
+    while working.join_next().await.is_some() {}
+}
+
+async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
+    let failed = match this.reconcile(&key).await {
+        Ok(next) => {
+            queue.forget(&key);
+            if let Next::After(pause) = next {
+                queue.add_after(key.clone(), pause);
+            }
+            None
+        }
+        Err(why) => Some(why),
+    };
+    if let Some(why) = failed {
+        let name = this.name();
+        if this.gives_up_after().is_some_and(|most| queue.failures(&key) >= most) {
+            tracing::warn!(controller = name, %key, %why, "given up until it changes");
+            queue.forget(&key);
+        } else {
+            // somebody else was faster: nothing worth telling
+            if why.is(409) {
+                tracing::debug!(controller = name, %key, %why, "tried again");
+            } else {
+                tracing::info!(controller = name, %key, %why, "failed, and is tried again");
+            }
+            queue.add_failed(key.clone());
+        }
+    }
+    queue.done(&key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    struct Flaky {
+        seen: Mutex<Vec<u8>>,
+        most: Option<u32>,
+    }
+
+    impl Reconcile for Flaky {
+        type Key = u8;
+
+        fn name(&self) -> &'static str {
+            "flaky"
+        }
+
+        async fn reconcile(&self, key: &u8) -> Result<Next, Failure> {
+            let mut seen = self.seen.lock();
+            seen.push(*key);
+            match seen.len() {
+                1..4 => Err(Failure::Other("not yet".to_owned())),
+                4 => Ok(Next::After(Duration::from_secs(7))),
+                _ => Ok(Next::Changes),
+            }
+        }
+
+        fn gives_up_after(&self) -> Option<u32> {
+            self.most
+        }
+    }
+
+    async fn seen(most: Option<u32>) -> usize {
+        let (this, queue) = (Arc::new(Flaky { seen: Mutex::default(), most }), Queue::default());
+        queue.add(1);
+        let running = tokio::spawn(run(this.clone(), queue.clone(), 2));
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        queue.close();
+        running.await.unwrap();
+        this.seen.lock().len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_is_tried_again_and_what_asks_for_it_comes_again() {
+        assert_eq!(seen(None).await, 5);
+        assert_eq!(seen(Some(1)).await, 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! Every namespace has its service accounts: `default`, and others that an operator may want in all of them.
+
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, PostParams};
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The accounts that every namespace has.
+    pub accounts: Vec<String>,
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { accounts: vec!["default".to_owned()], workers: 1 }
+    }
+}
+
+struct Accounts {
+    context: Context,
+    wanted: Vec<String>,
+    namespaces: Informer<Namespace>,
+    accounts: Informer<ServiceAccount>,
+}
+
+pub async fn run(context: Context, options: Options) {
+    let queue = Queue::<Key>::default();
+    let (namespaces, accounts) = (context.informer::<Namespace>(), context.informer::<ServiceAccount>());
+    let this = Arc::new(Accounts {
+        context,
+        wanted: options.accounts,
+        namespaces: namespaces.clone(),
+        accounts: accounts.clone(),
+    });
+    let news = queue.clone();
+    namespaces.listen(move |change| {
+        if !change.is_removal() {
+            news.add(change.key());
+        }
+    });
+    let news = queue.clone();
+    accounts.listen(move |change| {
+        if change.is_removal() {
+            news.add(Key::new("", change.key().namespace));
+        }
+    });
+    namespaces.synced().await;
+    accounts.synced().await;
+    run::run(this, queue, options.workers).await;
+}
+
+impl Reconcile for Accounts {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "serviceaccount"
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let Some(namespace) = self.namespaces.get(key) else { return Ok(Next::Changes) };
+        if namespace.status.as_ref().and_then(|it| it.phase.as_deref()) != Some("Active") {
+            return Ok(Next::Changes);
+        }
+        for name in missing(&self.wanted, |name| self.accounts.get(&Key::new(&key.name, name)).is_some()) {
+            let account = ServiceAccount {
+                metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+                ..ServiceAccount::default()
+            };
+            let api: Api<ServiceAccount> = Api::namespaced(self.context.client.clone(), &key.name);
+            let made = api.create(&PostParams::default(), &account).await;
+            // it is there, or its namespace is going away meanwhile
+            if let Err(why) = unless(409, made)
+                && !is_terminating(&why)
+            {
+                return Err(why.into());
+            }
+        }
+        Ok(Next::Changes)
+    }
+}
+
+fn missing(wanted: &[String], is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = &String> {
+    wanted.iter().filter(move |name| !is_there(name))
+}
+
+/// Whether something was refused because its namespace goes away or is gone.
+pub(crate) fn is_terminating(why: &kube::Error) -> bool {
+    matches!(why, kube::Error::Api(answer)
+        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
+}

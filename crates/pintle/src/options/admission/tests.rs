@@ -1,0 +1,81 @@
+use super::*;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    admission: Admission,
+}
+
+/// What the options give, and what is wrong with them.
+fn given(line: &str) -> (admission::Options, String) {
+    let line = Line::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
+    let mut wrong = Wrong::default();
+    let options = line.expect("options that can be parsed").admission.read(false, &mut wrong);
+    (options, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
+}
+
+#[test]
+fn switches_are_checked_against_each_other() {
+    let (options, wrong) = given("");
+    assert_eq!(
+        (options.enable, options.disable),
+        (vec!["NodeRestriction".into()], vec!["ServiceAccount".into()])
+    );
+    assert_eq!((wrong, options.tolerated), (String::new(), Tolerated::default()));
+    // who asks for something has it
+    let (options, _) = given(
+        "--enable-admission-plugins ServiceAccount,AlwaysPullImages --disable-admission-plugins NodeRestriction",
+    );
+    assert_eq!(options.enable, ["ServiceAccount", "AlwaysPullImages"]);
+    assert_eq!(options.disable, ["NodeRestriction"]);
+    let (options, wrong) = given("--admission-control LimitRanger,AlwaysAdmit");
+    assert_eq!((options.enable.len(), wrong.as_str()), (2, ""));
+    assert!(options.disable.contains(&"NamespaceLifecycle".to_owned()));
+    for (line, told) in [
+        (
+            "--enable-admission-plugins Nope,Priority",
+            "--enable-admission-plugins: plugin \"Nope\" is unknown",
+        ),
+        ("--disable-admission-plugins Nope", "--disable-admission-plugins: plugin \"Nope\" is unknown"),
+        ("--admission-control Nope", "--admission-control: plugin \"Nope\" is unknown"),
+        ("--enable-admission-plugins Priority --disable-admission-plugins Priority", "[Priority] stand in"),
+        ("--enable-admission-plugins Priority --admission-control AlwaysAdmit", "together"),
+    ] {
+        let (_, wrong) = given(line);
+        assert!(wrong.contains(told), "{line}: {wrong}");
+    }
+}
+
+#[test]
+fn configurations_are_named_by_file_and_plugin() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let read = |text: &str| {
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n";
+        write("main.yaml", &if text.contains("kind:") { text.to_owned() } else { format!("{head}{text}") });
+        configuration(&folder.path().join("main.yaml"))
+    };
+    write("quota.yaml", "kind: Quota");
+    let told = read(
+        "- name: ResourceQuota\n  path: quota.yaml\n- {name: PodSecurity, configuration: {a: b}}\n- {name: X, path: ''}\n",
+    );
+    let told = told.unwrap();
+    assert_eq!(told.keys().collect::<Vec<_>>(), ["PodSecurity", "ResourceQuota"]);
+    assert_eq!(told["ResourceQuota"].text(&["kind"]), "Quota");
+    write("bad.yaml", "a: [");
+    for (text, parts) in [
+        ("- {name: ResourceQuota, path: none.yaml}", &["main.yaml", "ResourceQuota", "none.yaml"][..]),
+        ("- {name: ResourceQuota, path: bad.yaml}", &["main.yaml", "ResourceQuota", "bad.yaml", "line 1"]),
+        ("- {name: Priority, pth: x}", &["main.yaml", "Priority", "pth"]),
+        ("- {name: Priority, configuration: {}}\n- {name: Priority, path: x}", &["plugins[1]", "twice"]),
+        ("  a: b", &["plugins must be a list"]),
+        ("kind: Pod\napiVersion: v1", &["main.yaml", "Pod", "AdmissionConfiguration"]),
+        ("kind: [", &["main.yaml", "line 1"]),
+    ] {
+        let why = read(text).unwrap_err();
+        for part in parts {
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}

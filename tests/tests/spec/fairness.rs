@@ -1,0 +1,161 @@
+//! Requests and list limits: priority and fairness.
+
+use super::limits::{held, somebody};
+use super::*;
+use tests::{Cluster, Options};
+
+const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1beta3/flowschemas";
+const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1beta3/prioritylevelconfigurations";
+
+fn schema(name: &str, level: &str, user: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "priorityLevelConfiguration": {"name": level},
+            "matchingPrecedence": 10,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [{
+                "subjects": [{"kind": "User", "user": {"name": user}}],
+                "resourceRules": [{
+                    "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
+                }],
+            }],
+        },
+    })
+}
+
+fn level(name: &str, response: Value) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "type": "Limited",
+            "limited": {"nominalConcurrencyShares": 1, "limitResponse": response, "borrowingLimitPercent": 0},
+        },
+    })
+}
+
+/// Waits until an object is as it should be.
+async fn comes_to(cluster: &Cluster, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let waiting = async {
+        loop {
+            let answer = cluster.get(path).await;
+            if answer.status == 200 && holds(&answer.json()) {
+                return answer.json();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tests::soon(path, waiting).await
+}
+
+fn dangling(schema: &Value) -> (&str, &str) {
+    let condition = &schema["status"]["conditions"][0];
+    (condition["status"].as_str().unwrap_or(""), condition["reason"].as_str().unwrap_or(""))
+}
+
+#[tokio::test]
+async fn what_every_cluster_has_is_there_and_stays() {
+    let cluster = Cluster::start().await;
+    for (list, count) in [(SCHEMAS, 13), (LEVELS, 8)] {
+        assert_eq!(cluster.read(list).await["items"].as_array().unwrap().len(), count);
+    }
+    let path = format!("{SCHEMAS}/catch-all");
+    let first = comes_to(&cluster, &path, |it| dangling(it) == ("False", "Found")).await;
+    cluster.delete(&path).await.code(200);
+    comes_to(&cluster, &path, |it| it["metadata"]["uid"] != first["metadata"]["uid"]).await;
+    // what was only suggested is the operator's once they say so
+    let path = format!("{LEVELS}/workload-low");
+    let mut object = cluster.read(&path).await;
+    object["metadata"]["annotations"]["apf.kubernetes.io/autoupdate-spec"] = "false".into();
+    object["spec"]["limited"]["nominalConcurrencyShares"] = 7.into();
+    cluster.put(&path, object).await.code(200);
+    let mandatory = format!("{LEVELS}/exempt");
+    let mut object = cluster.read(&mandatory).await;
+    object["metadata"]["annotations"]["apf.kubernetes.io/autoupdate-spec"] = "false".into();
+    cluster.put(&mandatory, object).await.code(200);
+    comes_to(&cluster, &mandatory, |it| {
+        it["metadata"]["annotations"]["apf.kubernetes.io/autoupdate-spec"] == "true"
+    })
+    .await;
+    assert_eq!(cluster.read(&path).await["spec"]["limited"]["nominalConcurrencyShares"], 7);
+}
+
+#[tokio::test]
+async fn answers_say_where_their_requests_belonged() {
+    let cluster = Cluster::start().await;
+    let uid = async |path: &str| cluster.read(path).await["metadata"]["uid"].as_str().unwrap().to_owned();
+    let answer = cluster.get(CONFIGMAPS).await;
+    assert_eq!(answer.header("x-kubernetes-pf-flowschema-uid"), uid(&format!("{SCHEMAS}/exempt")).await);
+    assert_eq!(answer.header("x-kubernetes-pf-prioritylevel-uid"), uid(&format!("{LEVELS}/exempt")).await);
+    let alice = somebody(&cluster).await;
+    let answer = cluster.get(CONFIGMAPS).who(&alice).await;
+    let global = uid(&format!("{LEVELS}/global-default")).await;
+    assert_eq!(answer.header("x-kubernetes-pf-prioritylevel-uid"), global);
+    // those who are refused have had their turn, too
+    let nobody = cluster.get(CONFIGMAPS).who(&tests::Who::Nobody).await.code(403);
+    assert_eq!(nobody.header("x-kubernetes-pf-prioritylevel-uid"), global);
+}
+
+#[tokio::test]
+async fn one_level_is_full_and_the_others_are_not() {
+    let mut options = Options::default();
+    (options.requests.reading, options.requests.writing) = (10, 5);
+    let cluster = Cluster::with(options).await;
+    let alice = somebody(&cluster).await;
+    // a schema may come before its level
+    cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
+    let path = format!("{SCHEMAS}/tiny");
+    comes_to(&cluster, &path, |it| dangling(it) == ("True", "NotFound")).await;
+    let tiny = cluster.create(LEVELS, level("tiny", json!({"type": "Reject"}))).await;
+    comes_to(&cluster, &path, |it| dangling(it) == ("False", "Found")).await;
+    let uid = tiny["metadata"]["uid"].as_str().unwrap();
+    while cluster.get(CONFIGMAPS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+        tokio::task::yield_now().await;
+    }
+    let holding = held(&cluster, &alice, "POST").await;
+    let refused = cluster.get(CONFIGMAPS).who(&alice).await.code(429);
+    assert_eq!(
+        (&*refused.text(), refused.header("retry-after")),
+        ("Too many requests, please try again later.\n", "1")
+    );
+    assert_eq!(refused.header("x-kubernetes-pf-prioritylevel-uid"), uid);
+    cluster.get("/version").who(&tests::Who::Nobody).await.code(200);
+    cluster.read(CONFIGMAPS).await;
+    drop(holding);
+    while cluster.get(CONFIGMAPS).who(&alice).await.status == 429 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn who_waits_is_shown_and_gets_a_turn() {
+    let mut options = Options::default();
+    (options.requests.reading, options.requests.writing) = (10, 5);
+    let cluster = Cluster::with(options).await;
+    let alice = somebody(&cluster).await;
+    let queuing = json!({"type": "Queue", "queuing": {"queues": 1, "handSize": 1, "queueLengthLimit": 5}});
+    let tiny = cluster.create(LEVELS, level("tiny", queuing)).await;
+    cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
+    let uid = tiny["metadata"]["uid"].as_str().unwrap();
+    while cluster.get(CONFIGMAPS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+        tokio::task::yield_now().await;
+    }
+    let holding = held(&cluster, &alice, "POST").await;
+    let page = async |what: &str| {
+        let path = format!("/debug/api_priority_and_fairness/{what}?includeRequestDetails=1");
+        cluster.get(&path).await.code(200).text().to_owned()
+    };
+    let waiting = async { cluster.get(SECRETS).who(&alice).await.code(200) };
+    let looking = async {
+        while !page("dump_requests").await.contains("secrets") {
+            tokio::task::yield_now().await;
+        }
+        let levels = page("dump_priority_levels").await;
+        let line = levels.lines().find(|line| line.starts_with("tiny,")).unwrap().replace(' ', "");
+        assert_eq!(line, "tiny,1,false,false,1,1");
+        assert!(page("dump_queues").await.lines().any(|line| line.starts_with("tiny,")));
+        drop(holding);
+    };
+    tests::soon("the turn", async { tokio::join!(waiting, looking) }).await;
+    cluster.get("/debug/api_priority_and_fairness/dump_requests").who(&tests::Who::Nobody).await.code(403);
+}

@@ -1,0 +1,282 @@
+//! "Authorization mode `Node`" and what agents may write: a node has to do with its own pods and nothing else.
+
+use super::identity::signing;
+use super::*;
+use tests::{Answer, Ask, Cluster, Options, Who, authority};
+
+const SECRETS_OF_ALL: &str = "/api/v1/secrets";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const VOLUMES: &str = "/api/v1/persistentvolumes";
+const NODE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const DRIVERS: &str = "/apis/storage.k8s.io/v1/csinodes";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+const UNRELATED: &str = "no relationship found between node 'n' and this object";
+
+/// A server that knows agents and keeps them to their nodes, with nodes `n` and `m`.
+async fn guarded() -> Cluster {
+    let cluster = Cluster::with(Options {
+        permission: apiserver::permission::Options {
+            modes: vec![auth::Mode::Node, auth::Mode::Rbac],
+            ..Default::default()
+        },
+        admission: apiserver::admission::Options {
+            enable: vec!["NodeRestriction".to_owned()],
+            ..Options::default().admission
+        },
+        identity: signing(),
+        ..Options::default()
+    })
+    .await;
+    cluster.named(NODES, "n").await;
+    cluster.named(NODES, "m").await;
+    cluster
+}
+
+fn agent(node: &str) -> Who {
+    Who::Holder(authority().client(&format!("system:node:{node}"), "system:nodes"))
+}
+
+/// A pod that uses a secret of its own name.
+fn using_secret(name: &str) -> Value {
+    let mut pod = pod(name);
+    pod["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": name}}]);
+    pod
+}
+
+async fn refused(ask: Ask<'_>, why: &str) -> Answer {
+    let answer = ask.await;
+    let text = answer.text();
+    assert_eq!(answer.status, 403, "{text}");
+    assert!(text.contains(why), "{text}\nshould say: {why}");
+    answer
+}
+
+#[tokio::test]
+async fn an_agent_reads_what_its_pods_need_from_the_moment_they_are_bound() {
+    let cluster = guarded().await;
+    let (n, m) = (agent("n"), agent("m"));
+    for at in 0..10 {
+        let name = format!("p{at}");
+        let secret = format!("{SECRETS}/{name}");
+        cluster.named(SECRETS, &name).await;
+        cluster.create(PODS, using_secret(&name)).await;
+        refused(cluster.get(&secret).who(&n), UNRELATED).await;
+        let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
+        cluster.post(&format!("{PODS}/{name}/binding"), binding).await.code(201);
+        // nothing is waited for: whoever knows of the pod can run it
+        cluster.get(&secret).who(&n).await.code(200);
+        refused(cluster.get(&secret).who(&m), "no relationship found between node 'm'").await;
+        cluster.delete(&format!("{PODS}/{name}?gracePeriodSeconds=0")).await.code(200);
+        refused(cluster.get(&secret).who(&n), UNRELATED).await;
+    }
+    // one by one, never all of them
+    refused(cluster.get(SECRETS).who(&n), "No Object name found").await;
+    refused(cluster.get(SECRETS_OF_ALL).who(&n), "can only read namespaced object of this type").await;
+    let mut bound = using_secret("s");
+    bound["spec"]["nodeName"] = json!("n");
+    cluster.create(PODS, bound).await;
+    cluster.named(SECRETS, "s").await;
+    cluster.get(&format!("{SECRETS}?fieldSelector=metadata.name%3Ds")).who(&n).await.code(200);
+    refused(cluster.delete(&format!("{SECRETS}/s")).who(&n), "can only read resources of this type").await;
+}
+
+#[tokio::test]
+async fn everything_that_a_pod_refers_to_is_found() {
+    let cluster = guarded().await;
+    let n = agent("n");
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    for name in ["claim", "p-scratch", "other"] {
+        cluster.create(CLAIMS, json!({"metadata": {"name": name}, "spec": claim})).await;
+    }
+    let volume = |name: &str, claim: &str| {
+        json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": claim},
+            "csi": {"driver": "d", "volumeHandle": "h",
+                "nodeStageSecretRef": {"namespace": "default", "name": format!("{name}-stage")},
+                "controllerPublishSecretRef": {"namespace": "default", "name": format!("{name}-attach")}}}})
+    };
+    for (name, claim) in [("mine", "claim"), ("theirs", "other")] {
+        cluster.create(VOLUMES, volume(name, claim)).await;
+        cluster.named(SECRETS, &format!("{name}-stage")).await;
+        cluster.named(SECRETS, &format!("{name}-attach")).await;
+    }
+    cluster.named(CONFIGMAPS, "settings").await;
+    let mut pod = pod("p");
+    pod["spec"]["nodeName"] = json!("n");
+    pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]);
+    pod["spec"]["volumes"] = json!([
+        {"name": "v", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}},
+    ]);
+    cluster.create(PODS, pod).await;
+    for path in [
+        format!("{CONFIGMAPS}/settings"),
+        format!("{CLAIMS}/claim"),
+        format!("{CLAIMS}/p-scratch"),
+        format!("{VOLUMES}/mine"),
+        format!("{SECRETS}/mine-stage"),
+    ] {
+        cluster.get(&path).who(&n).await.code(200);
+    }
+    for path in [
+        format!("{CLAIMS}/other"),
+        format!("{VOLUMES}/theirs"),
+        format!("{SECRETS}/theirs-stage"),
+        // what the volume needs elsewhere is no business of the node
+        format!("{SECRETS}/mine-attach"),
+    ] {
+        refused(cluster.get(&path).who(&n), UNRELATED).await;
+    }
+    // what may be listed cannot be, for agents, and that is said
+    let review =
+        cluster.post(RULES, json!({"spec": {"namespace": "default"}})).who(&n).await.code(201).json();
+    assert_eq!(review["status"]["incomplete"], true);
+}
+
+#[tokio::test]
+async fn a_mirror_of_a_pod_gives_its_node_nothing() {
+    let cluster = guarded().await;
+    cluster.named(SECRETS, "s").await;
+    let mut mirror = using_secret("s");
+    mirror["spec"]["nodeName"] = json!("n");
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    // even one that somebody else wrote
+    cluster.create(PODS, mirror).await;
+    refused(cluster.get(&format!("{SECRETS}/s")).who(&agent("n")), UNRELATED).await;
+}
+
+#[tokio::test]
+async fn an_agent_is_one_by_name_and_group() {
+    let cluster = guarded().await;
+    let holder = |name: &str, group: &str| Who::Holder(authority().client(name, group));
+    cluster.get(NODES).who(&holder("system:node:n", "system:nodes")).await.code(200);
+    for other in [holder("system:node:n", "people"), holder("n", "system:nodes")] {
+        cluster.get(NODES).who(&other).await.refused(403, "Forbidden");
+    }
+    let nameless = holder("system:node:", "system:nodes");
+    refused(cluster.get(NODES).who(&nameless), "unknown node for user \\\"system:node:\\\"").await;
+}
+
+#[tokio::test]
+async fn an_agent_changes_its_own_node_only_and_not_what_steers_pods() {
+    let cluster = guarded().await;
+    let n = agent("n");
+    let (own, other) = (format!("{NODES}/n"), format!("{NODES}/m"));
+    let labelled = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
+    cluster.patch(&own, labelled("example.com/x")).who(&n).await.code(200);
+    cluster.patch(&own, labelled("kubernetes.io/hostname")).who(&n).await.code(200);
+    for key in ["node-restriction.kubernetes.io/team", "node-role.kubernetes.io/master"] {
+        let why = format!("is not allowed to modify labels: {key}");
+        refused(cluster.patch(&own, labelled(key)).who(&n), &why).await;
+        refused(cluster.patch(&format!("{own}/status"), labelled(key)).who(&n), &why).await;
+    }
+    let taints = json!({"spec": {"taints": []}});
+    refused(cluster.patch(&own, taints).who(&n), "is not allowed to modify taints").await;
+    refused(cluster.patch(&other, labelled("a")).who(&n), "is not allowed to modify node \\\"m\\\"").await;
+    let new = json!({"metadata": {"name": "q"}});
+    refused(cluster.post(NODES, new).who(&n), "is not allowed to modify node \\\"q\\\"").await;
+    cluster.delete(&own).who(&n).await.refused(403, "Forbidden");
+    // its own lease and drivers
+    for collection in [NODE_LEASES, DRIVERS] {
+        let named = |name: &str| json!({"metadata": {"name": name}, "spec": {"drivers": []}});
+        let named = |name: &str| {
+            if collection == DRIVERS { named(name) } else { json!({"metadata": {"name": name}}) }
+        };
+        cluster.post(collection, named("n")).who(&n).await.code(201);
+        refused(cluster.post(collection, named("m")).who(&n), "with the same name as the requesting node")
+            .await;
+        cluster.create(collection, named("m")).await;
+        let path = format!("{collection}/m");
+        refused(cluster.delete(&path).who(&n), "with the same name as the requesting node").await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_writes_pods_of_its_own_node_only() {
+    let cluster = guarded().await;
+    let n = agent("n");
+    for (name, node) in [("here", "n"), ("there", "m")] {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = json!(node);
+        cluster.create(PODS, pod).await;
+    }
+    let uid = cluster.read(&format!("{NODES}/n")).await["metadata"]["uid"].clone();
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": true});
+    let mirror = || {
+        let mut pod = pod("mirror");
+        pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        pod["metadata"]["ownerReferences"] = json!([owner]);
+        pod["spec"]["nodeName"] = json!("n");
+        pod
+    };
+    let with = |path: &str, value: Value| {
+        let mut pod = mirror();
+        *pod.pointer_mut(path).unwrap() = value;
+        pod
+    };
+    let volume = |source: Value| {
+        let mut pod = mirror();
+        pod["spec"]["volumes"] = json!([source]);
+        pod
+    };
+    for (pod, why) in [
+        (with("/metadata/annotations", json!({})), "node \\\"n\\\" can only create mirror pods"),
+        (with("/spec/nodeName", json!("m")), "can only create pods with spec.nodeName set to itself"),
+        (with("/metadata/ownerReferences", json!([])), "with an owner reference set to itself"),
+        (with("/metadata/ownerReferences/0/uid", json!("other")), "node n UID mismatch"),
+        (with("/metadata/ownerReferences/0/controller", json!(false)), "with a controller owner reference"),
+        (volume(json!({"name": "v", "secret": {"secretName": "s"}})), "reference secrets"),
+        (volume(json!({"name": "v", "configMap": {"name": "s"}})), "reference configmaps"),
+        (
+            volume(json!({"name": "v", "persistentVolumeClaim": {"claimName": "s"}})),
+            "reference persistentvolumeclaims",
+        ),
+    ] {
+        refused(cluster.post(PODS, pod).who(&n), why).await;
+    }
+    let mut accounted = mirror();
+    accounted["spec"]["serviceAccountName"] = json!("robot");
+    refused(cluster.post(PODS, accounted).who(&n), "reference a service account").await;
+    cluster.post(PODS, mirror()).who(&n).await.code(201);
+    let running = json!({"status": {"phase": "Running"}});
+    let status = |name: &str| format!("{PODS}/{name}/status");
+    cluster.patch(&status("here"), running.clone()).who(&n).await.code(200);
+    refused(cluster.patch(&status("there"), running).who(&n), "can only update pod status for pods").await;
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    refused(cluster.patch(&status("here"), labels).who(&n), "cannot update labels through pod status").await;
+    let eviction =
+        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    let evict = |name: &str| cluster.post(&format!("{PODS}/{name}/eviction"), eviction(name)).who(&n);
+    refused(evict("there"), "can only evict pods with spec.nodeName set to itself").await;
+    refused(cluster.delete(&format!("{PODS}/there")).who(&n), "can only delete pods").await;
+    evict("here").await.code(201);
+    cluster.delete(&format!("{PODS}/mirror?gracePeriodSeconds=0")).who(&n).await.code(200);
+}
+
+#[tokio::test]
+async fn an_agent_gets_tokens_for_its_pods_only() {
+    let cluster = guarded().await;
+    let n = agent("n");
+    for name in ["robot", "other"] {
+        cluster.named(ACCOUNTS, name).await;
+    }
+    let mut uids = Vec::new();
+    for (name, node) in [("here", "n"), ("there", "m")] {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = json!(node);
+        pod["spec"]["serviceAccountName"] = json!("robot");
+        uids.push(cluster.create(PODS, pod).await["metadata"]["uid"].clone());
+    }
+    let bound = |name: &str, uid: &Value| {
+        let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+        json!({"spec": {"audiences": ["a"], "boundObjectRef": reference}})
+    };
+    let ask =
+        |account: &str, request: Value| cluster.post(&format!("{ACCOUNTS}/{account}/token"), request).who(&n);
+    ask("robot", bound("here", &uids[0])).await.code(201);
+    refused(ask("other", bound("here", &uids[0])), UNRELATED).await;
+    refused(ask("robot", json!({"spec": {"audiences": ["a"]}})), "token not bound to a pod").await;
+    refused(ask("robot", bound("here", &Value::Null)), "pod binding without a uid").await;
+    refused(ask("robot", bound("here", &uids[1])), "does not match the UID in record").await;
+    refused(ask("robot", bound("there", &uids[1])), "bound to a pod scheduled on a different node").await;
+}

@@ -1,0 +1,64 @@
+//! "Authorization": the mode ABAC, by the lines of a file.
+
+use super::*;
+use apiserver::permission::{self, policy_file};
+use auth::Mode;
+use tests::{Cluster, Options, Who};
+
+const FILE: &str = r#"
+# namespaces of the team
+{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"ann","namespace":"default","resource":"configmaps","apiGroup":""}}
+{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"readers","namespace":"*","resource":"*","apiGroup":"*","readonly":true}}
+{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"readers","nonResourcePath":"/metr*"}}
+{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"*","namespace":"*","resource":"*","apiGroup":"authorization.k8s.io"}}
+{"user":"old"}
+"#;
+
+fn with<'c>(ask: tests::Ask<'c>, token: &str) -> tests::Ask<'c> {
+    ask.who(&Who::Nobody).header("authorization", &format!("Bearer {token}"))
+}
+
+#[tokio::test]
+async fn policies_permit_what_they_say() {
+    let tokens = auth::Tokens::parse("a,ann,1\nr,rita,2,readers\no,old,3\n").unwrap();
+    let cluster = Cluster::with(Options {
+        identity: apiserver::identity::Options { tokens, ..Default::default() },
+        permission: permission::Options {
+            modes: vec![Mode::Abac],
+            policies: policy_file::parse(FILE, &names::Names::kubernetes()).unwrap(),
+            ..Default::default()
+        },
+        ..Options::default()
+    })
+    .await;
+    let object = || json!({"metadata": {"generateName": "x"}});
+    with(cluster.post(CONFIGMAPS, object()), "a").await.code(201);
+    with(cluster.get(CONFIGMAPS), "r").await.code(200);
+    with(cluster.get("/metrics"), "r").await.code(200);
+    with(cluster.post(CONFIGMAPS, object()), "o").await.code(201);
+    with(cluster.get("/healthz"), "o").await.code(200);
+    for (ask, token) in [
+        (cluster.get(SECRETS), "a"),
+        (cluster.get("/api/v1/namespaces/kube-system/configmaps"), "a"),
+        (cluster.get("/healthz"), "a"),
+        (cluster.post(CONFIGMAPS, object()), "r"),
+        (cluster.get("/healthz"), "r"),
+    ] {
+        let status = with(ask, token).await.refused(403, "Forbidden");
+        assert!(status["message"].as_str().unwrap().ends_with(": No policy matched."), "{status}");
+    }
+    cluster.get(CONFIGMAPS).who(&Who::Nobody).await.refused(403, "Forbidden");
+    let review = json!({"spec": {"namespace": "default"}});
+    let rules =
+        with(cluster.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review), "r").await;
+    let status = rules.code(201).json()["status"].clone();
+    let expected = json!({
+        "resourceRules": [
+            {"verbs": ["get", "list", "watch"], "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": ["*"], "apiGroups": ["authorization.k8s.io"], "resources": ["*"]},
+        ],
+        "nonResourceRules": [],
+        "incomplete": false,
+    });
+    assert_eq!(status, expected);
+}

@@ -1,0 +1,294 @@
+//! "Authentication" and "Authorization": other servers that say whose a token is, and what somebody may do.
+
+use super::*;
+use apiserver::{identity, permission};
+use auth::Mode;
+use call::Version;
+use std::time::Duration;
+use tests::{Cluster, Elsewhere, Options, Reply, Who};
+
+const SAR: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+/// Answers a review by what stands in its name: the user or the token says what is to be answered.
+fn by_name(seen: &tests::Seen) -> Reply {
+    let body = &seen.body;
+    let name = body["spec"]["token"].as_str().or(body["spec"]["user"].as_str()).unwrap_or("");
+    let whose = json!({"authenticated": true, "user": {
+        "username": name, "uid": "7", "groups": ["staff"], "extra": {"Key": ["a", "b"]}
+    }});
+    let mut answer = json!({"apiVersion": body["apiVersion"], "kind": body["kind"]});
+    let review = body["kind"] == "TokenReview";
+    answer["status"] = match name {
+        _ if name.starts_with("allow") && !review => json!({"allowed": true, "reason": "as it said"}),
+        _ if name.starts_with("deny") && !review => {
+            json!({"allowed": false, "denied": true, "reason": "never"})
+        }
+        "both" if !review => json!({"allowed": true, "denied": true}),
+        "text" if !review => json!({"allowed": "true"}),
+        "nobodys" => json!({"authenticated": false}),
+        "faulty" => json!({"authenticated": false, "error": "it is stale"}),
+        "nameless" => json!({"authenticated": true, "user": {"groups": ["system:masters"]}}),
+        "yes" => json!({"authenticated": "true", "user": {"username": "yes"}}),
+        "grouped" => {
+            json!({"authenticated": true, "user": {"username": "grouped", "groups": "system:masters"}})
+        }
+        "meant" => {
+            let mut status = whose;
+            status["audiences"] = json!(["b", "a"]);
+            status
+        }
+        _ if review => whose,
+        _ => json!({"allowed": false, "reason": "not that it knew"}),
+    };
+    match name {
+        "kind" => answer["kind"] = json!("Pod"),
+        "version" => answer["apiVersion"] = json!("authentication.k8s.io/v9"),
+        "html" => return Reply::Text(200, "<html>welcome</html>".to_owned()),
+        "empty" => return Reply::Text(200, String::new()),
+        "missing" => return Reply::Text(404, answer.to_string()),
+        "broken" => return Reply::Text(500, answer.to_string()),
+        "hang" => return Reply::Silence,
+        "flood" => return Reply::Flood,
+        _ => {}
+    }
+    Reply::Json(answer)
+}
+
+/// Names at which the server fails, and how often it is asked about them.
+const FAILURES: [(&str, usize, &str); 8] = [
+    ("kind", 1, "\"Pod\""),
+    ("version", 1, "v9"),
+    ("html", 1, "not a JSON object"),
+    ("empty", 1, "not a JSON object"),
+    ("missing", 1, "status 404"),
+    ("broken", 5, "status 500"),
+    ("hang", 1, "no answer within"),
+    ("flood", 1, "larger than 1048576 bytes"),
+];
+
+async fn who_knows_tokens(hook: &Elsewhere, version: Version) -> Cluster {
+    let options = identity::webhook::Options {
+        version,
+        backoff: Elsewhere::backoff(),
+        ..identity::webhook::Options::new(hook.caller())
+    };
+    Cluster::with(Options {
+        identity: identity::Options {
+            tokens: auth::Tokens::parse("local,alice,1").unwrap(),
+            token_webhook: Some(options),
+            ..Default::default()
+        },
+        permission: permission::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        ..Options::default()
+    })
+    .await
+}
+
+async fn who_permits(hook: &Elsewhere, version: Version, modes: Vec<Mode>) -> Cluster {
+    let options = permission::webhook::Options {
+        version,
+        backoff: Elsewhere::backoff(),
+        ..permission::webhook::Options::new(hook.caller())
+    };
+    let tokens = "allow,allow,1,staff\ndeny,deny,1\nbob,bob,1\nboth,both,1\nhang,hang,1";
+    Cluster::with(Options {
+        identity: identity::Options { tokens: auth::Tokens::parse(tokens).unwrap(), ..Default::default() },
+        permission: permission::Options { modes, webhook: Some(options), ..Default::default() },
+        ..Options::default()
+    })
+    .await
+}
+
+fn with<'c>(cluster: &'c Cluster, path: &str, token: &str) -> tests::Ask<'c> {
+    cluster.get(path).who(&Who::Nobody).header("authorization", &format!("Bearer {token}"))
+}
+
+#[tokio::test]
+async fn another_server_knows_tokens() {
+    for version in [Version::V1, Version::V1beta1] {
+        let hook = Elsewhere::start(by_name).await;
+        let cluster = who_knows_tokens(&hook, version).await;
+        let review = json!({"spec": {"token": "ann"}});
+        let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
+        assert_eq!(status["user"]["username"], "ann");
+        assert_eq!(status["user"]["groups"], json!(["staff", "system:authenticated"]));
+        assert_eq!(
+            (&status["user"]["uid"], &status["user"]["extra"]),
+            (&json!("7"), &json!({"Key": ["a", "b"]}))
+        );
+        let asked = &hook.seen()[0].body;
+        assert_eq!(asked["apiVersion"], format!("authentication.k8s.io/{}", version.name()));
+        assert_eq!(asked["spec"], json!({"token": "ann", "audiences": ["https://kubernetes.default.svc"]}));
+        // the token that is known here is not told to others
+        with(&cluster, CONFIGMAPS, "local").await.code(200);
+        assert_eq!(hook.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_it_said_of_a_token_is_kept_for_its_time() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    for (token, code) in [("ann", 200), ("nobodys", 401)] {
+        let before = hook.count();
+        for _ in 0..3 {
+            with(&cluster, CONFIGMAPS, token).await.code(code);
+        }
+        assert_eq!(hook.count(), before + 1, "{token}");
+        cluster.advance(Duration::from_secs(119));
+        with(&cluster, CONFIGMAPS, token).await.code(code);
+        assert_eq!(hook.count(), before + 1, "{token}");
+        cluster.advance(Duration::from_secs(1));
+        with(&cluster, CONFIGMAPS, token).await.code(code);
+        assert_eq!(hook.count(), before + 2, "{token}");
+    }
+    // many at the same time ask once
+    let before = hook.count();
+    let asks = (0..20).map(|_| with(&cluster, CONFIGMAPS, "at-once").into_future());
+    for answer in futures_util::future::join_all(asks).await {
+        answer.code(200);
+    }
+    assert_eq!(hook.count(), before + 1);
+    // what went wrong is asked again at once
+    let before = hook.count();
+    for _ in 0..2 {
+        with(&cluster, CONFIGMAPS, "faulty").await.code(401);
+    }
+    assert_eq!(hook.count(), before + 2);
+}
+
+#[tokio::test]
+async fn tokens_count_for_those_they_are_meant_for() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    let own = "https://kubernetes.default.svc";
+    for (token, wanted, meant) in [
+        ("ann", json!(["x", own]), json!([own])),
+        ("ann", json!(["x"]), Value::Null),
+        ("meant", json!(["a", "c"]), json!(["a"])),
+        ("meant", json!([own]), Value::Null),
+    ] {
+        let review = json!({"spec": {"token": token, "audiences": wanted}});
+        let status = cluster.create(TOKEN_REVIEWS, review).await["status"].clone();
+        assert_eq!(status["audiences"], meant, "{token} for {wanted}");
+        assert_eq!(status["authenticated"].as_bool().unwrap_or(false), !meant.is_null());
+    }
+    with(&cluster, CONFIGMAPS, "meant").await.code(401);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_or_lies_vouches_for_nobody() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = who_knows_tokens(&hook, Version::V1).await;
+    let lies = [
+        ("nameless", 1, "status.user.username"),
+        ("yes", 1, "status.authenticated"),
+        ("grouped", 1, "status.user.groups"),
+        ("faulty", 1, "it is stale"),
+    ];
+    for (token, calls, part) in FAILURES.into_iter().chain(lies) {
+        let before = hook.count();
+        with(&cluster, CONFIGMAPS, token).await.refused(401, "Unauthorized");
+        assert_eq!(hook.count(), before + calls, "{token}");
+        let status = cluster.create(TOKEN_REVIEWS, json!({"spec": {"token": token}})).await["status"].clone();
+        let told = status["error"].as_str().unwrap();
+        assert!(status["authenticated"].is_null() && told.contains(part), "{token}: {status}");
+    }
+    with(&cluster, CONFIGMAPS, "ann").await.code(200);
+    drop(hook);
+    with(&cluster, CONFIGMAPS, "ann").await.code(200);
+    with(&cluster, CONFIGMAPS, "bob").await.refused(401, "Unauthorized");
+    with(&cluster, CONFIGMAPS, "local").await.code(200);
+}
+
+#[tokio::test]
+async fn another_server_says_what_is_permitted() {
+    for (version, groups) in [(Version::V1, "groups"), (Version::V1beta1, "group")] {
+        let hook = Elsewhere::start(by_name).await;
+        let cluster = who_permits(&hook, version, vec![Mode::Webhook, Mode::AlwaysDeny]).await;
+        with(&cluster, &format!("{CONFIGMAPS}?limit=1"), "allow").await.code(200);
+        let asked = &hook.seen()[0].body;
+        assert_eq!(asked["apiVersion"], format!("authorization.k8s.io/{}", version.name()));
+        let mut expected = json!({
+            "user": "allow",
+            "uid": "1",
+            "resourceAttributes": {"verb": "list", "version": "v1", "resource": "configmaps", "namespace": "default"},
+        });
+        expected[groups] = json!(["staff", "system:authenticated"]);
+        assert_eq!(asked["spec"], expected);
+        with(&cluster, "/metrics", "allow").await.code(200);
+        let path = &hook.seen()[1].body["spec"]["nonResourceAttributes"];
+        assert_eq!(path, &json!({"path": "/metrics", "verb": "get"}));
+        let told =
+            |status: &Value| status["message"].as_str().unwrap().split("\": ").last().unwrap().to_owned();
+        let status = with(&cluster, CONFIGMAPS, "deny").await.refused(403, "Forbidden");
+        assert_eq!(told(&status), "never", "nobody else is asked");
+        let status = with(&cluster, CONFIGMAPS, "bob").await.refused(403, "Forbidden");
+        assert_eq!(told(&status), "not that it knew\nEverything is forbidden.");
+    }
+}
+
+#[tokio::test]
+async fn what_it_permits_is_kept_longer_than_what_it_refuses() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook]).await;
+    for (token, code, seconds) in [("allow", 200, 300), ("deny", 403, 30), ("bob", 403, 30)] {
+        let before = hook.count();
+        for _ in 0..3 {
+            with(&cluster, CONFIGMAPS, token).await.code(code);
+        }
+        cluster.advance(Duration::from_secs(seconds - 1));
+        with(&cluster, CONFIGMAPS, token).await.code(code);
+        assert_eq!(hook.count(), before + 1, "{token}");
+        cluster.advance(Duration::from_secs(1));
+        with(&cluster, CONFIGMAPS, token).await.code(code);
+        assert_eq!(hook.count(), before + 2, "{token}");
+    }
+    // names that who asks can make as long as they like do not fill the memory
+    let before = hook.count();
+    for _ in 0..2 {
+        let long = json!({"user": "allow", "resourceAttributes": {"name": "x".repeat(10_000)}});
+        let answer = cluster.create(SAR, json!({"spec": long})).await;
+        assert_eq!(answer["status"]["allowed"], true);
+    }
+    assert_eq!(hook.count(), before + 2);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_or_lies_permits_nothing() {
+    let hook = Elsewhere::start(by_name).await;
+    let cluster = who_permits(&hook, Version::V1, vec![Mode::Webhook, Mode::Rbac]).await;
+    for (name, calls, part) in FAILURES.into_iter().chain([("text", 1, "status.allowed")]) {
+        let before = hook.count();
+        let spec = json!({"user": name, "resourceAttributes": {"verb": "get", "resource": "pods"}});
+        let status = cluster.create(SAR, json!({"spec": spec})).await["status"].clone();
+        assert_eq!(status["allowed"], false, "{name}");
+        assert!(status["evaluationError"].as_str().unwrap().contains(part), "{name}: {status}");
+        assert_eq!(hook.count(), before + calls, "{name}");
+    }
+    let both = json!({"user": "both", "resourceAttributes": {}});
+    let status = cluster.create(SAR, json!({"spec": both})).await["status"].clone();
+    assert_eq!((&status["allowed"], &status["denied"]), (&json!(false), &json!(true)));
+    assert!(status["evaluationError"].as_str().unwrap().contains("both allow and deny"));
+    // who asks for something else learns that it could not be decided
+    for (token, part) in [("both", "both allow and deny"), ("hang", "no answer within")] {
+        let told = with(&cluster, CONFIGMAPS, token).await.code(500).text();
+        assert!(told.starts_with("Internal Server Error: \"/api/v1/") && told.contains(part), "{told}");
+    }
+    // what others permit is permitted all the same
+    with(&cluster, "/healthz", "hang").await.code(200);
+    drop(hook);
+    with(&cluster, CONFIGMAPS, "bob").await.code(500);
+    cluster.get(CONFIGMAPS).await.code(200);
+    // who may not act as another is not told more than that
+    let ask = with(&cluster, CONFIGMAPS, "bob").header("impersonate-user", "root");
+    ask.await.refused(403, "Forbidden");
+    let review = json!({"spec": {"namespace": "default"}});
+    let rules = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review).await;
+    assert_eq!(rules["status"]["incomplete"], true);
+    assert_eq!(
+        rules["status"]["evaluationError"],
+        "webhook authorizer does not support user rule resolution"
+    );
+}
