@@ -20,7 +20,7 @@ use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -30,6 +30,7 @@ use super::activity::{Activity, Prompt, Tracked};
 use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
+use super::lasting::{self, Lasting, Requests};
 use super::quiet::quiet;
 use super::tls::Tls;
 use super::{Body, Handler, Leave, Limits, Peer, Phase, Seldom, Shutdown};
@@ -54,16 +55,15 @@ pub(super) struct Server<H> {
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
 }
 
 impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
-        let (http1, http2) = (http1_of(&limits), http2_of(&limits));
+        let http1 = http1_of(&limits);
         let crowd = Crowd::new(limits.max_connections);
         let (overdue, swamped, pending) = (Seldom::default(), Seldom::default(), Arc::default());
         let connections = AtomicU64::new(1);
-        Self { tls, limits, handler, shutdown, crowd, overdue, connections, pending, swamped, http1, http2 }
+        Self { tls, limits, handler, shutdown, crowd, overdue, connections, pending, swamped, http1 }
     }
 }
 
@@ -79,8 +79,8 @@ fn http1_of(limits: &Limits) -> http1::Builder {
     http1
 }
 
-fn http2_of(limits: &Limits) -> http2::Builder<TokioExecutor> {
-    let mut http2 = http2::Builder::new(TokioExecutor::new());
+fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
+    let mut http2 = http2::Builder::new(requests);
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.max_concurrent_streams)
@@ -127,8 +127,10 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
     });
     let ended = if peer.http2 {
         let (io, release) = cork(io);
-        let connection = server.http2.serve_connection(TokioIo::new(io), service);
-        drive(&server, &activity, connection, Some(release), |c| c.graceful_shutdown()).await
+        let (requests, streams) = lasting::requests();
+        let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
+        let multiplexed = Multiplexed { release, streams };
+        drive(&server, &activity, connection, Some(multiplexed), |c| c.graceful_shutdown()).await
     } else {
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
         drive(&server, &activity, connection, None, |c| c.graceful_shutdown()).await
@@ -170,7 +172,7 @@ async fn drive<H, C>(
     server: &Server<H>,
     activity: &Activity,
     connection: C,
-    release: Option<Release<Prompt<TlsStream<TcpStream>>>>,
+    mut multiplexed: Option<Multiplexed>,
     wind_down: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()>
 where
@@ -178,7 +180,7 @@ where
 {
     let mut connection = pin!(connection);
     let unwanted = tokio::select! {
-        ended = turns(connection.as_mut(), &release, activity) => return ended,
+        ended = turns(connection.as_mut(), &mut multiplexed, activity) => return ended,
         unwanted = quiet(until_unwanted(server, activity)) => unwanted,
     };
     let farewell = match unwanted {
@@ -196,31 +198,41 @@ where
     };
     wind_down(connection.as_mut());
     tokio::select! {
-        ended = turns(connection, &release, activity) => ended,
+        ended = turns(connection, &mut multiplexed, activity) => ended,
         () = server.shutdown.reached(Phase::Cut) => Ok(()),
         () = farewell_over(farewell) => Ok(()),
     }
 }
 
-/// With more requests than this on one connection their answers are worth gathering: watches, mostly.
+/// What a connection with several requests at a time has besides.
+struct Multiplexed {
+    release: Release<Prompt<TlsStream<TcpStream>>>,
+    streams: Lasting,
+}
+
+/// With more requests than this in tasks of their own, their answers are worth gathering.
 const CROWD: usize = 8;
 
-/// Lets the connection run, and its gathered writes go.
+/// Lets the connection and its streams run, and its gathered writes go.
 async fn turns<C: Future<Output = hyper::Result<()>>>(
-    connection: Pin<&mut C>,
-    release: &Option<Release<Prompt<TlsStream<TcpStream>>>>,
+    mut connection: Pin<&mut C>,
+    multiplexed: &mut Option<Multiplexed>,
     activity: &Activity,
 ) -> hyper::Result<()> {
-    match release {
-        None => connection.await,
-        Some(release) => {
-            let broken = |error| {
-                tracing::debug!(%error, "connection broke");
-                Ok(())
-            };
-            release.after_each_turn(connection, || activity.in_flight() > CROWD, broken).await
-        }
-    }
+    let Some(Multiplexed { release, streams }) = multiplexed else { return connection.await };
+    // the streams first: what they have to say is sent in the same turn, so nobody has to wait for them
+    let lasting = AtomicUsize::new(0);
+    let turn = poll_fn(|cx| {
+        streams.turn(cx);
+        lasting.store(streams.count(), Ordering::Relaxed);
+        connection.as_mut().poll(cx)
+    });
+    let crowded = || activity.in_flight() > CROWD + lasting.load(Ordering::Relaxed);
+    let broken = |error| {
+        tracing::debug!(%error, "connection broke");
+        Ok(())
+    };
+    release.after_each_turn(pin!(turn), crowded, broken).await
 }
 
 /// Why a connection is to end.
@@ -325,6 +337,9 @@ async fn answer<H: Handler>(
     });
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         activity.upgrade();
+    }
+    if matches!(response.body(), Body::Stream(_)) {
+        lasting::streaming();
     }
     if response.extensions_mut().remove::<Leave>().is_some() {
         match http2 {

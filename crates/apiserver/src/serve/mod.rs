@@ -24,6 +24,7 @@ mod connection;
 mod cork;
 mod crowd;
 mod in_memory;
+mod lasting;
 mod pace;
 mod quiet;
 mod seldom;
