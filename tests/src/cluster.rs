@@ -107,6 +107,13 @@ impl Cluster {
         Self::with(Options::default()).await
     }
 
+    /// The same, and the server writes nothing by itself once it runs.
+    pub async fn quiet() -> Self {
+        let mut options = Options::default();
+        options.fairness.on = false;
+        Self::with(options).await
+    }
+
     /// With the objects below a directory.
     pub async fn on(directory: &Path) -> Self {
         Self::with(Options { store: StoreChoice::Directory(directory.to_owned()), ..Options::default() })

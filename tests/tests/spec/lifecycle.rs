@@ -63,7 +63,7 @@ fn pairs() -> Vec<(&'static str, &'static str, Value)> {
 
 #[tokio::test]
 async fn an_object_is_the_same_in_every_version() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     for (here, there, object) in pairs() {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let (near, far) = (format!("{here}/{name}"), format!("{there}/{name}"));
@@ -86,7 +86,7 @@ async fn an_object_is_the_same_in_every_version() {
 
 #[tokio::test]
 async fn a_watch_tells_of_changes_through_any_version_in_its_own() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     for (here, there, object) in pairs() {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let since = version(&cluster.read(there).await);
@@ -101,7 +101,7 @@ async fn a_watch_tells_of_changes_through_any_version_in_its_own() {
 
 #[tokio::test]
 async fn fields_that_were_renamed_have_each_versions_name() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     for (here, _, object) in pairs() {
         cluster.create(here, object).await;
     }
@@ -117,7 +117,7 @@ async fn fields_that_were_renamed_have_each_versions_name() {
 
 #[tokio::test]
 async fn versions_that_were_removed_are_not_served() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     let listed = cluster.read("/apis").await.to_string();
     for path in [
         "flowcontrol.apiserver.k8s.io/v1beta1/flowschemas",
@@ -139,7 +139,7 @@ async fn versions_that_were_removed_are_not_served() {
 
 #[tokio::test]
 async fn stable_versions_come_first_and_alpha_ones_only_when_asked_for() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     let mut betas = Vec::new();
     for group in cluster.read("/apis").await["groups"].as_array().unwrap() {
         let versions = group["versions"].as_array().unwrap();

@@ -80,7 +80,7 @@ fn defined(definitions: &Value) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn every_served_kind_has_a_sample() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     let served = discovered(&cluster).await;
     let samples = samples();
     let sampled: BTreeSet<_> =
@@ -101,7 +101,7 @@ async fn every_served_kind_has_a_sample() {
 
 #[tokio::test]
 async fn every_served_kind_is_in_the_published_schemas() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     let served = discovered(&cluster).await;
     let v2 = cluster.read("/openapi/v2").await;
     let v2_defined = defined(&v2["definitions"]);
@@ -130,7 +130,7 @@ async fn every_served_kind_is_in_the_published_schemas() {
 
 #[tokio::test]
 async fn every_kind_lives_in_every_form() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::quiet().await;
     let served = discovered(&cluster).await;
     let mut lived = 0;
     for sample in samples() {
