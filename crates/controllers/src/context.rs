@@ -3,6 +3,8 @@
 use crate::events::Recorder;
 use crate::informer::{Informer, Watched};
 use ambient::World;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::chrono::{DateTime, Utc};
 use kube::{Api, Client};
 use names::Names;
 use parking_lot::Mutex;
@@ -70,5 +72,10 @@ impl Context {
 
     pub fn now(&self) -> i64 {
         ambient::unix_seconds(&self.world)
+    }
+
+    /// The same as objects have it.
+    pub fn time(&self) -> Time {
+        Time(DateTime::<Utc>::from(self.world.now()))
     }
 }
