@@ -19,6 +19,7 @@
 pub mod adopt;
 pub mod context;
 pub mod events;
+pub mod hash;
 pub mod informer;
 pub mod leader;
 pub mod loops;
