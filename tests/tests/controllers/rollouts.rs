@@ -58,7 +58,7 @@ fn disturb(client: Client) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        let params = ListParams::default().limit(20);
+        let params = ListParams::default().limit(5);
         for object in api.list(&params).await.unwrap().items {
             let note = json!({"metadata": {"annotations": {"turn": turn.to_string()}}});
             let _ = api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(note)).await;
@@ -154,7 +154,7 @@ async fn roll(replicas: i32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollout_keeps_its_limits_at_every_moment() {
-    roll(200).await;
+    roll(100).await;
 }
 
 #[tokio::test]
@@ -184,13 +184,13 @@ async fn loops_work_over_a_network_too() {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let _agent = Agent::start(client, "default");
-    deployments.create(&PostParams::default(), &deployment("web", 300, "i:1")).await.unwrap();
-    until("the first rollout", &deployments, |all| is_done(&all["web"], 300)).await;
+    deployments.create(&PostParams::default(), &deployment("web", 60, "i:1")).await.unwrap();
+    until("the first rollout", &deployments, |all| is_done(&all["web"], 60)).await;
     set_image(&deployments, "web", "i:2").await;
     until("the second rollout", &deployments, |all| {
-        is_done(&all["web"], 300) && all["web"].annotations()["deployment.kubernetes.io/revision"] == "2"
+        is_done(&all["web"], 60) && all["web"].annotations()["deployment.kubernetes.io/revision"] == "2"
     })
     .await;
-    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 300);
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 60);
     running.abort();
 }
