@@ -22,6 +22,8 @@ pub struct Api {
     pub world: World,
     /// Feature gates that are open although they are closed without a decision.
     pub opened: Vec<String>,
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: Vec<String>,
     resources: ArcSwap<Resources>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
@@ -78,7 +80,15 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        Api { names, storage, world, opened: Vec::new(), resources: ArcSwap::default(), admission }
+        Api {
+            names,
+            storage,
+            world,
+            opened: Vec::new(),
+            closed: Vec::new(),
+            resources: ArcSwap::default(),
+            admission,
+        }
     }
 
     pub fn resources(&self) -> Arc<Resources> {
@@ -217,6 +227,7 @@ impl Api {
             list: &list,
             containing: &containing,
             opened: &self.opened,
+            closed: &self.closed,
         })
     }
 }
