@@ -76,7 +76,12 @@ pub const IDLE: &[Idle] = &[
     Idle::new("profiling", Bool, "true", "there are no profiles to serve yet"),
     Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
     Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
-    Idle::new("storage-media-type", Text, "", "objects are kept as the JSON that they are answered with"),
+    Idle::new(
+        "storage-media-type",
+        Choice(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
+        "application/vnd.kubernetes.protobuf",
+        "objects are kept as the JSON that they are answered with",
+    ),
     Idle::new("tracing-config-file", Text, "", "traces are not sent anywhere yet"),
     Idle::new("vmodule", Text, "", "PINTLE_LOG selects by part of the program"),
     Idle::new("watch-cache", Bool, "true", MEMORY),
