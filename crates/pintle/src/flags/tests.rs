@@ -242,3 +242,45 @@ fn the_page_is_current() {
     let line = there.lines().zip(wanted.lines()).find(|(there, wanted)| there != wanted);
     assert!(there == wanted, "{} is not current, write it with {}=1: {line:?}", page::FILE, page::WRITE);
 }
+
+#[test]
+fn no_command_line_is_too_strange() {
+    let program = program();
+    let flags: Vec<String> = program
+        .find_subcommand("apiserver")
+        .unwrap()
+        .get_arguments()
+        .filter_map(|it| it.get_long())
+        .map(|name| format!("--{name}"))
+        .collect();
+    let strange = [
+        "", "-", "--", "---", "-=", "--=", "--=x", "=", "-v", "-v=", "-vx", "-é", "--é=1", "\u{0}", "x=y",
+        "-1", ",",
+    ];
+    let values =
+        ["", "=", "=x", "=-1", "=0", "=true", "=a=b,c", "=,", "=1s", "=\"", "=::", "=10.0.0.0/8", "=é"];
+    for seed in 1..100u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut draw = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let mut words = vec!["pintle".to_owned(), ["apiserver", "up"][draw(2)].to_owned()];
+        for _ in 0..=draw(6) {
+            words.push(match draw(4) {
+                0 => strange[draw(strange.len())].to_owned(),
+                1 => flags[draw(flags.len())].clone(),
+                _ => format!("{}{}", flags[draw(flags.len())], values[draw(values.len())]),
+            });
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if let Err(Stop::Wrong(told)) = read(&words) {
+            assert!(
+                !told.is_empty() && told.iter().all(|it| it.lines().count() == 1),
+                "{seed}: {words:?}: {told:#?}"
+            );
+        }
+    }
+}
