@@ -11,15 +11,21 @@ use crate::library;
 use crate::operators;
 use crate::plan::{Call, FieldName, Node, Walk};
 use crate::value::{CelValue, List, MadeMap, Map, Text};
+use regex::Regex;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 pub(crate) struct Evaluator<'a, 'b> {
-    pub variables: &'b [Option<CelValue<'a>>],
+    variables: &'b [Option<Outcome<CelValue<'a>>>],
     /// Variables of the folds around.
-    pub locals: Vec<Outcome<CelValue<'a>>>,
-    pub budget: &'b mut Budget,
+    locals: Vec<Outcome<CelValue<'a>>>,
+    budget: &'b mut Budget,
+    /// Patterns that the values gave, the last ones last: most are asked for again with the next item.
+    patterns: Vec<(String, Regex)>,
 }
+
+/// How many patterns are kept.
+const PATTERNS: usize = 8;
 
 /// What does not end everything.
 fn ended<T>(outcome: Outcome<T>) -> Result<Outcome<T>, Fault> {
@@ -29,7 +35,11 @@ fn ended<T>(outcome: Outcome<T>) -> Result<Outcome<T>, Fault> {
     }
 }
 
-impl<'a> Evaluator<'a, '_> {
+impl<'a, 'b> Evaluator<'a, 'b> {
+    pub fn new(variables: &'b [Option<Outcome<CelValue<'a>>>], budget: &'b mut Budget) -> Self {
+        Evaluator { variables, locals: Vec::new(), budget, patterns: Vec::new() }
+    }
+
     pub fn eval(&mut self, node: &'a Node) -> Outcome<CelValue<'a>> {
         match node {
             Node::Constant(value) => Ok(value.clone()),
@@ -76,7 +86,7 @@ impl<'a> Evaluator<'a, '_> {
     fn resolve(&mut self, node: &'a Node) -> Outcome<CelValue<'a>> {
         match node {
             Node::Variable(at) => match self.variables.get(*at) {
-                Some(Some(value)) => Ok(value.clone()),
+                Some(Some(value)) => value.clone(),
                 _ => fail("no such attribute"),
             },
             Node::Local(slot) => match self.locals.get(*slot) {
@@ -135,7 +145,12 @@ impl<'a> Evaluator<'a, '_> {
                 let cost = call.charge.cost(&args);
                 let [left, right] = args;
                 let result = match (left, right) {
-                    (Ok(left), Ok(right)) => binary(call, left, right),
+                    (Ok(left), Ok(right)) => match (call.function, &right) {
+                        ("matches" | "find" | "findAll", CelValue::String(pattern)) => {
+                            self.searched(call.function, pattern, &[left, right.clone()])
+                        }
+                        _ => binary(call, left, right),
+                    },
                     (Err(fault), _) | (_, Err(fault)) => Err(fault),
                 };
                 self.charge(call.charge, cost, &result)?;
@@ -160,6 +175,33 @@ impl<'a> Evaluator<'a, '_> {
                 self.charge(call.charge, cost, &result)?;
                 result
             }
+        }
+    }
+
+    /// A function of text whose pattern is not a constant.
+    fn searched(
+        &mut self,
+        function: &'static str,
+        pattern: &str,
+        args: &[CelValue<'a>],
+    ) -> Outcome<CelValue<'a>> {
+        let known = self.patterns.iter().position(|(text, _)| text == pattern);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let compiled = library::compiled(function, pattern)?;
+                if self.patterns.len() == PATTERNS {
+                    self.patterns.remove(0);
+                }
+                self.patterns.push((pattern.to_owned(), compiled));
+                self.patterns.len() - 1
+            }
+        };
+        match (args.first(), self.patterns.get(at)) {
+            (Some(CelValue::String(_)), Some((_, pattern))) => {
+                library::call_compiled(function, pattern, args)
+            }
+            _ => library::call(function, None, args.to_vec()),
         }
     }
 

@@ -38,7 +38,11 @@ pub(crate) fn call<'a>(
         ("startsWith", [String(text), String(part)]) => bool(text.starts_with(&**part)),
         ("endsWith", [String(text), String(part)]) => bool(text.ends_with(&**part)),
         ("contains" | "startsWith" | "endsWith", [value, _]) => Err(lacks(value, function)),
-        ("matches", [String(text), String(pattern)]) => bool(compiled(pattern)?.is_match(text)),
+        ("matches" | "find", [String(_), String(pattern)])
+        | ("findAll", [String(_), String(pattern)] | [String(_), String(pattern), Int(_)]) => {
+            let pattern = compiled(function, pattern)?;
+            call_compiled(function, &pattern, &args)
+        }
         ("matches", [String(_), _]) => Err(no_such_overload()),
         ("matches", [value, _]) => Err(lacks(value, function)),
         (_, [Timestamp(at)]) if function.starts_with("get") => time::part(function, *at, None),
@@ -47,18 +51,6 @@ pub(crate) fn call<'a>(
         }
         ("getHours" | "getMinutes" | "getSeconds" | "getMilliseconds", [Duration(nanos)]) => {
             time::part_of_duration(function, *nanos).ok_or_else(|| unfit(function, &args))
-        }
-        ("find", [String(text), String(pattern)]) => {
-            let pattern = compiled(pattern).map_err(illegal)?;
-            Ok(found(&pattern, text))
-        }
-        ("findAll", [String(text), String(pattern)]) => {
-            let pattern = compiled(pattern).map_err(illegal)?;
-            Ok(found_all(&pattern, text, -1))
-        }
-        ("findAll", [String(text), String(pattern), Int(most)]) => {
-            let pattern = compiled(pattern).map_err(illegal)?;
-            Ok(found_all(&pattern, text, *most))
         }
         ("url", [String(text)]) => match url::parse(text) {
             Ok(url) => Ok(CelValue::Url(Arc::new(url))),
@@ -110,15 +102,12 @@ pub(crate) fn unfit(function: &str, args: &[CelValue<'_>]) -> Fault {
     Fault::new(format!("no such overload: {function}({})", types.join(", ")))
 }
 
-fn compiled(pattern: &str) -> Outcome<Regex> {
-    schema::pattern::compile(pattern).map_err(Fault::new)
-}
-
-fn illegal(fault: Fault) -> Fault {
-    match fault {
-        Fault::Failed(why) => Fault::new(format!("Illegal regex: {why}")),
-        other => other,
-    }
+/// A pattern, for the function that searches for it.
+pub(crate) fn compiled(function: &str, pattern: &str) -> Outcome<Regex> {
+    schema::pattern::compile(pattern).map_err(|why| match function {
+        "matches" => Fault::new(why),
+        _ => Fault::new(format!("Illegal regex: {why}")),
+    })
 }
 
 /// The same functions of text, with an expression that is compiled already.

@@ -142,10 +142,9 @@ impl Program {
         let mut values = Vec::with_capacity(self.variables.len());
         for (name, declared) in self.variables.iter() {
             let given = variables.values.iter().find(|(given, _)| given == name);
-            values.push(given.map(|(_, value)| CelValue::read(value, declared)).transpose()?);
+            values.push(given.map(|(_, value)| CelValue::read(value, declared)));
         }
-        let mut evaluator = Evaluator { variables: &values, locals: Vec::new(), budget };
-        Ok(evaluator.eval(&self.node)?)
+        Ok(Evaluator::new(&values, budget).eval(&self.node)?)
     }
 
     /// Evaluates an expression that says yes or no.

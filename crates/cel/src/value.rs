@@ -412,7 +412,7 @@ impl<'a> List<'a> {
 
     pub(crate) fn index(&self, index: &CelValue<'_>) -> Outcome<CelValue<'a>> {
         let shown = || crate::convert::shown(index);
-        if !matches!(self, List::Made(_, None)) {
+        if self.is_declared() {
             return match index {
                 CelValue::Int(at) => match usize::try_from(*at).ok().filter(|at| *at < self.len()) {
                     Some(at) => self.at(at),
@@ -430,6 +430,9 @@ impl<'a> List<'a> {
         let Some(at) = at else { return fail(format!("unsupported index value {} in list", shown())) };
         match usize::try_from(at).ok().filter(|at| *at < self.len()) {
             Some(at) => self.at(at),
+            None if matches!((self, index), (List::Tree(_), CelValue::Int(_))) => {
+                fail(format!("index out of bounds: {at}"))
+            }
             None => fail(format!("index '{at}' out of range in list size '{}'", self.len())),
         }
     }
