@@ -93,6 +93,8 @@ pub(crate) struct Token<'t> {
     pub text: &'t str,
     /// Where it begins, in characters.
     pub at: usize,
+    /// Where it ends, in bytes.
+    pub end: usize,
 }
 
 impl Token<'_> {
@@ -118,11 +120,12 @@ pub(crate) fn words<'t>(source: &mut Source<'t>) -> Vec<Token<'t>> {
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             _ => match word(rest, first) {
                 Ok((word, length)) => {
-                    out.push(Token { word, text: &rest[..length], at });
+                    let end = text.len() - rest.len() + length;
+                    out.push(Token { word, text: &rest[..length], at, end });
                     length
                 }
                 Err(length) => {
-                    let shown = visible(&rest[..length]);
+                    let shown = &rest[..length];
                     let location = source.location(at);
                     source.report(location, format!("Syntax error: token recognition error at: '{shown}'"));
                     length
@@ -132,7 +135,7 @@ pub(crate) fn words<'t>(source: &mut Source<'t>) -> Vec<Token<'t>> {
         at += rest[..step].chars().count();
         rest = &rest[step..];
     }
-    out.push(Token { word: Word::End, text: "<EOF>", at });
+    out.push(Token { word: Word::End, text: "<EOF>", at, end: text.len() });
     out
 }
 
@@ -333,7 +336,7 @@ mod tests {
             ("a & b", "1:3: Syntax error: token recognition error at: '& '"),
             ("#", "1:1: Syntax error: token recognition error at: '#'"),
             ("'a\\q'", "1:1: Syntax error: token recognition error at: ''a\\q'"),
-            ("'a\nb", "1:1: Syntax error: token recognition error at: ''a\\n'"),
+            ("'a\nb", "1:1: Syntax error: token recognition error at: ''a\n'"),
         ] {
             let mut source = Source::new(text);
             words(&mut source);

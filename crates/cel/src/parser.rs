@@ -254,7 +254,8 @@ impl<'t> Parser<'_, 't> {
         };
         if fits {
             self.syntax(format!("missing {} at {shown}", wanted.name()));
-            return Ok(Token { word: wanted, text: "", at: self.token().at });
+            let token = self.token();
+            return Ok(Token { word: wanted, text: "", at: token.at, end: token.end });
         }
         self.syntax(format!("mismatched input {shown} expecting {}", wanted.name()));
         Err(Halt::Told)
@@ -422,8 +423,9 @@ impl<'t> Parser<'_, 't> {
     /// How often a sign stands here.
     fn signs(&mut self, sign: Word) -> Read<usize> {
         let mut count = 0;
+        let mut start = 0;
         while self.peek() == sign {
-            self.next();
+            start = self.next().end - 1;
             count += 1;
         }
         let number = self.peek() == Word::Minus && matches!(self.second(), Word::Int | Word::Float);
@@ -433,8 +435,11 @@ impl<'t> Parser<'_, 't> {
         let (shown, at) = (self.token().shown(), self.token().at);
         let operand = set(OPERAND);
         if sign == Word::Minus {
-            self.syntax("no viable alternative at input '-'".to_owned());
-            self.syntax(format!("mismatched input {shown} expecting {operand}"));
+            let text = self.source.text().get(start..self.token().end).unwrap_or_default();
+            self.syntax(format!("no viable alternative at input '{}'", lexer::visible(text)));
+            if self.peek() == Word::End {
+                self.syntax(format!("mismatched input {shown} expecting {operand}"));
+            }
         } else {
             self.syntax(format!("extraneous input {shown} expecting {operand}"));
             self.broken(at, "invalid primary expression");
