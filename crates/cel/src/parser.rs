@@ -250,6 +250,7 @@ impl<'t> Parser<'_, 't> {
         let fits = match wanted {
             Word::End => false,
             Word::Colon => OPERAND.contains(&self.peek()),
+            Word::Ident => self.peek() == Word::LeftParen || self.may_follow(self.peek()),
             _ => self.may_follow(self.peek()),
         };
         if fits {
