@@ -10,6 +10,7 @@ use crate::fault::{Fault, Outcome, fail, no_such_overload};
 use crate::library;
 use crate::operators;
 use crate::plan::{Call, FieldName, Node, Walk};
+use crate::room::Room;
 use crate::value::{CelValue, List, MadeMap, Map, Text};
 use regex::Regex;
 use std::cmp::Ordering;
@@ -22,6 +23,7 @@ pub(crate) struct Evaluator<'a, 'b> {
     budget: &'b mut Budget,
     /// Patterns that the values gave, the last ones last: most are asked for again with the next item.
     patterns: Vec<(String, Regex)>,
+    room: Room,
 }
 
 /// How many patterns are kept.
@@ -37,7 +39,7 @@ fn ended<T>(outcome: Outcome<T>) -> Result<Outcome<T>, Fault> {
 
 impl<'a, 'b> Evaluator<'a, 'b> {
     pub fn new(variables: &'b [Option<Outcome<CelValue<'a>>>], budget: &'b mut Budget) -> Self {
-        Evaluator { variables, locals: Vec::new(), budget, patterns: Vec::new() }
+        Evaluator { variables, locals: Vec::new(), budget, patterns: Vec::new(), room: Room::new() }
     }
 
     pub fn eval(&mut self, node: &'a Node) -> Outcome<CelValue<'a>> {
@@ -136,6 +138,9 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                 let arg = [ended(self.eval(arg))?];
                 let cost = call.charge.cost(&arg);
                 let [arg] = arg;
+                if let Ok(arg) = &arg {
+                    self.room.take(call.function, &[arg])?;
+                }
                 let result = unary(call, arg);
                 self.charge(call.charge, cost, &result)?;
                 result
@@ -149,7 +154,10 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                         ("matches" | "find" | "findAll", CelValue::String(pattern)) => {
                             self.searched(call.function, pattern, &[left, right.clone()])
                         }
-                        _ => binary(call, left, right),
+                        _ => {
+                            self.room.take(call.function, &[&left, &right])?;
+                            binary(call, left, right)
+                        }
                     },
                     (Err(fault), _) | (_, Err(fault)) => Err(fault),
                 };
@@ -167,11 +175,14 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                     args.push(arg);
                 }
                 let cost = call.charge.cost(&args);
-                let result =
-                    args.into_iter().collect::<Outcome<Vec<_>>>().and_then(|args| match &call.pattern {
-                        Some(pattern) => library::call_compiled(call.function, pattern, &args),
-                        None => library::call(call.function, call.overload, args),
-                    });
+                let args = args.into_iter().collect::<Outcome<Vec<_>>>();
+                if let Ok(args) = &args {
+                    self.room.take(call.function, &args.iter().collect::<Vec<_>>())?;
+                }
+                let result = args.and_then(|args| match &call.pattern {
+                    Some(pattern) => library::call_compiled(call.function, pattern, &args),
+                    None => library::call(call.function, call.overload, args),
+                });
                 self.charge(call.charge, cost, &result)?;
                 result
             }
@@ -206,6 +217,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
     }
 
     fn charge(&mut self, charge: Charge, cost: u64, result: &Outcome<CelValue<'_>>) -> Outcome<()> {
+        self.room.took(result)?;
         self.budget.charge(cost.saturating_add(charge.of_result(result)))
     }
 

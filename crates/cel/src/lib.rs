@@ -31,6 +31,7 @@ mod operators;
 mod parser;
 mod plan;
 mod program;
+mod room;
 mod source;
 mod strings;
 mod time;
