@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-mod controllers {
-    mod service_accounts;
-}
+mod controllers;
 
 mod spec {
     mod admission;
@@ -15,6 +13,7 @@ mod spec {
     mod audit;
     mod authentication;
     mod bad_input;
+    mod browsers;
     mod callers;
     mod cases;
     mod defaults;
@@ -27,6 +26,7 @@ mod spec {
     mod escalation;
     mod fairness;
     mod field_validation;
+    mod gates;
     mod health;
     mod identity;
     mod kube_client;
