@@ -8,7 +8,8 @@ use std::time::Duration;
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, observe,
+    permission,
 };
 use http::Method;
 use names::Names;
@@ -42,6 +43,7 @@ pub struct Options {
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub cache: cache::Options,
+    pub observe: observe::Options,
     /// The port to listen on; 0 is any.
     pub port: u16,
     /// When the server's clock starts, in Unix seconds.
@@ -70,6 +72,7 @@ impl Default for Options {
             kinds: kinds::Options::default(),
             reached_at: None,
             cache: cache::Options::default(),
+            observe: observe::Options::default(),
             port: 0,
             now: NOW,
         }
@@ -159,6 +162,7 @@ impl Cluster {
             cache: options.cache,
             kinds: options.kinds,
             reached_at: options.reached_at,
+            observe: options.observe,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -27,6 +27,7 @@ mod holdings;
 pub mod identity;
 pub mod limits;
 mod negotiate;
+pub mod observe;
 mod own;
 mod own_service;
 pub mod permission;
@@ -35,6 +36,7 @@ pub mod serve;
 pub mod server;
 mod start;
 mod status;
+pub mod trace;
 
 pub use negotiate::pretty;
 pub use server::{Config, Server, StartError, StoreChoice};

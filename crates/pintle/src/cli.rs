@@ -14,7 +14,8 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
+use crate::logs::Logs;
+use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Observing, Tls};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -125,10 +126,6 @@ pub struct Up {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
     pub components: Vec<Component>,
 
-    /// Log more: -v what happens, -vv why, -vvv everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-
     #[command(flatten)]
     pub tls: Tls,
 
@@ -149,6 +146,12 @@ pub struct Up {
 
     #[command(flatten)]
     pub audit: Audit,
+
+    #[command(flatten)]
+    pub observing: Observing,
+
+    #[command(flatten)]
+    pub logs: Logs,
 }
 
 const CONVERT_EXAMPLES: &str = "\
@@ -344,7 +347,9 @@ mod tests {
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
         assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
-        assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
+        assert!(
+            !up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.logs.verbosity == 0
+        );
     }
 
     #[test]
@@ -354,7 +359,7 @@ mod tests {
         assert_eq!(up.data_dir, Some("d".into()));
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
         assert_eq!(up.write_kubeconfig, Some("k".into()));
-        assert_eq!((up.tls_san, up.verbose), (vec!["a".to_owned(), "b".to_owned()], 2));
+        assert_eq!((up.tls_san, up.logs.verbosity), (vec!["a".to_owned(), "b".to_owned()], 2));
         let up = super::tests::up(
             "pintle up --runtime-config api/all=false,v1 --runtime-config batch/v1=true \
                      --allow-privileged --event-ttl 1h30m",

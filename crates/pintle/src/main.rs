@@ -9,24 +9,21 @@ mod control_loops;
 mod convert;
 mod files;
 mod kubeconfig;
+mod logs;
 mod options;
 mod pki;
+mod process;
 mod up;
 mod world;
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
-
 use cli::{Cli, Command};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The environment variable that overrides `-v`, in the syntax of tracing's filters.
-const LOG_VARIABLE: &str = "PINTLE_LOG";
 
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
@@ -51,9 +48,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Convert(asked) => convert::convert(&asked),
         Command::Up(asked) => {
-            log_to_stderr(asked.verbose);
+            let mut wrong = options::Wrong::default();
+            let verbosity = logs::begin(&asked.logs, &mut wrong);
+            wrong.check()?;
             let world = world::real()?;
-            runtime()?.block_on(up::up(*asked, world))
+            runtime()?.block_on(up::up(*asked, world, verbosity))
         }
     }
 }
@@ -65,15 +64,6 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .enable_all()
         .build()
         .context("cannot start threads")
-}
-
-fn log_to_stderr(verbose: u8) {
-    let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = stderr().is_terminal();
-    // the error would mean that a log is set up already
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).try_init();
 }
 
 /// Errors of others may span lines; ours do not.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ambient::World;
@@ -11,23 +12,28 @@ use anyhow::Context;
 use apiserver::identity::jose::Signer;
 use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
 use apiserver::{
-    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, observe,
+    permission,
 };
 use kinds::Serving;
+use metrics::Registry;
 use names::Names;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops::ControlLoops;
+use crate::logs::Verbosity;
 use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
-use crate::{files, kubeconfig};
+use crate::{files, kubeconfig, process};
 
 /// Runs a control plane until a signal stops it.
-pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
+pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let wanted = Wanted::read(&asked)?;
+    let mut wanted = Wanted::read(&asked)?;
+    wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
+    process::tell(&wanted.observe.metrics);
     let home = Home::prepare(&asked)?;
     let hosts =
         Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
@@ -264,6 +270,7 @@ struct Wanted {
     kinds: kinds::Options,
     event_ttl: Duration,
     delete_workers: usize,
+    observe: observe::Options,
     /// The address by which pods reach the server.
     reached_at: Option<IpAddr>,
 }
@@ -281,6 +288,8 @@ impl Wanted {
         let audit = asked.audit.read(&mut wrong);
         let limits = asked.limits.read(&mut wrong);
         let fairness = asked.limits.of_turns(&mut wrong);
+        let metrics = Arc::new(Registry::new(asked.observing.metrics(&mut wrong)));
+        let tracing = asked.observing.tracing(&gates, &mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -305,6 +314,13 @@ impl Wanted {
             kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
             event_ttl: asked.event_ttl,
             delete_workers: asked.delete_collection_workers.into(),
+            observe: observe::Options {
+                metrics,
+                tracing,
+                verbosity: None,
+                profiling: asked.observing.profiling,
+                command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            },
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
         })
     }
@@ -348,6 +364,7 @@ async fn start_server(
         fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
+        observe: wanted.observe,
     };
     Server::start(config).await.map_err(explained)
 }

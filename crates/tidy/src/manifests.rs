@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "merge",
     "schema",
     "names",
+    "metrics",
     "ambient",
 ];
 

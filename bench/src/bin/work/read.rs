@@ -72,6 +72,7 @@ impl Reads {
             reached_at: None,
             fairness: Default::default(),
             limits: Default::default(),
+            observe: Default::default(),
         };
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };
