@@ -8,8 +8,8 @@ use std::time::Duration;
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, observe,
-    permission,
+    Config, Found, Gates, Server, StartError, StoreChoice, admission, audit, browsers, fairness, identity,
+    limits, observe, permission,
 };
 use http::Method;
 use names::Names;
@@ -42,6 +42,9 @@ pub struct Options {
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
+    pub found: Found,
+    pub gates: Gates,
+    pub browsers: browsers::Options,
     pub cache: cache::Options,
     pub observe: observe::Options,
     /// The port to listen on; 0 is any.
@@ -71,6 +74,9 @@ impl Default for Options {
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
+            found: Found::default(),
+            gates: Gates::default(),
+            browsers: browsers::Options::default(),
             cache: cache::Options::default(),
             observe: observe::Options::default(),
             port: 0,
@@ -144,7 +150,7 @@ impl Cluster {
             ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let listen = Listen { address, tls, limits: options.limits, world: world.clone() };
+        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: world.clone() };
         let config = Config {
             store: options.store,
             listen,
@@ -162,6 +168,9 @@ impl Cluster {
             cache: options.cache,
             kinds: options.kinds,
             reached_at: options.reached_at,
+            found: options.found,
+            gates: options.gates,
+            browsers: options.browsers,
             observe: options.observe,
         };
         let server = Server::start(config).await?;

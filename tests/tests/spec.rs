@@ -15,6 +15,7 @@ mod spec {
     mod audit;
     mod authentication;
     mod bad_input;
+    mod browsers;
     mod callers;
     mod cases;
     mod debug;
@@ -28,6 +29,7 @@ mod spec {
     mod escalation;
     mod fairness;
     mod field_validation;
+    mod gates;
     mod health;
     mod identity;
     mod kube_client;

@@ -10,7 +10,7 @@
 //! libraries, too. It can be changed while the server runs.
 
 use crate::options::Wrong;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use std::fmt::{self, Write as _};
 use std::io::stderr;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const VARIABLE: &str = "PINTLE_LOG";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What is logged")]
 pub struct Logs {
-    /// Log more: 1 what happens, 3 every request, 4 why, 6 everything; -v alone is 1, -vv is 2
-    #[arg(short, long = "v", alias = "verbose", value_name = "LEVEL", value_parser = level, num_args = 0..=1, default_value = "0", default_missing_value = "1")]
+    /// Log more: -v or -v=1 what happens, -v=3 every request, -v=4 why, -v=6 everything
+    #[arg(short, long = "verbose", action = ArgAction::Count, alias = "v")]
     pub verbosity: u8,
 
     /// Levels of parts of the program, with commas between: apiserver::serve=4,store=6
@@ -50,11 +50,7 @@ pub enum Form {
     Json,
 }
 
-/// A number, or the letters that are left of `-vvv`.
 fn level(text: &str) -> Result<u8, String> {
-    if !text.is_empty() && text.bytes().all(|letter| letter == b'v') {
-        return Ok(u8::try_from(text.len()).unwrap_or(u8::MAX).saturating_add(1));
-    }
     let number: i32 = text.parse().map_err(|_| "a level is a number".to_owned())?;
     Ok(number.clamp(0, i32::from(u8::MAX)) as u8)
 }
@@ -326,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_numbers_or_letters() {
-        assert_eq!([level("3"), level("v"), level("vv"), level("-1")].map(Result::unwrap), [3, 2, 3, 0]);
+    fn levels_are_numbers() {
+        assert_eq!([level("3"), level("-1"), level("999")].map(Result::unwrap), [3, 0, 255]);
         assert!(level("much").is_err());
         let mut wrong = Wrong::default();
         let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();

@@ -8,24 +8,29 @@ mod cli;
 mod control_loops;
 mod convert;
 mod files;
+mod flags;
 mod kubeconfig;
 mod logs;
 mod options;
 mod pki;
 mod process;
 mod up;
+mod wanted;
 mod world;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
+
 use cli::{Cli, Command};
+use options::{Problems, Wrong};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    small_pages();
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(stop) => return stop.tell(),
@@ -33,11 +38,25 @@ fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // a terminal that is gone cannot be told
-            let _ = writeln!(stderr(), "pintle: {}", one_line(&format!("{error:#}")));
+            let problems = match error.downcast::<Problems>() {
+                Ok(Problems(several)) => several,
+                Err(one) => vec![format!("{one:#}")],
+            };
+            for problem in problems {
+                // a terminal that is gone cannot be told
+                let _ = writeln!(stderr(), "pintle: {}", one_line(&problem));
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Memory in pages of the usual size: with large ones a small server holds twice what it uses (decision 009). Before
+/// there are threads, and before much is allocated.
+fn small_pages() {
+    #[cfg(target_os = "linux")]
+    // where the kernel knows nothing of it there are none
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
@@ -48,11 +67,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Convert(asked) => convert::convert(&asked),
         Command::Up(asked) => {
-            let mut wrong = options::Wrong::default();
-            let verbosity = logs::begin(&asked.logs, &mut wrong);
-            wrong.check()?;
+            let verbosity = begin_log(&asked.server.logs, &cli.warnings)?;
             let world = world::real()?;
             runtime()?.block_on(up::up(*asked, world, verbosity))
+        }
+        Command::Apiserver(asked) => {
+            let verbosity = begin_log(&asked.logs, &cli.warnings)?;
+            let world = world::real()?;
+            runtime()?.block_on(up::apiserver(*asked, world, verbosity))
         }
     }
 }
@@ -64,6 +86,17 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .enable_all()
         .build()
         .context("cannot start threads")
+}
+
+/// Begins the log, with what it should say about the command line.
+fn begin_log(asked: &logs::Logs, warnings: &[String]) -> anyhow::Result<logs::Verbosity> {
+    let mut wrong = Wrong::default();
+    let verbosity = logs::begin(asked, &mut wrong);
+    wrong.check()?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(verbosity)
 }
 
 /// Errors of others may span lines; ours do not.

@@ -4,11 +4,9 @@ use super::Wrong;
 use apiserver::trace::Configuration;
 use clap::Args;
 use names::Names;
+use schema::table::Release;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-
-/// The only earlier version whose metrics may be asked for.
-const EARLIER: &str = "1.25";
 
 /// Without this gate nothing is traced.
 const GATE: &str = "APIServerTracing";
@@ -25,8 +23,9 @@ pub struct Observing {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub disabled_metrics: Vec<String>,
 
-    /// The version whose hidden metrics are shown; there are none that are hidden
-    #[arg(long, value_name = "VERSION", default_value = "")]
+    /// Show metrics again that were hidden since the release before this one, which is the only one that can be named. No
+    /// metric is hidden at present
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub show_hidden_metrics_for_version: String,
 
     /// A file that says where spans of requests are sent, and of how many; needs the gate APIServerTracing
@@ -36,17 +35,14 @@ pub struct Observing {
     /// Serve pages that show the inside of the server, below /debug/pprof/ and /debug/flags/
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub profiling: bool,
-
-    /// No effect: the server holds no locks that would be worth a profile
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub contention_profiling: bool,
 }
 
 impl Observing {
     pub fn metrics(&self, wrong: &mut Wrong) -> metrics::Options {
-        let hidden = &self.show_hidden_metrics_for_version;
-        if !hidden.is_empty() && hidden != EARLIER {
-            let why = format!("only the version before this one can be named, {EARLIER}");
+        let (asked, release) = (&*self.show_hidden_metrics_for_version, kinds::RELEASE);
+        let only = Release { minor: release.minor.saturating_sub(1), ..release }.to_string();
+        if !asked.is_empty() && asked != only {
+            let why = format!("only the release before this one can be named, {only}");
             wrong.add("--show-hidden-metrics-for-version", why);
         }
         let mut allowed = BTreeMap::<_, BTreeSet<String>>::new();
@@ -64,14 +60,14 @@ impl Observing {
 }
 
 impl Observing {
-    /// Where spans go; the gates are those that somebody opened.
-    pub fn tracing(&self, gates: &[String], wrong: &mut Wrong) -> Option<Configuration> {
+    /// Where spans go, if the gate for that is open.
+    pub fn tracing(&self, open: bool, names: &Names, wrong: &mut Wrong) -> Option<Configuration> {
         const OPTION: &str = "--tracing-config-file";
         let text = wrong.text(OPTION, self.tracing_config_file.as_deref())?;
-        if !gates.iter().any(|gate| gate == GATE) {
+        if !open {
             wrong.add(OPTION, format!("--feature-gates {GATE}=true is needed for this"));
         }
-        wrong.take(OPTION, Configuration::parse(&text, &Names::kubernetes()))
+        wrong.take(OPTION, Configuration::parse(&text, names))
     }
 }
 
@@ -111,7 +107,6 @@ mod tests {
             show_hidden_metrics_for_version: hidden.to_owned(),
             tracing_config_file: None,
             profiling: true,
-            contention_profiling: false,
         };
         let mut wrong = Wrong::default();
         let options = asked.metrics(&mut wrong);
