@@ -126,8 +126,8 @@ impl Server {
             client_authorities: config.listen.tls.client_authorities.clone(),
             proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
         };
-        let registry = config.observe.metrics;
-        let traced = config.observe.tracing.map(|configuration| {
+        let registry = config.observe.metrics.clone();
+        let traced = config.observe.tracing.clone().map(|configuration| {
             let instance = rest::metadata::new_uid(&config.world);
             Tracing::start(configuration, instance, config.world.clone(), &registry)
         });
@@ -206,16 +206,9 @@ impl Server {
         });
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
-        let mut service = Service::new(
-            api.clone(),
-            ending,
-            found_at,
-            callers,
-            authorizer,
-            identity.published,
-            limits,
-            registry,
-        );
+        let mut service =
+            Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        service.issuer = identity.published;
         service.delete_workers = config.delete_workers.max(1);
         if fairness.is_some() {
             // turns are taken, so nobody is turned away for the number alone
@@ -223,9 +216,6 @@ impl Server {
         }
         service.fairness = fairness;
         service.tracing = traced;
-        service.verbosity = config.observe.verbosity;
-        service.profiling = config.observe.profiling;
-        service.command = config.observe.command;
         service.browsers = Browsers::new(config.browsers);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);

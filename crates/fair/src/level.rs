@@ -2,6 +2,7 @@
 
 use crate::demand::{Demand, Demanded};
 use crate::queues::{QueueView, Queues, Request, Standing, Width};
+use crate::usage::{Fullness, Usage};
 use ambient::World;
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -49,6 +50,10 @@ struct State {
     taken: u32,
     queues: Queues<oneshot::Sender<Ticket>>,
     demand: Demand,
+    usage: Usage,
+    /// Seats with nothing lent, and how many may wait.
+    nominal: u32,
+    room: u32,
     next_id: u64,
 }
 
@@ -61,6 +66,17 @@ impl State {
     fn note_demand(&mut self, now: Duration) {
         let wanted = self.taken.saturating_add(self.queues.waiting_seats());
         self.demand.set(now, wanted);
+        let Standing { running, waiting, .. } = self.queues.standing();
+        let full = Fullness {
+            seats: self.taken,
+            limit: self.limit,
+            running,
+            waiting,
+            room: self.room,
+            demand: wanted,
+            nominal: self.nominal,
+        };
+        self.usage.set(now, &full);
     }
 }
 
@@ -70,7 +86,13 @@ impl Level {
             Shape::Queue { queues, hand, longest } => Queues::new(queues, hand, longest.into()),
             Shape::Exempt | Shape::Refuse => Queues::new(1, 1, 0),
         };
-        let state = State { limit: limit.max(1), taken: 0, queues, demand: Demand::default(), next_id: 0 };
+        let room = match shape {
+            Shape::Queue { queues, longest, .. } => u32::from(queues) * u32::from(longest),
+            Shape::Exempt | Shape::Refuse => 1,
+        };
+        let (limit, usage) = (limit.max(1), Usage::new(world.elapsed()));
+        let (nominal, demand) = (limit, Demand::default());
+        let state = State { limit, taken: 0, queues, demand, usage, nominal, room, next_id: 0 };
         Arc::new(Level { world, shape, state: Mutex::new(state) })
     }
 
@@ -177,6 +199,20 @@ impl Level {
             state.limit = limit.max(1);
         }
         self.dispatch();
+    }
+
+    /// From now on there are so many seats with nothing lent, and just these at first.
+    pub fn set_nominal(self: &Arc<Self>, seats: u32) {
+        self.state.lock().nominal = seats.max(1);
+        self.set_limit(seats);
+    }
+
+    /// How full it was, until now.
+    pub fn usage(&self) -> Usage {
+        let now = self.world.elapsed();
+        let mut state = self.state.lock();
+        state.usage.pass(now);
+        state.usage.clone()
     }
 
     pub fn limit(&self) -> u32 {

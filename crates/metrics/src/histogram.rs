@@ -71,7 +71,8 @@ impl Histogram {
     }
 
     pub fn took(&self, time: Duration) {
-        self.observe(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let seconds = time.as_secs().saturating_mul(1_000_000_000);
+        self.observe(seconds.saturating_add(time.subsec_nanos().into()));
     }
 
     pub fn count(&self) -> u64 {

@@ -1,20 +1,25 @@
 //! A table that grows and is never locked by those who look.
 //!
-//! Entries are kept by the hash of their key, in a vector that is replaced as a whole when there is one more. That
-//! happens as often as there are entries, so looking is what is made cheap: one hash, a few comparisons.
+//! Entries have a place by the hash of their key, or the next free one behind it; at least half of all places are
+//! free. The table is replaced as a whole when there is one more entry. That happens as often as there are entries, so
+//! looking is what is made cheap: one hash and, as a rule, one comparison.
 
 use crate::MOST;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Values by the texts that they belong to.
 pub struct Index<T> {
-    /// By hash; several of one hash stand side by side.
-    entries: ArcSwap<Vec<(u64, Arc<Entry<T>>)>>,
+    table: ArcSwap<Table<T>>,
     growing: Mutex<()>,
     most: usize,
+}
+
+struct Table<T> {
+    /// As many as a power of two, or none.
+    places: Box<[Option<(u64, Arc<Entry<T>>)>]>,
+    count: usize,
 }
 
 pub(crate) struct Entry<T> {
@@ -34,64 +39,106 @@ impl<T> Default for Index<T> {
     }
 }
 
+/// Texts come from those who count, not from clients, so nobody chooses them to collide.
 fn hash(key: &[&str]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish()
+    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+    let mut hash = 0u64;
+    let mut add = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
+    for text in key {
+        add(text.len() as u64);
+        let (words, rest) = text.as_bytes().as_chunks::<8>();
+        words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+        add(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+    }
+    hash ^ (hash >> 32)
 }
 
-fn find<'a, T>(
-    entries: &'a [(u64, Arc<Entry<T>>)],
-    hash: u64,
-    key: &[&str],
-) -> Result<&'a Arc<Entry<T>>, usize> {
-    let at = entries.partition_point(|(other, _)| *other < hash);
-    let same = entries[at..].iter().take_while(|(other, _)| *other == hash);
-    same.map(|(_, entry)| entry).find(|entry| entry.is(key)).ok_or(at)
+impl<T> Table<T> {
+    /// The places that an entry of this hash may have, from the first on.
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let mask = self.places.len().wrapping_sub(1);
+        (0..self.places.len()).map(move |step| (hash as usize).wrapping_add(step) & mask)
+    }
+
+    fn find(&self, hash: u64, key: &[&str]) -> Option<&Entry<T>> {
+        for place in self.places(hash) {
+            let (other, entry) = self.places[place].as_ref()?;
+            if *other == hash && entry.is(key) {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    fn put(&mut self, hash: u64, entry: Arc<Entry<T>>) {
+        let free = self.places(hash).find(|place| self.places[*place].is_none());
+        if let Some(free) = free {
+            self.places[free] = Some((hash, entry));
+            self.count += 1;
+        }
+    }
+
+    /// The same with one more.
+    fn with(&self, hash: u64, entry: Arc<Entry<T>>) -> Self {
+        let size = ((self.count + 1) * 2).next_power_of_two();
+        let mut more = Table { places: (0..size).map(|_| None).collect(), count: 0 };
+        for (hash, entry) in self.places.iter().flatten() {
+            more.put(*hash, entry.clone());
+        }
+        more.put(hash, entry);
+        more
+    }
 }
 
 impl<T> Index<T> {
     /// An empty one that never has more entries than this: what would be one more is made each time and not kept.
     pub fn of_at_most(most: usize) -> Self {
-        Index { entries: ArcSwap::default(), growing: Mutex::new(()), most }
+        let empty = Table { places: Box::default(), count: 0 };
+        Index { table: ArcSwap::from_pointee(empty), growing: Mutex::new(()), most }
     }
 
     /// Does something with the value of a key, which is made where there is none.
     pub fn with<R>(&self, key: &[&str], make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
-        let hash = hash(key);
-        if let Ok(entry) = find(&self.entries.load(), hash, key) {
+        self.hashed(hash(key), key, make, then)
+    }
+
+    /// The same for a number instead of texts. An index has keys of one sort only.
+    pub fn numbered<R>(&self, number: u64, make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
+        // no two numbers come to the same, so there is nothing else to compare
+        let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hashed(spread ^ (spread >> 32), &[], make, then)
+    }
+
+    fn hashed<R>(&self, hash: u64, key: &[&str], make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
+        if let Some(entry) = self.table.load().find(hash, key) {
             return then(&entry.value);
         }
         let _growing = self.growing.lock();
-        let entries = self.entries.load_full();
-        let at = match find(&entries, hash, key) {
-            // somebody else was faster
-            Ok(entry) => return then(&entry.value),
-            Err(at) => at,
-        };
+        let table = self.table.load_full();
+        // somebody else may have been faster
+        if let Some(entry) = table.find(hash, key) {
+            return then(&entry.value);
+        }
         let value = make();
-        if entries.len() >= self.most {
+        if table.count >= self.most {
             return then(&value);
         }
         let key = key.iter().map(|text| (*text).into()).collect();
         let entry = Arc::new(Entry { key, value });
-        let mut more = Vec::with_capacity(entries.len() + 1);
-        more.extend_from_slice(&entries[..at]);
-        more.push((hash, entry.clone()));
-        more.extend_from_slice(&entries[at..]);
-        self.entries.store(Arc::new(more));
+        self.table.store(Arc::new(table.with(hash, entry.clone())));
         then(&entry.value)
     }
 
     /// All entries of the moment, by key.
     pub(crate) fn all(&self) -> Vec<Arc<Entry<T>>> {
-        let mut all: Vec<_> = self.entries.load().iter().map(|(_, entry)| entry.clone()).collect();
+        let table = self.table.load();
+        let mut all: Vec<_> = table.places.iter().flatten().map(|(_, entry)| entry.clone()).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 
     pub fn len(&self) -> usize {
-        self.entries.load().len()
+        self.table.load().count
     }
 
     pub fn is_empty(&self) -> bool {

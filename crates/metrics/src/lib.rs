@@ -26,7 +26,7 @@ mod text;
 pub use family::{Family, Metric};
 pub use histogram::{Buckets, Histogram, counts, seconds};
 pub use index::Index;
-pub use registry::{Options, Pages, Registry, Samples};
+pub use registry::{Options, Pages, Registry, Samples, Shapes};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

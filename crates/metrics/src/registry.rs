@@ -94,6 +94,11 @@ impl Registry {
         self.show(Arc::new(Asked { about, kind: M::KIND, answer: Box::new(answer) }));
     }
 
+    /// Histograms that are asked for when somebody reads.
+    pub fn ask_histograms(&self, about: About, answer: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static) {
+        self.show(Arc::new(AskedHistograms { about, answer: Box::new(answer) }));
+    }
+
     fn show(&self, one: Arc<dyn Shown>) {
         if !self.disabled.contains(one.name()) {
             self.shown.lock().push(one);
@@ -154,6 +159,49 @@ impl Shown for Asked {
         for (labels, value) in samples {
             out.sample(self.about.name, "", &labels, value);
         }
+    }
+}
+
+struct AskedHistograms {
+    about: About,
+    answer: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
+}
+
+impl Shown for AskedHistograms {
+    fn name(&self) -> &'static str {
+        self.about.name
+    }
+
+    fn show(&self, out: &mut Text) {
+        let mut found = Vec::new();
+        (self.answer)(&mut Shapes { about: &self.about, found: &mut found });
+        if found.is_empty() {
+            return;
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        out.head(&self.about, Histogram::KIND);
+        for (labels, bounds, counts, sum) in found {
+            let (name, mut seen) = (self.about.name, 0);
+            for (at, count) in counts.iter().enumerate() {
+                seen += count;
+                out.bucket(name, &labels, bounds.get(at).copied().unwrap_or(f64::INFINITY), seen);
+            }
+            out.sample(name, "_sum", &labels, sum);
+            out.sample(name, "_count", &labels, seen as f64);
+        }
+    }
+}
+
+/// Where whole histograms go.
+pub struct Shapes<'a> {
+    about: &'a About,
+    found: &'a mut Vec<(String, &'static [f64], Box<[u64]>, f64)>,
+}
+
+impl Shapes<'_> {
+    /// Bounds, how often each was met (with one more count for what is beyond all of them), and the sum of all.
+    pub fn add(&mut self, values: &[&str], bounds: &'static [f64], counts: Box<[u64]>, sum: f64) {
+        self.found.push((labels(self.about.labels, values.iter().copied()), bounds, counts, sum));
     }
 }
 

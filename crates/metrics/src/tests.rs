@@ -100,6 +100,20 @@ fn what_is_asked_for_is_there_when_read() {
 }
 
 #[test]
+fn whole_histograms_can_be_asked_for() {
+    let registry = Registry::default();
+    registry.ask_histograms(About::alpha("full", "How full.").by(&["level"]), |out| {
+        out.add(&["a"], &[0.5, 1.0], [3, 0, 2].into(), 4.5);
+    });
+    check(
+        &registry,
+        "# HELP full [ALPHA] How full.\n# TYPE full histogram\nfull_bucket{level=\"a\",le=\"0.5\"} 3\n\
+         full_bucket{level=\"a\",le=\"1\"} 3\nfull_bucket{level=\"a\",le=\"+Inf\"} 5\n\
+         full_sum{level=\"a\"} 4.5\nfull_count{level=\"a\"} 5\n",
+    );
+}
+
+#[test]
 fn numbers_read_as_collectors_write_them() {
     for (value, expected) in [
         (0.0, "0"),
@@ -130,6 +144,18 @@ fn there_is_an_end_to_series() {
     // those that are there go on
     assert_eq!(index.with(&["a"], Counter::default, Counter::get), 2);
     assert_eq!(index.with(&["e"], Counter::default, Counter::get), 0);
+}
+
+#[test]
+fn numbers_are_keys_too() {
+    let index = Index::<Counter>::default();
+    for round in 1..=2 {
+        for number in (0..500).map(|it| it << 20) {
+            index.numbered(number, Counter::default, Counter::inc);
+            assert_eq!(index.numbered(number, Counter::default, Counter::get), round);
+        }
+    }
+    assert_eq!(index.len(), 500);
 }
 
 #[test]

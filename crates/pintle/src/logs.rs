@@ -44,8 +44,9 @@ pub struct Logs {
     pub logging_format: Form,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Form {
+    #[default]
     Text,
     Json,
 }
@@ -176,12 +177,6 @@ where
             }
         }
         writeln!(writer)
-    }
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Form::Text
     }
 }
 

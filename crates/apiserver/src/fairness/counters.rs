@@ -4,7 +4,7 @@
 //! waited and took, and nothing besides.
 
 use super::plan::Placed;
-use fair::Refused;
+use fair::{Refused, Timed, Usage};
 use metrics::{About, Counter, Family, Gauge, Histogram, Index, Registry, seconds};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -53,6 +53,10 @@ const RUNNING: About =
 const IN_USE: About =
     About::alpha("apiserver_flowcontrol_request_concurrency_in_use", "Seats that are taken.").by(BY_SCHEMA);
 
+const WAITING_KINDS: About =
+    About::alpha("apiserver_current_inqueue_requests", "Requests that wait for their turn, by what they do.")
+        .by(&["request_kind"]);
+
 /// See the module.
 pub(super) struct Counters {
     waited: Family<Histogram>,
@@ -62,13 +66,19 @@ pub(super) struct Counters {
     behind: Family<Histogram>,
     rejected: Family<Counter>,
     waiting: Family<Gauge>,
+    /// Those that only read, and those that may write.
+    reading: Gauge,
+    writing: Gauge,
     /// Seats that came back.
     returned: Index<Counter>,
 }
 
 impl Counters {
     pub fn new(registry: &Registry) -> Arc<Self> {
+        let kinds = registry.family(WAITING_KINDS);
         Arc::new(Counters {
+            reading: kinds.of(&["readOnly"]),
+            writing: kinds.of(&["mutating"]),
             waited: registry.family(WAITED),
             took: registry.family(TOOK),
             seats: registry.family(SEATS),
@@ -153,10 +163,11 @@ impl Flow {
     }
 
     /// A request begins to wait, as one of so many.
-    pub fn waits(&self, length: usize) -> Waits {
+    pub fn waits(&self, length: usize, reads: bool) -> Waits {
         self.counters.behind.of(&self.by()).observe(length as u64);
-        let waiting = self.counters.waiting.of(&self.by());
-        waiting.inc();
+        let kind = if reads { &self.counters.reading } else { &self.counters.writing };
+        let waiting = [self.counters.waiting.of(&self.by()), kind.clone()];
+        waiting.iter().for_each(Gauge::inc);
         Waits(waiting)
     }
 
@@ -188,11 +199,11 @@ impl Flow {
 }
 
 /// A request that waits, until dropped.
-pub(super) struct Waits(Gauge);
+pub(super) struct Waits([Gauge; 2]);
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.dec();
+        self.0.iter().for_each(Gauge::dec);
     }
 }
 
@@ -248,6 +259,17 @@ pub(super) fn tell(registry: &Registry, moment: impl Fn() -> Option<Moment> + Se
             }
         });
     }
+    for (about, phase, timed) in OVER_TIME {
+        let moment = moment.clone();
+        registry.ask_histograms(about, move |out| {
+            for placed in moment().iter().flat_map(|moment| &moment.levels).filter(|it| !it.is_exempt()) {
+                for (phase, timed) in phase.iter().zip(timed(placed.level.usage())) {
+                    let labels = [placed.name.as_str(), phase];
+                    out.add(&labels[..about.labels.len()], timed.bounds, timed.nanoseconds, timed.sum);
+                }
+            }
+        });
+    }
     let fraction =
         About::alpha("apiserver_flowcontrol_seat_fair_frac", "Part of what levels want that all get.");
     registry.ask::<Gauge>(fraction, move |out| {
@@ -256,6 +278,39 @@ pub(super) fn tell(registry: &Registry, moment: impl Fn() -> Option<Moment> + Se
         }
     });
 }
+
+/// A metric, its phases where it has some, and the histogram of each.
+type OverTime = (About, &'static [&'static str], fn(Usage) -> Vec<Timed>);
+
+const OVER_TIME: [OverTime; 3] = [
+    (
+        About::alpha(
+            "apiserver_flowcontrol_priority_level_seat_utilization",
+            "For how many nanoseconds which part of a level's seats was taken.",
+        )
+        .by(&["priority_level", "phase"]),
+        &["executing"],
+        |usage| vec![usage.seats],
+    ),
+    (
+        About::alpha(
+            "apiserver_flowcontrol_priority_level_request_utilization",
+            "For how many nanoseconds how many requests ran and waited, as part of those that could.",
+        )
+        .by(&["priority_level", "phase"]),
+        &["executing", "waiting"],
+        |usage| vec![usage.running, usage.waiting],
+    ),
+    (
+        About::alpha(
+            "apiserver_flowcontrol_demand_seats",
+            "For how many nanoseconds how many seats were wanted, as part of a level's own.",
+        )
+        .by(BY_LEVEL),
+        &[""],
+        |usage| vec![usage.demand],
+    ),
+];
 
 type OfLevel = (&'static str, &'static str, fn(&Placed) -> f64);
 

@@ -161,7 +161,8 @@ impl Fairness {
             Entry::Go(ticket) => (Some(ticket), None),
             Entry::Refused(why) => (None, Some(why)),
             Entry::Wait(waiting) => {
-                let _waits = course.counted.waits(waiting.queue_length());
+                let reads = matches!(asked.verb, "get" | "list" | "watch");
+                let _waits = course.counted.waits(waiting.queue_length(), reads);
                 (tokio::time::timeout(self.patience, waiting).await.ok().flatten(), None)
             }
         };

@@ -61,7 +61,7 @@ impl Plan {
             let level = match kept {
                 Some(kept) => {
                     if kept.bounds != bounds {
-                        kept.level.set_limit(bounds.nominal);
+                        kept.level.set_nominal(bounds.nominal);
                     }
                     kept.level.clone()
                 }

@@ -23,7 +23,7 @@ use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
 use crate::negotiate::{gzip, tagged};
-use crate::observe::Verbosity;
+use crate::observe::{self, Verbosity};
 use crate::request::Asked;
 use crate::serve::{Body, Handler, Leave, Peer, Seldom, Shutdown, panic_text, unpanicked};
 use crate::start::Start;
@@ -34,7 +34,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use metrics::Registry;
 use rest::{Api, ApiError, Notes, Resource, Step};
 use schema::Value;
 use schema::table::Release;
@@ -112,11 +111,21 @@ impl Call<'_> {
 
 /// Whether a subresource can be asked for here.
 pub fn serves(resource: &Resource, name: &str) -> bool {
-    resource.hooks.subresources.iter().any(|one| one.name == name)
-        || resource.hooks.actions.iter().any(|one| one.name == name)
-        || resource.hooks.views.iter().any(|one| one.name == name)
-        || resource.hooks.parts.iter().any(|one| one.name == name)
-        || resource::on_node(name)
+    part_number(resource, name).is_some_and(|number| number > 0)
+}
+
+/// Which of its subresources a name is, counted from one; 0 is the resource itself.
+pub(crate) fn part_number(resource: &Resource, name: &str) -> Option<usize> {
+    if name.is_empty() {
+        return Some(0);
+    }
+    let hooks = &resource.hooks;
+    let own = hooks.subresources.iter().map(|one| one.name);
+    let own = own.chain(hooks.actions.iter().map(|one| one.name));
+    let own = own.chain(hooks.views.iter().map(|one| &*one.name));
+    let own = own.chain(hooks.parts.iter().map(|one| one.name));
+    let mut all = own.chain(resource::ON_NODE);
+    Some(all.position(|one| one == name)? + 1)
 }
 
 impl Handler for Service {
@@ -136,16 +145,15 @@ impl Service {
         advertised: String,
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Published>>,
         limits: limits::Options,
-        registry: Arc<Registry>,
+        observe: observe::Options,
     ) -> Self {
         let start = Arc::<Start>::default();
         let (store, world) = (api.storage.store.clone(), api.world.clone());
         let health = Health::new(store, shutdown.clone(), start.clone(), world, &limits);
         Service {
             api,
-            metrics: Metrics::new(registry),
+            metrics: Metrics::new(observe.metrics),
             shutdown,
             in_flight: Arc::new(InFlight::new(limits.reading, limits.writing)),
             limits,
@@ -154,7 +162,7 @@ impl Service {
             delete_workers: 1,
             callers,
             authorizer,
-            issuer,
+            issuer: None,
             fairness: None,
             audit: None,
             release: kinds::RELEASE,
@@ -165,9 +173,9 @@ impl Service {
             openapi: OpenApi::default(),
             slow: Seldom::default(),
             tracing: None,
-            verbosity: None,
-            profiling: false,
-            command: Vec::new(),
+            verbosity: observe.verbosity,
+            profiling: observe.profiling,
+            command: observe.command,
         }
     }
 

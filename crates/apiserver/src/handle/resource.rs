@@ -16,8 +16,10 @@ use schema::{Value, proto};
 use std::sync::Arc;
 
 /// Subresources that only a node can answer.
+pub const ON_NODE: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
+
 pub fn on_node(subresource: &str) -> bool {
-    matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
+    ON_NODE.contains(&subresource)
 }
 
 impl Service {

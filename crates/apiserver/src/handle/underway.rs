@@ -77,7 +77,7 @@ impl<'a> Underway<'a> {
         self.answered = true;
         self.service.metrics.requests.broke(&self.labels(), self.took());
         tracing::error!(
-            verb = self.asked.verb,
+            verb = self.labels().verb(),
             URI = self.uri(),
             "audit-ID" = text(self.parts.headers.get(ID)),
             srcIP = %self.peer.remote,
@@ -109,7 +109,7 @@ impl<'a> Underway<'a> {
         }
         tracing::info!(
             target: "access",
-            verb = self.asked.verb,
+            verb = self.labels().verb(),
             URI = self.uri(),
             latency = ?took,
             userAgent = text(self.parts.headers.get(header::USER_AGENT)),
@@ -130,7 +130,7 @@ impl<'a> Underway<'a> {
         }
         let _ = write!(steps, "answer={:?}", (self.came + took).saturating_sub(before));
         tracing::warn!(
-            verb = self.asked.verb,
+            verb = self.labels().verb(),
             URI = self.uri(),
             ?took,
             steps,

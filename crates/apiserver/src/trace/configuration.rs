@@ -43,7 +43,7 @@ impl Configuration {
         }
         let fields = value.as_map().into_iter().flat_map(|map| map.iter());
         for (name, _) in fields {
-            if !["apiVersion", "kind", "endpoint", "samplingRatePerMillion"].contains(&&*name) {
+            if !["apiVersion", "kind", "endpoint", "samplingRatePerMillion"].contains(&name) {
                 wrong.push(format!("there is no field {name:?}"));
             }
         }

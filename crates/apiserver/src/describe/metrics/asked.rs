@@ -11,7 +11,7 @@ const IN_FLIGHT: About =
     About::stable("apiserver_current_inflight_requests", "Requests that are being carried out.")
         .by(&["request_kind"]);
 
-const BUILD: About = About::stable("kubernetes_build_info", "What this server is; always 1.").by(&[
+const BUILD: About = About::alpha("kubernetes_build_info", "What this server is; always 1.").by(&[
     "major",
     "minor",
     "git_version",

@@ -4,7 +4,7 @@
 //! makes up is counted together.
 
 use crate::describe::health;
-use crate::handle::serves;
+use crate::handle::part_number;
 use crate::negotiate::is_apply;
 use crate::request::Asked;
 use crate::serve::Body;
@@ -116,39 +116,48 @@ pub struct Labels<'a> {
     subresource: &'a str,
     scope: &'static str,
     component: &'static str,
+    /// All of this as one number: the same for requests that are alike, and for no others.
+    number: u64,
 }
 
 impl<'a> Labels<'a> {
     pub fn of(asked: &'a Asked, headers: &HeaderMap, api: &Api) -> Self {
-        let scope = scope(asked);
+        let (scope, dry_run) = (scope(asked), dry_run(asked));
+        let verb = verb(asked, headers, SCOPES[scope]);
         let labels = Labels {
-            verb: verb(asked, headers, scope),
-            dry_run: dry_run(asked),
+            verb: VERBS[verb],
+            dry_run: DRY_RUNS[dry_run],
             group: "",
             version: "",
             resource: "",
             subresource: "",
-            scope,
+            scope: SCOPES[scope],
             component: COMPONENT,
+            number: (verb << 4 | scope << 2 | dry_run) as u64,
         };
         let Some(target) = &asked.target else {
-            return match health::parse(&asked.path) {
-                Some((endpoint, _)) => Labels { subresource: page(endpoint), component: "", ..labels },
-                None => labels,
-            };
+            let Some((endpoint, _)) = health::parse(&asked.path) else { return labels };
+            let page = PAGES.iter().position(|page| page[1..] == *endpoint).unwrap_or(0);
+            let number = labels.number | (page as u64 + 1) << PART;
+            return Labels { subresource: PAGES[page], component: "", number, ..labels };
         };
         // names that no resource has would let anybody grow the counters without end
         let resources = api.resources();
         let Some(resource) = resources.get(&target.group_version, &target.resource) else { return labels };
-        let part = target.subresource.as_str();
-        let known = part.is_empty() || serves(resource, part);
+        let part = part_number(resource, &target.subresource).unwrap_or(0);
         Labels {
             group: &target.group,
             version: &target.version,
             resource: &target.resource,
-            subresource: if known { part } else { "" },
+            subresource: if part == 0 { "" } else { &target.subresource },
+            number: labels.number | (part as u64) << PART | u64::from(resource.number) << RESOURCE,
             ..labels
         }
+    }
+
+    /// The verb that is counted and logged.
+    pub fn verb(&self) -> &'static str {
+        self.verb
     }
 
     fn what(&self) -> [&str; 7] {
@@ -157,44 +166,48 @@ impl<'a> Labels<'a> {
     }
 }
 
-fn page(endpoint: &str) -> &'static str {
-    match endpoint {
-        "livez" => "/livez",
-        "readyz" => "/readyz",
-        _ => "/healthz",
-    }
-}
+/// Where parts and resources begin in a number; below them are 4 bits of verb and 2 each of scope and dry run. The code
+/// of an answer comes before all of them.
+const PART: u32 = 8;
+const RESOURCE: u32 = 16;
+const CODE: u32 = 48;
 
-fn scope(asked: &Asked) -> &'static str {
+const PAGES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+const SCOPES: [&str; 4] = ["", "resource", "namespace", "cluster"];
+const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
+const VERBS: [&str; 10] =
+    ["other", "WATCH", "GET", "LIST", "POST", "PUT", "APPLY", "PATCH", "DELETE", "CONNECT"];
+
+fn scope(asked: &Asked) -> usize {
     match &asked.target {
-        None => "",
-        Some(target) if !target.name.is_empty() || asked.verb == "create" => "resource",
-        Some(target) if !target.namespace.is_empty() => "namespace",
-        Some(_) => "cluster",
+        None => 0,
+        Some(target) if !target.name.is_empty() || asked.verb == "create" => 1,
+        Some(target) if !target.namespace.is_empty() => 2,
+        Some(_) => 3,
     }
 }
 
-fn verb(asked: &Asked, headers: &HeaderMap, scope: &str) -> &'static str {
+fn verb(asked: &Asked, headers: &HeaderMap, scope: &str) -> usize {
     match (&asked.method, scope) {
-        _ if asked.verb == "watch" => "WATCH",
-        (&Method::GET | &Method::HEAD, "" | "resource") => "GET",
-        (&Method::GET | &Method::HEAD, _) => "LIST",
-        (&Method::POST, _) => "POST",
-        (&Method::PUT, _) => "PUT",
-        (&Method::PATCH, _) if is_apply(headers) => "APPLY",
-        (&Method::PATCH, _) => "PATCH",
-        (&Method::DELETE, _) => "DELETE",
-        (&Method::CONNECT, _) => "CONNECT",
-        _ => "other",
+        _ if asked.verb == "watch" => 1,
+        (&Method::GET | &Method::HEAD, "" | "resource") => 2,
+        (&Method::GET | &Method::HEAD, _) => 3,
+        (&Method::POST, _) => 4,
+        (&Method::PUT, _) => 5,
+        (&Method::PATCH, _) if is_apply(headers) => 6,
+        (&Method::PATCH, _) => 7,
+        (&Method::DELETE, _) => 8,
+        (&Method::CONNECT, _) => 9,
+        _ => 0,
     }
 }
 
-fn dry_run(asked: &Asked) -> &'static str {
+fn dry_run(asked: &Asked) -> usize {
     let mut given = asked.query.pairs.iter().filter(|(key, _)| key == "dryRun").peekable();
     if given.peek().is_none() {
-        return "";
+        return 0;
     }
-    if given.all(|(_, value)| value == "All") { "All" } else { "invalid" }
+    if given.all(|(_, value)| value == "All") { 1 } else { 2 }
 }
 
 impl Requests {
@@ -219,15 +232,18 @@ impl Requests {
     }
 
     fn line<R>(&self, labels: &Labels<'_>, code: StatusCode, then: impl FnOnce(&Line) -> R) -> R {
-        let Labels { verb, dry_run, group, version, resource, subresource, scope, component } = *labels;
-        let key = [verb, dry_run, group, version, resource, subresource, scope, component, code.as_str()];
-        let make = || Line {
-            total: self.total.of(&key),
-            duration: self.duration.of(&key[..key.len() - 1]),
-            sli: self.sli.of(&labels.what()),
-            size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.what())),
+        let make = || {
+            let Labels { verb, dry_run, group, version, resource, subresource, scope, component, .. } =
+                *labels;
+            let key = [verb, dry_run, group, version, resource, subresource, scope, component, code.as_str()];
+            Line {
+                total: self.total.of(&key),
+                duration: self.duration.of(&key[..key.len() - 1]),
+                sli: self.sli.of(&labels.what()),
+                size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.what())),
+            }
         };
-        self.lines.with(&key, make, then)
+        self.lines.numbered(labels.number | u64::from(code.as_u16()) << CODE, make, then)
     }
 
     /// There is an answer; its size is counted when it is known. Of what it took, so much was spent waiting for
@@ -322,8 +338,9 @@ mod tests {
         let asked = Asked::parse(&method, path, query);
         let mut headers = HeaderMap::new();
         headers.insert(http::header::CONTENT_TYPE, "application/apply-patch+yaml".parse().unwrap());
-        let scope = scope(&asked);
-        let found = format!("{} {scope} {}", verb(&asked, &headers, scope), dry_run(&asked));
+        let scope = SCOPES[scope(&asked)];
+        let verb = VERBS[verb(&asked, &headers, scope)];
+        let found = format!("{verb} {scope} {}", DRY_RUNS[dry_run(&asked)]);
         assert_eq!(found.trim(), expected, "{method} {path}?{query}");
     }
 

@@ -202,7 +202,7 @@ impl Accounts {
                 let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);
                 claims.check(now, &self.objects)?;
                 match claims.past_warning(now) {
-                    Some(0) => drop(self.uses.fresh.inc()),
+                    Some(0) => self.uses.fresh.inc(),
                     Some(past) => {
                         self.uses.stale.inc();
                         let subject = &seen.subject;
