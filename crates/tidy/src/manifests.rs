@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "cel",
     "schema",
     "names",
+    "metrics",
     "ambient",
 ];
 
