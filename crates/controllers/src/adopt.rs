@@ -70,7 +70,12 @@ pub fn index<K: Watched>(informer: &Informer<K>) {
 
 /// What an owner controls.
 pub fn controlled<K: Watched>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
-    informer.by(BY_OWNER, owner.meta().uid.as_deref().unwrap_or_default())
+    controlled_by_uid(informer, owner.meta().uid.as_deref().unwrap_or_default())
+}
+
+/// What the owner with this uid controls.
+pub fn controlled_by_uid<K: Watched>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
+    informer.by(BY_OWNER, uid)
 }
 
 /// What nobody controls in a namespace.
@@ -91,22 +96,23 @@ pub fn follow<O, K>(
     index(owned);
     let (owners, queue) = (owners.clone(), queue.clone());
     owned.listen(move |change| {
-        let object = change.object();
-        if let Change::Updated { old, new } = change {
-            if controller_of(&**old) != controller_of(&**new) {
-                controller_key::<O>(&**old).into_iter().for_each(|key| queue.add(key));
-            } else if controller_of(&**new).is_none() && old.labels() == new.labels() {
+        let object: &K = change.object();
+        if let Change::Updated { old, .. } = change {
+            let old: &K = old;
+            if controller_of(old) != controller_of(object) {
+                controller_key::<O>(old).into_iter().for_each(|key| queue.add(key));
+            } else if controller_of(object).is_none() && old.labels() == object.labels() {
                 return;
             }
         }
-        if controller_of(&**object).is_some() {
-            return controller_key::<O>(&**object).into_iter().for_each(|key| queue.add(key));
+        if controller_of(object).is_some() {
+            return controller_key::<O>(object).into_iter().for_each(|key| queue.add(key));
         }
         if change.is_removal() || object.meta().deletion_timestamp.is_some() {
             return;
         }
         for owner in owners.in_namespace(&object.namespace().unwrap_or_default()) {
-            if matches(selector_of(&owner).as_ref(), &**object) {
+            if matches(selector_of(&owner).as_ref(), object) {
                 queue.add(Key::of(&*owner));
             }
         }

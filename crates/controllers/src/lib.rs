@@ -18,6 +18,7 @@
 
 pub mod adopt;
 pub mod context;
+pub mod deployment;
 pub mod events;
 pub mod hash;
 pub mod informer;
@@ -25,6 +26,7 @@ pub mod leader;
 pub mod loops;
 pub mod pods;
 pub mod queue;
+pub mod replicas;
 pub mod rewrite;
 pub mod run;
 pub mod serviceaccount;
