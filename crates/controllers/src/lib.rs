@@ -18,10 +18,12 @@
 
 pub mod adopt;
 pub mod context;
+pub mod cronjob;
 pub mod deployment;
 pub mod events;
 pub mod hash;
 pub mod informer;
+pub mod job;
 pub mod leader;
 pub mod loops;
 pub mod pods;
@@ -30,6 +32,7 @@ pub mod replicas;
 pub mod rewrite;
 pub mod run;
 pub mod serviceaccount;
+pub mod ttlafterfinished;
 pub mod written;
 
 pub use context::Context;

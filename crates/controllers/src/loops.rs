@@ -1,6 +1,6 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, deployment, replicas, serviceaccount};
+use crate::{Context, cronjob, deployment, job, replicas, serviceaccount, ttlafterfinished};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -25,20 +25,26 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    pub cron_jobs: cronjob::Options,
     pub deployments: deployment::Options,
+    pub jobs: job::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
     pub service_accounts: serviceaccount::Options,
+    pub ttl_after_finished: ttlafterfinished::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             controllers: vec!["*".to_owned()],
+            cron_jobs: cronjob::Options::default(),
             deployments: deployment::Options::default(),
+            jobs: job::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
             service_accounts: serviceaccount::Options::default(),
+            ttl_after_finished: ttlafterfinished::Options::default(),
         }
     }
 }
@@ -46,10 +52,22 @@ impl Default for Options {
 /// Every loop, in the order of names.
 pub const CONTROLLERS: &[Controller] = &[
     Controller {
+        name: "cronjob",
+        on: true,
+        account: "cronjob-controller",
+        start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
+    },
+    Controller {
         name: "deployment",
         on: true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "job",
+        on: true,
+        account: "job-controller",
+        start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
     },
     Controller {
         name: "replicaset",
@@ -73,6 +91,14 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "service-account-controller",
         start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+    Controller {
+        name: "ttl-after-finished",
+        on: true,
+        account: "ttl-after-finished-controller",
+        start: |context, options| {
+            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished.clone()))
+        },
     },
 ];
 

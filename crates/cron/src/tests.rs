@@ -100,7 +100,11 @@ fn searching_finds_what_looking_at_every_minute_finds() {
         let zone = zones[draw(zones.len() as u64) as usize];
         let days = ["*", "*/3", "1,15", "28-31"][draw(4) as usize];
         let weekdays = ["*", "SUN", "1-5"][draw(3) as usize];
-        let text = format!("TZ={zone} {} {} {days} * {weekdays}", draw(60), ["*", "0", "1", "2", "23"][draw(5) as usize]);
+        let text = format!(
+            "TZ={zone} {} {} {days} * {weekdays}",
+            draw(60),
+            ["*", "0", "1", "2", "23"][draw(5) as usize]
+        );
         let schedule = schedule(&text);
         // a month, somewhere in years with all kinds of changes
         let from = at("2016-01-01T00:00:00Z") + draw(7 * 365) as i64 * DAY + draw(DAY as u64) as i64;
@@ -113,6 +117,11 @@ fn searching_finds_what_looking_at_every_minute_finds() {
             time = next;
         }
         assert_eq!(found, expected, "{text} from {}", format_time(from));
-        assert_eq!(schedule.latest(from, until), expected.last().copied(), "{text} until {}", format_time(until));
+        assert_eq!(
+            schedule.latest(from, until),
+            expected.last().copied(),
+            "{text} until {}",
+            format_time(until)
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! The control loops, against a real server: one module for each, or for a few that belong together.
 
+mod cron_jobs;
 mod deployments;
+mod jobs;
 mod replicas;
 mod rollouts;
 mod service_accounts;
