@@ -26,6 +26,7 @@ pub mod informer;
 pub mod job;
 pub mod leader;
 pub mod loops;
+pub mod podgc;
 pub mod pods;
 pub mod queue;
 pub mod replicas;

@@ -1,6 +1,6 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, cronjob, deployment, job, replicas, serviceaccount, ttlafterfinished};
+use crate::{Context, cronjob, deployment, job, podgc, replicas, serviceaccount, ttlafterfinished};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -28,6 +28,7 @@ pub struct Options {
     pub cron_jobs: cronjob::Options,
     pub deployments: deployment::Options,
     pub jobs: job::Options,
+    pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
     pub service_accounts: serviceaccount::Options,
@@ -41,6 +42,7 @@ impl Default for Options {
             cron_jobs: cronjob::Options::default(),
             deployments: deployment::Options::default(),
             jobs: job::Options::default(),
+            pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
             service_accounts: serviceaccount::Options::default(),
@@ -68,6 +70,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "job-controller",
         start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
+        name: "podgc",
+        on: true,
+        account: "pod-garbage-collector",
+        start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
     },
     Controller {
         name: "replicaset",

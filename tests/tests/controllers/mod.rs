@@ -3,6 +3,7 @@
 mod cron_jobs;
 mod deployments;
 mod jobs;
+mod pod_gc;
 mod replicas;
 mod rollouts;
 mod service_accounts;
