@@ -1,6 +1,8 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, cronjob, deployment, job, podgc, replicas, serviceaccount, ttlafterfinished};
+use crate::{
+    Context, cronjob, deployment, disruption, job, podgc, replicas, serviceaccount, ttlafterfinished,
+};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -27,6 +29,7 @@ pub struct Options {
     pub controllers: Vec<String>,
     pub cron_jobs: cronjob::Options,
     pub deployments: deployment::Options,
+    pub disruption: disruption::Options,
     pub jobs: job::Options,
     pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
@@ -41,6 +44,7 @@ impl Default for Options {
             controllers: vec!["*".to_owned()],
             cron_jobs: cronjob::Options::default(),
             deployments: deployment::Options::default(),
+            disruption: disruption::Options::default(),
             jobs: job::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
@@ -64,6 +68,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "disruption",
+        on: true,
+        account: "disruption-controller",
+        start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
     },
     Controller {
         name: "job",

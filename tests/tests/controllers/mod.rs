@@ -2,6 +2,7 @@
 
 mod cron_jobs;
 mod deployments;
+mod disruption;
 mod jobs;
 mod pod_gc;
 mod replicas;
