@@ -23,6 +23,7 @@ pub mod deployment;
 pub mod disruption;
 pub mod events;
 pub mod hash;
+pub mod horizontalpodautoscaling;
 pub mod informer;
 pub mod job;
 pub mod leader;

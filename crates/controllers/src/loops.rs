@@ -1,7 +1,8 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, cronjob, deployment, disruption, job, podgc, replicas, serviceaccount, ttlafterfinished,
+    Context, cronjob, deployment, disruption, horizontalpodautoscaling, job, podgc, replicas, serviceaccount,
+    ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -30,6 +31,7 @@ pub struct Options {
     pub cron_jobs: cronjob::Options,
     pub deployments: deployment::Options,
     pub disruption: disruption::Options,
+    pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub jobs: job::Options,
     pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
@@ -45,6 +47,7 @@ impl Default for Options {
             cron_jobs: cronjob::Options::default(),
             deployments: deployment::Options::default(),
             disruption: disruption::Options::default(),
+            horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             jobs: job::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
@@ -74,6 +77,14 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "disruption-controller",
         start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
+    },
+    Controller {
+        name: "horizontalpodautoscaling",
+        on: true,
+        account: "horizontal-pod-autoscaler",
+        start: |context, options| {
+            Box::pin(horizontalpodautoscaling::run(context, options.horizontal_pod_autoscaling.clone()))
+        },
     },
     Controller {
         name: "job",

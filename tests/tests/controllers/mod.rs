@@ -1,5 +1,6 @@
 //! The control loops, against a real server: one module for each, or for a few that belong together.
 
+mod autoscalers;
 mod cron_jobs;
 mod deployments;
 mod disruption;
