@@ -219,7 +219,7 @@ async fn a_name_that_is_taken_is_made_up_anew() {
     let first = until("a set", &sets, |all| all.len() == 1).await;
     let (name, mut set) = first.into_iter().next().unwrap();
     // the deployment goes, and somebody else's set takes the name of the one it had
-    deployments.delete("web", &DeleteParams::default().orphan()).await.unwrap();
+    deployments.delete("web", &DeleteParams::background()).await.unwrap();
     sets.delete(&name, &DeleteParams::default()).await.unwrap();
     until("no set", &sets, |all| all.is_empty()).await;
     let pod_list = pods.list(&ListParams::default()).await.unwrap();
@@ -251,7 +251,7 @@ async fn sets_without_an_owner_are_adopted() {
     let made = deployments.create(&PostParams::default(), &deployment("web", 2, "i:1")).await.unwrap();
     until("pods", &pods, |all| all.len() == 2).await;
     let first = until("a set", &sets, |all| all.len() == 1).await;
-    deployments.delete("web", &DeleteParams::default().background()).await.unwrap();
+    deployments.delete("web", &DeleteParams::background()).await.unwrap();
     // nobody collects here; the set loses its owner as it would by orphaning
     let (name, _) = first.into_iter().next().unwrap();
     let free = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));

@@ -211,7 +211,7 @@ async fn others_write_the_same_objects() {
     let agent = Agent::start(managed.client(), "default");
     let mut seen = BTreeSet::new();
     for turn in 0..60 {
-        let replicas = if turn % 10 == 9 { 30 + turn } else { 30 };
+        let replicas = if turn % 10 == 5 { 30 + turn } else { 30 };
         let note =
             json!({"metadata": {"annotations": {"turn": turn.to_string()}}, "spec": {"replicas": replicas}});
         managed.cluster.patch(&own, note).await.code(200);
