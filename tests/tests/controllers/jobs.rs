@@ -1,5 +1,6 @@
 //! Pods that run to an end, a number of times; each counted exactly once.
 
+use controllers::{loops, podgc};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use tests::agent::say;
-use tests::{Managed, soon, until};
+use tests::{Managed, Options, soon, until};
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -320,4 +321,28 @@ async fn pods_come_and_go_with_their_job() {
     jobs(&managed).delete("j", &DeleteParams::background()).await.unwrap();
     managed.restart_loops().await;
     until("no finalizers", &pods(&managed), |all| !all.is_empty() && !all.values().any(tracked)).await;
+}
+
+#[tokio::test]
+async fn pods_of_lost_nodes_do_not_count_if_that_is_wanted() {
+    let options = loops::Options {
+        controllers: vec!["job".to_owned(), "podgc".to_owned()],
+        pod_gc: podgc::Options { quarantine: Duration::from_millis(20), ..podgc::Options::default() },
+        ..loops::Options::default()
+    };
+    let managed = Managed::with(Options::default(), options).await;
+    let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    let rules = json!([{"action": "Ignore", "onPodConditions": disrupted}]);
+    let spec = json!({"backoffLimit": 0, "podFailurePolicy": {"rules": rules}});
+    managed.cluster.create(JOBS, job("j", spec)).await;
+    let first = until("a pod", &pods(&managed), |all| all.len() == 1).await;
+    let name = first.keys().next().unwrap();
+    let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "nowhere"}});
+    managed.cluster.create(&format!("/api/v1/namespaces/default/pods/{name}/binding"), binding).await;
+    // it is said to have failed, counted as nothing, and gone
+    let all =
+        until("another in its place", &pods(&managed), |all| all.len() == 1 && !all.contains_key(name)).await;
+    say(&pods(&managed), all.keys().next().unwrap(), "Succeeded", "False").await;
+    let done = status(&managed, "its end", "j", |it| condition(it, "Complete").is_some()).await;
+    assert_eq!((done.succeeded, done.failed), (Some(1), None));
 }

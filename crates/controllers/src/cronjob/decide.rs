@@ -71,8 +71,7 @@ pub(super) fn missing<'a>(
     status: &'a CronJobStatus,
     jobs: &[impl Borrow<Job>],
 ) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let there: HashSet<&str> = jobs.iter().filter_map(|it| it.borrow().metadata.uid.as_deref()).collect();
-    let there: HashSet<String> = there.into_iter().map(str::to_owned).collect();
+    let there: HashSet<String> = jobs.iter().filter_map(|it| it.borrow().metadata.uid.clone()).collect();
     let listed = status.active.iter().flatten();
     listed
         .map(|it| (it.name.as_deref().unwrap_or(""), it.uid.as_deref().unwrap_or("")))

@@ -131,6 +131,19 @@ struct Recommended {
     statuses: Vec<MetricStatus>,
 }
 
+/// How many replicas there should be, and why.
+struct Wish {
+    replicas: i32,
+    why: String,
+    statuses: Vec<MetricStatus>,
+}
+
+impl Wish {
+    fn of(replicas: i32, why: &str) -> Self {
+        Wish { replicas, why: why.to_owned(), statuses: Vec::new() }
+    }
+}
+
 impl<M: Metrics> Autoscalers<M> {
     async fn look(
         &self,
@@ -140,87 +153,107 @@ impl<M: Metrics> Autoscalers<M> {
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<(), Failure> {
         let now = self.context.time();
-        let tell = |note| self.context.events.note(autoscaler, note);
         let target = Target {
             api_version: spec.scale_target_ref.api_version.clone().unwrap_or_default(),
             kind: spec.scale_target_ref.kind.clone(),
             namespace: key.namespace.clone(),
             name: spec.scale_target_ref.name.clone(),
         };
-        let mut scale = match self.scale(&target).await {
+        let scale = match self.scale(&target).await {
             Ok(scale) => scale,
             Err(why) => {
-                tell(Note::warning("FailedGetScale", why.message()));
-                let message = format!(
-                    "the HPA controller was unable to get the target's current scale: {}",
-                    why.message()
-                );
+                let error = why.message();
+                let message =
+                    format!("the HPA controller was unable to get the target's current scale: {error}");
                 set(next, ABLE_TO_SCALE, false, "FailedGetScale", &message, &now);
+                self.context.events.note(autoscaler, Note::warning("FailedGetScale", error));
                 return Err(why);
             }
         };
         let message = "the HPA controller was able to get the target's current scale";
         set(next, ABLE_TO_SCALE, true, "SucceededGetScale", message, &now);
-        let current = scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0);
-        let least = spec.min_replicas.unwrap_or(1);
-        let elapsed = self.context.world.elapsed();
+        let current = replicas_of(&scale);
+        next.current_replicas = Some(current).filter(|it| *it != 0);
+        let wish = self.wish(key, autoscaler, spec, &scale, next).await?;
+        if wish.replicas != current {
+            self.rescale(key, autoscaler, &target, scale, &wish, next).await?;
+        }
+        next.desired_replicas = wish.replicas;
+        next.current_metrics = Some(wish.statuses).filter(|it| !it.is_empty());
+        Ok(())
+    }
+
+    async fn wish(
+        &self,
+        key: &Key,
+        autoscaler: &HorizontalPodAutoscaler,
+        spec: &HorizontalPodAutoscalerSpec,
+        scale: &Scale,
+        next: &mut HorizontalPodAutoscalerStatus,
+    ) -> Result<Wish, Failure> {
+        let (current, least) = (replicas_of(scale), spec.min_replicas.unwrap_or(1));
+        let (now, elapsed) = (self.context.time(), self.context.world.elapsed());
         self.histories.lock().entry(key.clone()).or_default().begin(current, elapsed);
-        let mut statuses = Vec::new();
-        let (desired, why) = if current == 0 && least != 0 {
+        if current == 0 && least != 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
             set(next, SCALING_ACTIVE, false, "ScalingDisabled", message, &now);
-            (0, String::new())
-        } else if current > spec.max_replicas {
-            (spec.max_replicas, "Current number of replicas above Spec.MaxReplicas".to_owned())
-        } else if current < least {
-            (least, "Current number of replicas below Spec.MinReplicas".to_owned())
-        } else {
-            let found = match self.recommend(key, autoscaler, spec, &scale, next).await {
-                Ok(found) => found,
-                Err(why) => {
-                    next.current_replicas = Some(current).filter(|it| *it != 0);
-                    tell(Note::warning("FailedComputeMetricsReplicas", why.message()));
-                    return Err(why);
-                }
-            };
-            let why = match found.replicas > current {
-                true => format!("{} above target", found.metric),
-                false => "All metrics below target".to_owned(),
-            };
-            let range = Range { current, least, most: spec.max_replicas };
-            let mut histories = self.histories.lock();
-            let history = histories.entry(key.clone()).or_default();
-            let limited =
-                history.limit(found.replicas, range, spec.behavior.as_ref(), &self.options, elapsed);
-            set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, &now);
-            let (is_limited, reason, message) = limited.limited;
-            set(next, SCALING_LIMITED, is_limited, reason, message, &now);
-            statuses = found.statuses;
-            (limited.replicas, why)
-        };
-        next.current_replicas = Some(current).filter(|it| *it != 0);
-        if desired != current {
-            scale.spec.get_or_insert_default().replicas = Some(desired);
-            if let Err(broke) = self.scales.replace(&target, &scale).await {
-                let error = broke.message();
-                tell(Note::warning(
-                    "FailedRescale",
-                    format!("New size: {desired}; reason: {why}; error: {error}"),
-                ));
-                let message = format!("the HPA controller was unable to update the target scale: {error}");
-                set(next, ABLE_TO_SCALE, false, "FailedUpdateScale", &message, &now);
-                return Err(broke);
-            }
-            let message = format!("the HPA controller was able to update the target scale to {desired}");
-            set(next, ABLE_TO_SCALE, true, "SucceededRescale", &message, &now);
-            tell(Note::normal("SuccessfulRescale", format!("New size: {desired}; reason: {why}")));
-            let mut histories = self.histories.lock();
-            let history = histories.entry(key.clone()).or_default();
-            history.scaled(current, desired, spec.behavior.as_ref(), elapsed);
-            next.last_scale_time = Some(now);
+            return Ok(Wish::of(0, ""));
         }
-        next.desired_replicas = desired;
-        next.current_metrics = Some(statuses).filter(|it| !it.is_empty());
+        if current > spec.max_replicas {
+            return Ok(Wish::of(spec.max_replicas, "Current number of replicas above Spec.MaxReplicas"));
+        }
+        if current < least {
+            return Ok(Wish::of(least, "Current number of replicas below Spec.MinReplicas"));
+        }
+        let found = self.recommend(key, autoscaler, spec, scale, next).await.inspect_err(|why| {
+            let note = Note::warning("FailedComputeMetricsReplicas", why.message());
+            self.context.events.note(autoscaler, note);
+        })?;
+        let why = match found.replicas > current {
+            true => format!("{} above target", found.metric),
+            false => "All metrics below target".to_owned(),
+        };
+        let range = Range { current, least, most: spec.max_replicas };
+        let mut histories = self.histories.lock();
+        let history = histories.entry(key.clone()).or_default();
+        let limited = history.limit(found.replicas, range, spec.behavior.as_ref(), &self.options, elapsed);
+        set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, &now);
+        let (is_limited, reason, message) = limited.limited;
+        set(next, SCALING_LIMITED, is_limited, reason, message, &now);
+        Ok(Wish { replicas: limited.replicas, why, statuses: found.statuses })
+    }
+
+    async fn rescale(
+        &self,
+        key: &Key,
+        autoscaler: &HorizontalPodAutoscaler,
+        target: &Target,
+        mut scale: Scale,
+        wish: &Wish,
+        next: &mut HorizontalPodAutoscalerStatus,
+    ) -> Result<(), Failure> {
+        let (now, current) = (self.context.time(), replicas_of(&scale));
+        let Wish { replicas, why, .. } = wish;
+        let tell = |note| self.context.events.note(autoscaler, note);
+        scale.spec.get_or_insert_default().replicas = Some(*replicas);
+        if let Err(broke) = self.scales.replace(target, &scale).await {
+            let error = broke.message();
+            tell(Note::warning(
+                "FailedRescale",
+                format!("New size: {replicas}; reason: {why}; error: {error}"),
+            ));
+            let message = format!("the HPA controller was unable to update the target scale: {error}");
+            set(next, ABLE_TO_SCALE, false, "FailedUpdateScale", &message, &now);
+            return Err(broke);
+        }
+        let message = format!("the HPA controller was able to update the target scale to {replicas}");
+        set(next, ABLE_TO_SCALE, true, "SucceededRescale", &message, &now);
+        tell(Note::normal("SuccessfulRescale", format!("New size: {replicas}; reason: {why}")));
+        let behavior = autoscaler.spec.as_ref().and_then(|it| it.behavior.as_ref());
+        let mut histories = self.histories.lock();
+        let history = histories.entry(key.clone()).or_default();
+        history.scaled(current, *replicas, behavior, self.context.world.elapsed());
+        next.last_scale_time = Some(now);
         Ok(())
     }
 
@@ -271,7 +304,7 @@ impl<M: Metrics> Autoscalers<M> {
         pods.retain(|pod| is_selected(&labels, pod));
         let scaled = Scaled {
             namespace: &key.namespace,
-            current: scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0),
+            current: replicas_of(scale),
             running: scale.status.as_ref().map_or(0, |it| it.replicas),
             selector: &selector,
             pods: &pods,
@@ -327,6 +360,10 @@ impl<M: Metrics> Autoscalers<M> {
         let statuses = statuses.into_iter().filter(|it| !it.type_.is_empty()).collect();
         Recommended { replicas, metric, statuses }
     }
+}
+
+fn replicas_of(scale: &Scale) -> i32 {
+    scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0)
 }
 
 fn is_selected(labels: &[Requirement], pod: &Pod) -> bool {

@@ -39,6 +39,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 use view::{Marks, View, uid};
 
 /// What the server leaves of a name that it completes.
@@ -113,6 +114,17 @@ enum End {
     Failed(Failed),
 }
 
+/// What was done about the pods of a job.
+struct Done {
+    /// Those that run, besides those that were made.
+    active: Vec<Arc<Pod>>,
+    made: usize,
+    end: Option<End>,
+    /// When to look again, whatever happens.
+    wait: Option<Duration>,
+    broke: Option<Failure>,
+}
+
 impl Jobs {
     async fn look(&self, key: &Key, job: &Job) -> Result<Next, Failure> {
         let Some(spec) = &job.spec else { return Ok(Next::Changes) };
@@ -132,56 +144,65 @@ impl Jobs {
         }
         let started = next.clone();
         let view = View { job, spec, status: &started, pods: &pods, marks: &self.marks, now: now.0 };
+        let active: Vec<Arc<Pod>> = pods.iter().filter(|it| state::is_active(it)).cloned().collect();
         let (succeeded, failed) = view.counts();
-        let mut active: Vec<Arc<Pod>> = pods.iter().filter(|it| state::is_active(it)).cloned().collect();
-        let mut wait = decide::deadline(&view);
-        let mut made = 0;
-        let (end, broke) = match decide::failure(&view, failed) {
-            Some(why) => {
-                let (gone, broke) = self.remove(job, &active, false).await;
-                let all = gone.len() == active.len();
-                active.retain(|it| !gone.contains(uid(it)));
-                // it has not ended before the last of them is on its way out
-                (all.then_some(End::Failed(why)), broke)
-            }
-            None => {
-                let mut broke = None;
-                let mut is_looked_after = false;
-                if job.metadata.deletion_timestamp.is_none() {
-                    is_looked_after = true;
-                    let ended = tally::write_down(&view, &mut started.clone(), false).ended;
-                    let pause = self.failures.pause(key, &job.uid().unwrap_or_default(), ended, now.0);
-                    match decide::plan(&view, &active, succeeded, &view.succeeded_indexes(), pause) {
-                        Plan::Nothing => {}
-                        Plan::Remove(extra) => {
-                            let (gone, why) = self.remove(job, &extra, true).await;
-                            active.retain(|it| !gone.contains(uid(it)));
-                            broke = why;
-                        }
-                        Plan::Make(indexes) => (made, broke) = self.make(job, &indexes).await,
-                        Plan::Wait(pause) => wait = Some(wait.map_or(pause, |it| it.min(pause))),
-                    }
-                }
-                let is_quiet = active.len() + made == 0;
-                let enough = spec.completions.map_or(succeeded > 0, |wanted| succeeded >= wanted);
-                if is_quiet && enough {
-                    (Some(End::Complete), broke)
-                } else {
-                    if is_looked_after && let Some(note) = status::suspension(&view, &mut next, &now) {
-                        self.context.events.note(job, note);
-                    }
-                    (None, broke)
-                }
-            }
+        let done = match decide::failure(&view, failed) {
+            Some(why) => self.fail(job, active, why).await,
+            None => self.go_on(key, &view, active, succeeded, &mut next).await,
         };
-        next.active = Some(i32::try_from(active.len() + made).unwrap_or(i32::MAX)).filter(|it| *it > 0);
-        let ready = active.iter().filter(|it| state::is_ready(it)).count();
+        next.active =
+            Some(i32::try_from(done.active.len() + done.made).unwrap_or(i32::MAX)).filter(|it| *it > 0);
+        let ready = done.active.iter().filter(|it| state::is_ready(it)).count();
         next.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
-        self.count(key, &view, before, next, end, &now).await?;
-        match broke {
+        self.count(key, &view, before, next, done.end, &now).await?;
+        match done.broke {
             Some(why) => Err(why),
-            None => Ok(wait.filter(|it| !it.is_zero()).map_or(Next::Changes, Next::After)),
+            None => Ok(done.wait.filter(|it| !it.is_zero()).map_or(Next::Changes, Next::After)),
         }
+    }
+
+    /// The job has failed: its pods go, and count as failed.
+    async fn fail(&self, job: &Job, mut active: Vec<Arc<Pod>>, why: Failed) -> Done {
+        let (gone, broke) = self.remove(job, &active, false).await;
+        active.retain(|it| !gone.contains(uid(it)));
+        // it has not ended before the last of them is on its way out
+        let end = active.is_empty().then_some(End::Failed(why));
+        Done { active, made: 0, end, wait: None, broke }
+    }
+
+    /// Makes or removes pods; or the job is complete.
+    async fn go_on(
+        &self,
+        key: &Key,
+        view: &View<'_>,
+        active: Vec<Arc<Pod>>,
+        succeeded: i32,
+        next: &mut JobStatus,
+    ) -> Done {
+        let mut done = Done { active, made: 0, end: None, wait: decide::deadline(view), broke: None };
+        let is_leaving = view.job.metadata.deletion_timestamp.is_some();
+        if !is_leaving {
+            let ended = tally::write_down(view, &mut view.status.clone(), false).ended;
+            let pause = self.failures.pause(key, &view.job.uid().unwrap_or_default(), ended, view.now);
+            match decide::plan(view, &done.active, succeeded, &view.succeeded_indexes(), pause) {
+                Plan::Nothing => {}
+                Plan::Remove(extra) => {
+                    let (gone, broke) = self.remove(view.job, &extra, true).await;
+                    done.active.retain(|it| !gone.contains(uid(it)));
+                    done.broke = broke;
+                }
+                Plan::Make(indexes) => (done.made, done.broke) = self.make(view.job, &indexes).await,
+                Plan::Wait(pause) => done.wait = Some(done.wait.map_or(pause, |it| it.min(pause))),
+            }
+        }
+        let is_quiet = done.active.len() + done.made == 0;
+        let enough = view.spec.completions.map_or(succeeded > 0, |wanted| succeeded >= wanted);
+        if is_quiet && enough {
+            done.end = Some(End::Complete);
+        } else if !is_leaving && let Some(note) = status::suspension(view, next, &Time(view.now)) {
+            self.context.events.note(view.job, note);
+        }
+        done
     }
 
     /// Counts what has ended, and says so where the job has.
