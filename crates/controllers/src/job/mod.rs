@@ -327,7 +327,7 @@ impl Jobs {
 
     async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
         if let Some(released) = release(&self.context, &self.marks, pod).await? {
-            self.pods.written().wrote(key, &released);
+            self.pods.written().released(key, &released);
         }
         Ok(())
     }
