@@ -18,18 +18,25 @@
 
 pub mod adopt;
 pub mod context;
+pub mod cronjob;
 pub mod deployment;
+pub mod disruption;
 pub mod events;
 pub mod hash;
+pub mod horizontalpodautoscaling;
 pub mod informer;
+pub mod job;
 pub mod leader;
 pub mod loops;
+pub mod podgc;
 pub mod pods;
 pub mod queue;
 pub mod replicas;
 pub mod rewrite;
 pub mod run;
+pub mod scales;
 pub mod serviceaccount;
+pub mod ttlafterfinished;
 pub mod written;
 
 pub use context::Context;

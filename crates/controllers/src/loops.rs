@@ -1,6 +1,9 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, deployment, replicas, serviceaccount};
+use crate::{
+    Context, cronjob, deployment, disruption, horizontalpodautoscaling, job, podgc, replicas, serviceaccount,
+    ttlafterfinished,
+};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -25,20 +28,32 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    pub cron_jobs: cronjob::Options,
     pub deployments: deployment::Options,
+    pub disruption: disruption::Options,
+    pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
+    pub jobs: job::Options,
+    pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
     pub service_accounts: serviceaccount::Options,
+    pub ttl_after_finished: ttlafterfinished::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             controllers: vec!["*".to_owned()],
+            cron_jobs: cronjob::Options::default(),
             deployments: deployment::Options::default(),
+            disruption: disruption::Options::default(),
+            horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
+            jobs: job::Options::default(),
+            pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
             service_accounts: serviceaccount::Options::default(),
+            ttl_after_finished: ttlafterfinished::Options::default(),
         }
     }
 }
@@ -46,10 +61,42 @@ impl Default for Options {
 /// Every loop, in the order of names.
 pub const CONTROLLERS: &[Controller] = &[
     Controller {
+        name: "cronjob",
+        on: true,
+        account: "cronjob-controller",
+        start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
+    },
+    Controller {
         name: "deployment",
         on: true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "disruption",
+        on: true,
+        account: "disruption-controller",
+        start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
+    },
+    Controller {
+        name: "horizontalpodautoscaling",
+        on: true,
+        account: "horizontal-pod-autoscaler",
+        start: |context, options| {
+            Box::pin(horizontalpodautoscaling::run(context, options.horizontal_pod_autoscaling.clone()))
+        },
+    },
+    Controller {
+        name: "job",
+        on: true,
+        account: "job-controller",
+        start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
+        name: "podgc",
+        on: true,
+        account: "pod-garbage-collector",
+        start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
     },
     Controller {
         name: "replicaset",
@@ -73,6 +120,14 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "service-account-controller",
         start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+    Controller {
+        name: "ttl-after-finished",
+        on: true,
+        account: "ttl-after-finished-controller",
+        start: |context, options| {
+            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished.clone()))
+        },
     },
 ];
 

@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "store",
     "merge",
     "cel",
+    "cron",
     "schema",
     "names",
     "metrics",
