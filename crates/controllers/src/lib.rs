@@ -17,16 +17,30 @@
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
 pub mod adopt;
+pub(crate) mod ask;
+pub mod backends;
+pub mod clusterrole_aggregation;
 pub mod context;
+pub mod discovery;
+pub mod endpoint;
+pub mod endpointslice;
+pub mod endpointslicemirroring;
 pub mod events;
+pub(crate) mod follow;
+pub mod garbagecollector;
 pub mod informer;
 pub mod leader;
 pub mod loops;
+pub mod monitors;
+pub mod namespace;
 pub mod pods;
 pub mod queue;
+pub mod resourcequota;
 pub mod rewrite;
 pub mod run;
 pub mod serviceaccount;
+pub(crate) mod slices;
+pub mod storage_version_gc;
 pub mod written;
 
 pub use context::Context;

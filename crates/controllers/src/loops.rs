@@ -1,6 +1,9 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, serviceaccount};
+use crate::{
+    Context, clusterrole_aggregation, endpoint, endpointslice, endpointslicemirroring, garbagecollector, namespace,
+    resourcequota, serviceaccount, storage_version_gc,
+};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use tokio::task::JoinSet;
@@ -23,22 +26,89 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    pub endpoint_slice_mirroring: endpointslicemirroring::Options,
+    pub endpoint_slices: endpointslice::Options,
+    pub endpoints: endpoint::Options,
+    pub garbage_collector: garbagecollector::Options,
+    pub namespaces: namespace::Options,
+    pub resource_quotas: resourcequota::Options,
     pub service_accounts: serviceaccount::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { controllers: vec!["*".to_owned()], service_accounts: serviceaccount::Options::default() }
+        Options {
+            controllers: vec!["*".to_owned()],
+            endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
+            endpoint_slices: endpointslice::Options::default(),
+            endpoints: endpoint::Options::default(),
+            garbage_collector: garbagecollector::Options::default(),
+            namespaces: namespace::Options::default(),
+            resource_quotas: resourcequota::Options::default(),
+            service_accounts: serviceaccount::Options::default(),
+        }
     }
 }
 
 /// Every loop, in the order of names.
-pub const CONTROLLERS: &[Controller] = &[Controller {
-    name: "serviceaccount",
-    on: true,
-    account: "service-account-controller",
-    start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
-}];
+pub const CONTROLLERS: &[Controller] = &[
+    Controller {
+        name: "clusterrole-aggregation",
+        on: true,
+        account: "clusterrole-aggregation-controller",
+        start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
+    },
+    Controller {
+        name: "endpoint",
+        on: true,
+        account: "endpoint-controller",
+        start: |context, options| Box::pin(endpoint::run(context, options.endpoints.clone())),
+    },
+    Controller {
+        name: "endpointslice",
+        on: true,
+        account: "endpointslice-controller",
+        start: |context, options| Box::pin(endpointslice::run(context, options.endpoint_slices.clone())),
+    },
+    Controller {
+        name: "endpointslicemirroring",
+        on: true,
+        account: "endpointslicemirroring-controller",
+        start: |context, options| {
+            Box::pin(endpointslicemirroring::run(context, options.endpoint_slice_mirroring.clone()))
+        },
+    },
+    Controller {
+        name: "garbagecollector",
+        on: true,
+        account: "generic-garbage-collector",
+        start: |context, options| Box::pin(garbagecollector::run(context, options.garbage_collector.clone())),
+    },
+    Controller {
+        name: "namespace",
+        on: true,
+        account: "namespace-controller",
+        start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
+    },
+    Controller {
+        name: "resourcequota",
+        on: true,
+        account: "resourcequota-controller",
+        start: |context, options| Box::pin(resourcequota::run(context, options.resource_quotas.clone())),
+    },
+    Controller {
+        name: "serviceaccount",
+        on: true,
+        account: "service-account-controller",
+        start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+    Controller {
+        name: "storage-version-gc",
+        on: false,
+        account: "storage-version-garbage-collector",
+        start: |context, _| Box::pin(storage_version_gc::run(context)),
+    },
+];
 
 /// Names of loops that there are not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
