@@ -6,9 +6,9 @@
 //! What always holds: nothing is adopted for an owner that is going away, and before the first adoption the owner is
 //! read anew: the one that the informer shows may be gone, and what is adopted in its name would be collected.
 
-use crate::informer::{Informer, Watched};
+use crate::informer::{Change, Informer, Watched};
 use crate::rewrite::{Kept, beside};
-use crate::{Failure, Key, Written, unless};
+use crate::{Failure, Key, Queue, Written, unless};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{Selector, SelectorExt};
@@ -70,12 +70,53 @@ pub fn index<K: Watched>(informer: &Informer<K>) {
 
 /// What an owner controls.
 pub fn controlled<K: Watched>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
-    informer.by(BY_OWNER, owner.meta().uid.as_deref().unwrap_or_default())
+    controlled_by_uid(informer, owner.meta().uid.as_deref().unwrap_or_default())
+}
+
+/// What the owner with this uid controls.
+pub fn controlled_by_uid<K: Watched>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
+    informer.by(BY_OWNER, uid)
 }
 
 /// What nobody controls in a namespace.
 pub fn orphans<K: Watched>(informer: &Informer<K>, namespace: &str) -> Vec<Arc<K>> {
     informer.by(BY_OWNER, &format!("/{namespace}"))
+}
+
+/// From now on owners are looked at when something of theirs changes, or when something comes that they may adopt.
+pub fn follow<O, K>(
+    owned: &Informer<K>,
+    owners: &Informer<O>,
+    selector_of: fn(&O) -> Option<Selector>,
+    queue: &Queue<Key>,
+) where
+    O: Watched + Resource<DynamicType = ()>,
+    K: Watched,
+{
+    index(owned);
+    let (owners, queue) = (owners.clone(), queue.clone());
+    owned.listen(move |change| {
+        let object: &K = change.object();
+        if let Change::Updated { old, .. } = change {
+            let old: &K = old;
+            if controller_of(old) != controller_of(object) {
+                controller_key::<O>(old).into_iter().for_each(|key| queue.add(key));
+            } else if controller_of(object).is_none() && old.labels() == object.labels() {
+                return;
+            }
+        }
+        if controller_of(object).is_some() {
+            return controller_key::<O>(object).into_iter().for_each(|key| queue.add(key));
+        }
+        if change.is_removal() || object.meta().deletion_timestamp.is_some() {
+            return;
+        }
+        for owner in owners.in_namespace(&object.namespace().unwrap_or_default()) {
+            if matches(selector_of(&owner).as_ref(), object) {
+                queue.add(Key::of(&*owner));
+            }
+        }
+    });
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +145,12 @@ pub struct Claims<'a, K> {
     pub written: &'a Written<K>,
     /// What is put on objects that are adopted, and taken from those that are released.
     pub finalizer: Option<&'a str>,
+    /// Others are left as they are, whosever they are.
+    pub looked_at: fn(&K) -> bool,
 }
 
 impl<K: Kept + Watched> Claims<'_, K> {
-    /// The objects that are an owner's, after adopting and releasing. `fits` is asked about those it may adopt, besides
-    /// the selector.
+    /// The objects that are an owner's, after adopting and releasing. Besides the selector `fits` must agree.
     pub async fn claim<O: Kept>(
         &self,
         owner: &O,
@@ -117,17 +159,17 @@ impl<K: Kept + Watched> Claims<'_, K> {
     ) -> Result<Vec<Arc<K>>, Failure> {
         let (informer, key) = (self.written.informer(), Key::of(owner));
         let mut mine = Vec::new();
-        for object in controlled(informer, owner) {
-            match verdict(owner, &*object, matches(selector, &*object)) {
+        let fits = |object: &K| matches(selector, object) && fits(object);
+        for object in controlled(informer, owner).into_iter().filter(|it| (self.looked_at)(it)) {
+            match verdict(owner, &*object, fits(&object)) {
                 Verdict::Mine => mine.push(object),
                 Verdict::Release => self.release(&key, owner, &object).await?,
                 Verdict::Adopt | Verdict::Ignore => {}
             }
         }
         let mut is_fresh = false;
-        for object in orphans(informer, &key.namespace) {
-            let matches = matches(selector, &*object) && fits(&object);
-            if verdict(owner, &*object, matches) != Verdict::Adopt {
+        for object in orphans(informer, &key.namespace).into_iter().filter(|it| (self.looked_at)(it)) {
+            if verdict(owner, &*object, fits(&object)) != Verdict::Adopt {
                 continue;
             }
             if !is_fresh {

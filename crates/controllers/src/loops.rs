@@ -1,9 +1,8 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{
-    Context, clusterrole_aggregation, endpoint, endpointslice, endpointslicemirroring, garbagecollector, namespace,
-    resourcequota, serviceaccount, storage_version_gc,
-};
+use crate::{Context, clusterrole_aggregation, deployment, endpoint, endpointslice, endpointslicemirroring, garbagecollector, namespace, replicas, resourcequota, serviceaccount, storage_version_gc};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use tokio::task::JoinSet;
@@ -26,11 +25,14 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    pub deployments: deployment::Options,
     pub endpoint_slice_mirroring: endpointslicemirroring::Options,
     pub endpoint_slices: endpointslice::Options,
     pub endpoints: endpoint::Options,
     pub garbage_collector: garbagecollector::Options,
     pub namespaces: namespace::Options,
+    pub replica_sets: replicas::Options,
+    pub replication_controllers: replicas::Options,
     pub resource_quotas: resourcequota::Options,
     pub service_accounts: serviceaccount::Options,
 }
@@ -39,11 +41,14 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             controllers: vec!["*".to_owned()],
+            deployments: deployment::Options::default(),
             endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
             endpoint_slices: endpointslice::Options::default(),
             endpoints: endpoint::Options::default(),
             garbage_collector: garbagecollector::Options::default(),
             namespaces: namespace::Options::default(),
+            replica_sets: replicas::Options::default(),
+            replication_controllers: replicas::Options::default(),
             resource_quotas: resourcequota::Options::default(),
             service_accounts: serviceaccount::Options::default(),
         }
@@ -57,6 +62,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "clusterrole-aggregation-controller",
         start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
+    },
+    Controller {
+        name: "deployment",
+        on: true,
+        account: "deployment-controller",
+        start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
     },
     Controller {
         name: "endpoint",
@@ -89,6 +100,23 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "namespace-controller",
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
+    },
+    Controller {
+        name: "replicaset",
+        on: true,
+        account: "replicaset-controller",
+        start: |context, options| {
+            Box::pin(replicas::run::<ReplicaSet>(context, options.replica_sets.clone()))
+        },
+    },
+    Controller {
+        name: "replicationcontroller",
+        on: true,
+        account: "replication-controller",
+        start: |context, options| {
+            let options = options.replication_controllers.clone();
+            Box::pin(replicas::run::<ReplicationController>(context, options))
+        },
     },
     Controller {
         name: "resourcequota",
