@@ -1,6 +1,9 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, clusterrole_aggregation, deployment, endpoint, endpointslice, endpointslicemirroring, garbagecollector, namespace, replicas, resourcequota, serviceaccount, storage_version_gc};
+use crate::{
+    Context, clusterrole_aggregation, deployment, endpoint, endpointslice, endpointslicemirroring,
+    garbagecollector, namespace, replicas, resourcequota, serviceaccount, storage_version_gc,
+};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -15,7 +18,7 @@ pub struct Controller {
     pub name: &'static str,
     /// Whether it runs unless told otherwise.
     pub on: bool,
-    /// The service account that is its own, where each loop has one.
+    /// The service account that is its own, where each loop has one; without a name it calls as the manager.
     pub account: &'static str,
     start: fn(Context, &Options) -> Running,
 }
@@ -170,7 +173,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let mut running = JoinSet::new();
     for controller in chosen(&options.controllers)? {
         tracing::info!(controller = controller.name, "starts");
-        let started = (controller.start)(context.clone(), options);
+        let started = (controller.start)(context.of_account(controller.account), options);
         running.spawn(async move {
             started.await;
             controller.name

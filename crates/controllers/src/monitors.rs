@@ -147,7 +147,8 @@ impl Monitors {
     }
 
     fn wants(&self, resource: &Resource) -> bool {
-        let ignored = |(group, plural): &(String, &str)| *group == resource.group && *plural == resource.plural;
+        let ignored =
+            |(group, plural): &(String, &str)| *group == resource.group && *plural == resource.plural;
         ["delete", "list", "watch"].iter().all(|verb| resource.can(verb))
             && !self.shared.ignored.iter().any(ignored)
     }
@@ -174,7 +175,8 @@ impl Monitors {
         }
         drop(listeners);
         while following.all.try_join_next().is_some() {}
-        let new: Vec<_> = wanted.into_iter().filter(|it| !following.tasks.contains_key(*it)).cloned().collect();
+        let new: Vec<_> =
+            wanted.into_iter().filter(|it| !following.tasks.contains_key(*it)).cloned().collect();
         {
             let mut unlisted = self.shared.unlisted.lock();
             let unlisted = unlisted.get_or_insert_default();
@@ -289,7 +291,6 @@ impl Source<Object> for MetadataOf {
         version: String,
     ) -> Result<impl Stream<Item = Result<WatchEvent<Object>, kube::Error>> + Send, kube::Error> {
         let request = Request::new(&self.path).watch_metadata(&WatchParams::default(), &version);
-        let events = self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await?;
-        Ok(futures_util::TryStreamExt::into_stream(events))
+        self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await
     }
 }

@@ -87,7 +87,8 @@ pub fn charge(
     let mut concerned = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
         let hard = read::map(quota, &["status", "hard"]);
-        let bounded: BTreeSet<&str> = hard.keys().filter(|name| concerns(group, plural, name, names)).collect();
+        let bounded: BTreeSet<&str> =
+            hard.keys().filter(|name| concerns(group, plural, name, names)).collect();
         if bounded.is_empty() || !in_scope(quota, written.object, is_pod) {
             continue;
         }

@@ -42,7 +42,9 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
     let believed = wanted.shown.believed(&pki.ca.certificate);
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
     let loops = asked.components.contains(&Component::ControllerManager).then(|| {
-        let options = controllers::loops::Options::default();
+        let mut options = controllers::loops::Options::default();
+        // there is one server, which has heard of everything; only what it has begun must end
+        options.namespaces.settle = Duration::from_millis(100);
         ControlLoops::start(&server, &Names::kubernetes(), options, &world)
     });
     let written = home.kubeconfig(&asked, &world);

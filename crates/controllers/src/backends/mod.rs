@@ -109,9 +109,10 @@ impl Backends {
 
 fn services_of(services: &Informer<Service>, pod: &Pod) -> Vec<Key> {
     let namespace = pod.namespace().unwrap_or_default();
-    let candidates = pod.labels().iter().flat_map(|(name, value)| {
-        services.by(BY_SELECTOR, &labelled(&namespace, name, value))
-    });
+    let candidates = pod
+        .labels()
+        .iter()
+        .flat_map(|(name, value)| services.by(BY_SELECTOR, &labelled(&namespace, name, value)));
     candidates.filter(|service| wants(service, pod)).map(|service| Key::of(&*service)).collect()
 }
 
@@ -139,7 +140,7 @@ pub fn is_reachable(pod: &Pod, even_terminating: bool) -> bool {
 /// All addresses of a pod.
 pub fn addresses(pod: &Pod) -> Vec<&str> {
     let Some(status) = &pod.status else { return Vec::new() };
-    let all: Vec<&str> = status.pod_ips.iter().flatten().filter_map(|it| it.ip.as_deref()).collect();
+    let all: Vec<&str> = status.pod_ips.iter().flatten().map(|it| it.ip.as_str()).collect();
     let all = if all.is_empty() { status.pod_ip.as_deref().into_iter().collect() } else { all };
     all.into_iter().filter(|it| !it.is_empty()).collect()
 }
@@ -241,7 +242,9 @@ mod tests {
     #[test]
     fn hostnames_count_below_their_own_service() {
         let service: Service = serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap();
-        let with = |subdomain: &str| pod(json!({"spec": {"hostname": "h", "subdomain": subdomain, "containers": []}}));
+        let with = |subdomain: &str| {
+            pod(json!({"spec": {"hostname": "h", "subdomain": subdomain, "containers": []}}))
+        };
         assert_eq!(hostname(&with("s"), &service).map(String::as_str), Some("h"));
         assert_eq!(hostname(&with("t"), &service), None);
     }

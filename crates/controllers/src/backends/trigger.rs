@@ -38,7 +38,8 @@ impl Triggers {
         let changed = match seen.get(key) {
             None => made,
             Some(before) => {
-                let later = now.pods.iter().filter(|(name, at)| before.pods.get(*name).is_none_or(|then| *at > then));
+                let later =
+                    now.pods.iter().filter(|(name, at)| before.pods.get(*name).is_none_or(|then| *at > then));
                 let service = made.filter(|at| before.service.is_none_or(|then| *at > then));
                 later.map(|(_, at)| *at).chain(service).min()
             }
@@ -58,14 +59,15 @@ mod tests {
         let triggers = Triggers::default();
         let key = Key::new("ns", "s");
         let service: Service =
-            serde_json::from_value(json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:09Z"}})).unwrap();
+            serde_json::from_value(json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:09Z"}}))
+                .unwrap();
         let pod = |name: &str, second: u32| {
             let ready = json!({"type": "Ready", "status": "True",
                 "lastTransitionTime": format!("2026-01-01T00:00:{second:02}Z")});
             let pod = json!({"metadata": {"name": name}, "status": {"conditions": [ready]}});
             Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
         };
-        let mut look = |pods: &[Arc<Pod>]| triggers.since_last(&key, &service, pods);
+        let look = |pods: &[Arc<Pod>]| triggers.since_last(&key, &service, pods);
         assert_eq!(look(&[pod("a", 1)]).as_deref(), Some("2026-01-01T00:00:09Z"));
         assert_eq!(look(&[pod("a", 1)]), None);
         let both = [pod("a", 20), pod("b", 15)];

@@ -153,7 +153,8 @@ fn behind(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
         let Some(address) = address(service, pod) else { continue };
         let ready = publishes || state::is_ready(pod);
         let mut push = |ports: Option<Vec<EndpointPort>>| {
-            let (yes, no) = if ready { (Some(vec![address.clone()]), None) } else { (None, Some(vec![address.clone()])) };
+            let (yes, no) =
+                if ready { (Some(vec![address.clone()]), None) } else { (None, Some(vec![address.clone()])) };
             subsets.push(EndpointSubset { addresses: yes, not_ready_addresses: no, ports });
         };
         // a service without an address needs no ports
@@ -235,7 +236,8 @@ mod tests {
     }
 
     fn service(spec: Value) -> Service {
-        let service = json!({"metadata": {"name": "s", "namespace": "ns", "labels": {"l": "v"}}, "spec": spec});
+        let service =
+            json!({"metadata": {"name": "s", "namespace": "ns", "labels": {"l": "v"}}, "spec": spec});
         serde_json::from_value(service).unwrap()
     }
 
@@ -247,7 +249,10 @@ mod tests {
         let ports = |it: &EndpointSubset| {
             it.ports.iter().flatten().map(|it| it.port.to_string()).collect::<Vec<_>>().join(",")
         };
-        subsets.iter().map(|it| format!("{} / {} : {}", side(&it.addresses), side(&it.not_ready_addresses), ports(it))).collect()
+        subsets
+            .iter()
+            .map(|it| format!("{} / {} : {}", side(&it.addresses), side(&it.not_ready_addresses), ports(it)))
+            .collect()
     }
 
     #[test]
@@ -260,7 +265,10 @@ mod tests {
         let ports = json!([{"name": "a", "port": 80, "targetPort": "web"}, {"name": "b", "port": 90, "targetPort": "no"}]);
         let check = |spec: Value, expected: &[&str]| assert_eq!(told(&service(spec), &pods), expected);
         check(json!({"clusterIP": "10.96.0.1", "ports": ports}), &["10.0.0.1 / 10.0.0.2 : 8080"]);
-        check(json!({"clusterIP": "None", "ipFamilies": ["IPv6"], "ports": ports}), &["fd00::1 / fd00::2 : 8080"]);
+        check(
+            json!({"clusterIP": "None", "ipFamilies": ["IPv6"], "ports": ports}),
+            &["fd00::1 / fd00::2 : 8080"],
+        );
         check(
             json!({"clusterIP": "10.96.0.1", "ports": ports, "publishNotReadyAddresses": true}),
             &["10.0.0.1,10.0.0.2,10.0.0.3 /  : 8080"],
@@ -282,7 +290,9 @@ mod tests {
         let later = wanted(&service, &[], Some(&made), None, &names).unwrap();
         assert!(later.subsets.is_none() && later.annotations().is_empty());
         let many: Vec<_> = (0..1200)
-            .map(|it| pod(&format!("p{it:04}"), &[&format!("10.0.{}.{}", it / 250, it % 250)], true, json!({})))
+            .map(|it| {
+                pod(&format!("p{it:04}"), &[&format!("10.0.{}.{}", it / 250, it % 250)], true, json!({}))
+            })
             .collect();
         let cut = wanted(&service, &many, Some(&made), None, &names).unwrap();
         assert_eq!(cut.annotations()["endpoints.kubernetes.io/over-capacity"], "truncated");

@@ -145,7 +145,9 @@ mod tests {
 
     #[test]
     fn order_and_revisions_make_no_difference() {
-        let one = subsets(json!([{"addresses": [{"ip": "a", "targetRef": {"uid": "u", "resourceVersion": "1"}}, {"ip": "b"}]}]));
+        let one = subsets(
+            json!([{"addresses": [{"ip": "a", "targetRef": {"uid": "u", "resourceVersion": "1"}}, {"ip": "b"}]}]),
+        );
         let other = subsets(json!([{"addresses": [{"ip": "b"}, {"ip": "a", "targetRef": {"uid": "u"}}]}]));
         assert_eq!(comparable(&one), comparable(&other));
         assert_ne!(comparable(&one), comparable(&subsets(json!([{"addresses": [{"ip": "a"}]}]))));
@@ -154,7 +156,9 @@ mod tests {
     #[test]
     fn too_many_are_cut_by_share_and_the_ready_ones_last() {
         let many = |ready: usize, not_ready: usize| {
-            let all = |of: usize, net: usize| (0..of).map(|it| json!({"ip": format!("10.{net}.0.{it}")})).collect::<Vec<_>>();
+            let all = |of: usize, net: usize| {
+                (0..of).map(|it| json!({"ip": format!("10.{net}.0.{it}")})).collect::<Vec<_>>()
+            };
             json!({"addresses": all(ready, 0), "notReadyAddresses": all(not_ready, 1), "ports": [{"port": 1}]})
         };
         let cut = |json: Value, most: usize| {

@@ -49,7 +49,8 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 fn endpoint(service: &Service, pod: &Pod, node: Option<&Node>, family: &str, names: &Names) -> Endpoint {
     let publishes = service.spec.as_ref().and_then(|it| it.publish_not_ready_addresses).unwrap_or(false);
     let (serving, terminating) = (state::is_ready(pod), pod.metadata.deletion_timestamp.is_some());
-    let of_family = backends::addresses(pod).into_iter().filter(|it| backends::is_v6(it) == (family == "IPv6"));
+    let of_family =
+        backends::addresses(pod).into_iter().filter(|it| backends::is_v6(it) == (family == "IPv6"));
     let zone = node.and_then(|it| it.labels().get(&names.well_known_under("topology", "zone")));
     Endpoint {
         addresses: of_family.map(str::to_owned).collect(),
@@ -86,7 +87,11 @@ pub fn groups(
         let name = pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).unwrap_or_default();
         let node = node(name);
         if node.is_none() && !publishes {
-            lost.push(format!("skipping Pod {} for Service {}: Node {name} Not Found", pod.name_any(), crate::Key::of(service)));
+            lost.push(format!(
+                "skipping Pod {} for Service {}: Node {name} Not Found",
+                pod.name_any(),
+                crate::Key::of(service)
+            ));
             continue;
         }
         let endpoint = endpoint(service, pod, node.as_deref(), family, names);
@@ -138,7 +143,10 @@ mod tests {
             let endpoint = group.endpoints.into_values().next().unwrap();
             let told = endpoint.conditions.unwrap();
             assert_eq!([told.ready, told.serving, told.terminating], expected.map(Some));
-            assert_eq!((endpoint.addresses, endpoint.zone.as_deref()), (vec!["fd00::1".to_owned()], Some("z")));
+            assert_eq!(
+                (endpoint.addresses, endpoint.zone.as_deref()),
+                (vec!["fd00::1".to_owned()], Some("z"))
+            );
             assert_eq!((group.ports[0].port, lost.len()), (Some(80), 0));
         }
     }

@@ -153,7 +153,8 @@ impl Wanted<'_> {
         let mut plan = Plan::default();
         let mut lost = None;
         for family in &families {
-            let of_family: Vec<_> = existing.iter().filter(|it| it.address_type == *family).cloned().collect();
+            let of_family: Vec<_> =
+                existing.iter().filter(|it| it.address_type == *family).cloned().collect();
             let (groups, missing) = desired::groups(self.service, pods, &node, family, names);
             lost = lost.or(missing.into_iter().next());
             plan.add(self.plan_family(groups, &of_family, family, names));
@@ -213,7 +214,12 @@ impl Wanted<'_> {
         }
     }
 
-    fn template(&self, family: &str, ports: Vec<k8s_openapi::api::discovery::v1::EndpointPort>, names: &Names) -> Template {
+    fn template(
+        &self,
+        family: &str,
+        ports: Vec<k8s_openapi::api::discovery::v1::EndpointPort>,
+        names: &Names,
+    ) -> Template {
         let mut labels = self.service.labels().clone();
         let headless = names.well_known_under("service", "headless");
         match backends::is_headless(self.service) {

@@ -100,13 +100,18 @@ mod tests {
     }
 
     fn desired(all: impl IntoIterator<Item = (usize, bool)>) -> BTreeMap<Same, Endpoint> {
-        all.into_iter().map(|(number, ready)| endpoint(number, ready)).map(|it| (slices::same(&it), it)).collect()
+        all.into_iter()
+            .map(|(number, ready)| endpoint(number, ready))
+            .map(|it| (slices::same(&it), it))
+            .collect()
     }
 
     /// How many endpoints each slice has that is made, changed, deleted and left alone.
     fn packed(existing: &[Arc<EndpointSlice>], desired: BTreeMap<Same, Endpoint>) -> [Vec<String>; 4] {
         let (plan, kept) = pack(existing, desired, &template(), 10);
-        let shown = |it: &EndpointSlice| format!("{}{}", it.metadata.name.clone().unwrap_or_default(), it.endpoints.len());
+        let shown = |it: &EndpointSlice| {
+            format!("{}{}", it.metadata.name.clone().unwrap_or_default(), it.endpoints.len())
+        };
         [
             plan.create.iter().map(shown).collect(),
             plan.update.iter().map(shown).collect(),
@@ -116,7 +121,10 @@ mod tests {
     }
 
     fn check(existing: &[Arc<EndpointSlice>], desired: BTreeMap<Same, Endpoint>, expected: [&[&str]; 4]) {
-        assert_eq!(packed(existing, desired), expected.map(|all| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()));
+        assert_eq!(
+            packed(existing, desired),
+            expected.map(|all| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        );
     }
 
     #[test]
@@ -165,7 +173,8 @@ mod tests {
                     Arc::new(it)
                 }));
                 let all: Vec<&Endpoint> = next.iter().flat_map(|it| &it.endpoints).collect();
-                let found: BTreeMap<Same, Endpoint> = all.iter().map(|it| (slices::same(it), (*it).clone())).collect();
+                let found: BTreeMap<Same, Endpoint> =
+                    all.iter().map(|it| (slices::same(it), (*it).clone())).collect();
                 assert_eq!((all.len(), &found), (wanted.len(), &wanted), "with seed {seed}");
                 assert!(next.iter().all(|it| (1..=10).contains(&it.endpoints.len())), "with seed {seed}");
                 existing = next;

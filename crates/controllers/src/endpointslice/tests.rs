@@ -1,9 +1,10 @@
 use super::*;
-use std::collections::HashSet;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 fn service(spec: Value) -> Service {
-    let service = json!({"metadata": {"name": "s", "namespace": "ns", "uid": "u", "labels": {"l": "v"}}, "spec": spec});
+    let service =
+        json!({"metadata": {"name": "s", "namespace": "ns", "uid": "u", "labels": {"l": "v"}}, "spec": spec});
     serde_json::from_value(service).unwrap()
 }
 
@@ -31,7 +32,8 @@ fn plan(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -
 fn done(plan: Plan, existing: &[Arc<EndpointSlice>]) -> Vec<Arc<EndpointSlice>> {
     let gone: HashSet<String> = plan.delete.iter().map(|it| it.name_any()).collect();
     let changed: HashSet<String> = plan.update.iter().map(|it| it.name_any()).collect();
-    let stays = |it: &&Arc<EndpointSlice>| !gone.contains(&it.name_any()) && !changed.contains(&it.name_any());
+    let stays =
+        |it: &&Arc<EndpointSlice>| !gone.contains(&it.name_any()) && !changed.contains(&it.name_any());
     let mut all: Vec<_> = existing.iter().filter(stays).cloned().collect();
     all.extend(plan.update.into_iter().map(Arc::new));
     let number = all.len();
@@ -57,7 +59,10 @@ fn slices_have_their_owner_labels_and_ports() {
         json!({"l": "v", "kubernetes.io/service-name": "s", "endpointslice.kubernetes.io/managed-by": "m"})
     );
     let owner = &slice["metadata"]["ownerReferences"][0];
-    assert_eq!((&owner["kind"], &owner["uid"], &owner["controller"]), (&json!("Service"), &json!("u"), &json!(true)));
+    assert_eq!(
+        (&owner["kind"], &owner["uid"], &owner["controller"]),
+        (&json!("Service"), &json!("u"), &json!(true))
+    );
     assert_eq!(slice["ports"], json!([{"name": "w", "port": 80, "protocol": "TCP"}]));
     // done once there is nothing more to do
     let there = done(first, &[]);
@@ -84,7 +89,8 @@ fn families_and_ports_stand_apart() {
     let mut all = pods(3, 80);
     all.extend(pods(2, 81));
     let made = plan(&service(both), &all, &[]);
-    let mut told: Vec<_> = made.create.iter().map(|it| (it.address_type.clone(), it.endpoints.len())).collect();
+    let mut told: Vec<_> =
+        made.create.iter().map(|it| (it.address_type.clone(), it.endpoints.len())).collect();
     told.sort();
     let expected = [("IPv4", 2), ("IPv4", 3), ("IPv6", 2), ("IPv6", 3)];
     assert_eq!(told, expected.map(|(family, count)| (family.to_owned(), count)));

@@ -108,11 +108,15 @@ impl Mirror<'_> {
             && there.endpoints.iter().all(|it| {
                 group.endpoints.get(&slices::same(it)).is_some_and(|wanted| slices::unchanged(wanted, it))
             });
-        if same_endpoints && *there.labels() == template.labels && *there.annotations() == template.annotations {
+        if same_endpoints
+            && *there.labels() == template.labels
+            && *there.annotations() == template.annotations
+        {
             return;
         }
         let mut next = (*there).clone();
-        next.endpoints = there.endpoints.iter().filter_map(|it| group.endpoints.remove(&slices::same(it))).collect();
+        next.endpoints =
+            there.endpoints.iter().filter_map(|it| group.endpoints.remove(&slices::same(it))).collect();
         next.endpoints.extend(group.endpoints.into_values());
         next.endpoints.truncate(self.most);
         next.metadata.labels = Some(template.labels);
@@ -177,7 +181,8 @@ mod tests {
         ]));
         let (made, skipped) = plan(&all, &[], 1000);
         assert_eq!(skipped, Skipped { invalid: 1, too_many: 0 });
-        let mut told: Vec<_> = made.create.iter().map(|it| (it.address_type.clone(), it.endpoints.len())).collect();
+        let mut told: Vec<_> =
+            made.create.iter().map(|it| (it.address_type.clone(), it.endpoints.len())).collect();
         told.sort();
         assert_eq!(told, [("IPv4", 1), ("IPv4", 2), ("IPv6", 1)].map(|(it, count)| (it.to_owned(), count)));
         let slice = made.create.iter().find(|it| it.endpoints.len() == 2).unwrap();

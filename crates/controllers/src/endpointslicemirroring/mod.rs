@@ -137,10 +137,14 @@ impl Reconcile for Loop {
 
 impl Loop {
     fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {
-        let mut warn = |reason: &str, why: String| self.context.events.tell(endpoints, Tone::Warning, reason, why);
+        let warn =
+            |reason: &str, why: String| self.context.events.tell(endpoints, Tone::Warning, reason, why);
         if skipped.invalid > 0 {
             let count = skipped.invalid;
-            warn("InvalidIPAddress", format!("Skipped {count} invalid IP addresses when mirroring to EndpointSlices"));
+            warn(
+                "InvalidIPAddress",
+                format!("Skipped {count} invalid IP addresses when mirroring to EndpointSlices"),
+            );
         }
         if skipped.too_many > 0 {
             let (most, count) = (self.most, skipped.too_many);

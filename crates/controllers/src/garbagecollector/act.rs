@@ -8,7 +8,7 @@ use crate::ask::ask;
 use crate::discovery::Resource;
 use crate::monitors::{Metadata, Object};
 use crate::{Failure, unless};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{TryStreamExt, stream};
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::request::Request;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -195,7 +195,8 @@ mod tests {
             {"uid": "a", "name": "x", "blockOwnerDeletion": true}, {"uid": "b", "name": "y"},
         ]}});
         let dropped = Relink::Drop(&[Uid::from("a"), Uid::from("c")]).replaced(&object);
-        let expected = json!({"uid": "u", "resourceVersion": "7", "ownerReferences": [{"uid": "b", "name": "y"}]});
+        let expected =
+            json!({"uid": "u", "resourceVersion": "7", "ownerReferences": [{"uid": "b", "name": "y"}]});
         assert_eq!(dropped, json!({"metadata": expected}));
         let unblocked = Relink::Unblock.replaced(&object);
         assert_eq!(unblocked["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// How many owners are remembered not to exist.
 const REMEMBERED: usize = 500;
+/// How many objects are looked at for a circle of some that wait for each other.
+const CIRCLE: usize = 1000;
 /// Finalizers that say what is to become of dependents.
 pub const ORPHAN: &str = "orphan";
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -199,8 +201,7 @@ impl Graph {
         let lost = self.nodes.iter().filter(|(_, node)| {
             node.seen && *node.identity.of == *of && !uids.contains(&node.identity.uid.to_string())
         });
-        let lost: Vec<(u32, Identity)> =
-            lost.map(|(at, node)| (at as u32, node.identity.clone())).collect();
+        let lost: Vec<(u32, Identity)> = lost.map(|(at, node)| (at as u32, node.identity.clone())).collect();
         lost.into_iter().flat_map(|(at, identity)| self.remove(at, identity)).collect()
     }
 
@@ -220,13 +221,14 @@ impl Graph {
             for owner in refer {
                 if means(owner, namespace, identity) {
                     these.push(dependent.identity.uid.clone());
-                } else {
-                    other.get_or_insert_with(|| Identity {
+                } else if other.is_none() {
+                    let named = Identity {
                         uid: owner.uid.clone(),
                         of: owner.of.clone(),
                         namespace: namespace.clone(),
                         name: owner.name.clone(),
-                    });
+                    };
+                    other = Some(named).filter(|it| !self.absent.all.contains(it));
                 }
             }
         }
@@ -285,6 +287,10 @@ impl Graph {
         };
         if node.marks.waits() {
             for dependent in dependents().filter(blocks) {
+                // two that wait for each other would wait for ever
+                if dependent.marks.waits() && self.waits_for(dependent, uid) {
+                    continue;
+                }
                 view.blocked = true;
                 if !dependent.marks.waits() {
                     view.blocking.push(dependent.identity.uid.clone());
@@ -307,6 +313,27 @@ impl Graph {
         self.namespaces.retain(|it| Arc::strong_count(it) > 1);
         self.types.shrink_to_fit();
         self.namespaces.shrink_to_fit();
+    }
+
+    /// Whether a node waits for another one, be it for one that waits for it.
+    fn waits_for(&self, node: &Node, other: &Uid) -> bool {
+        let (mut seen, mut next) = (HashSet::new(), vec![node]);
+        while let Some(node) = next.pop() {
+            if node.identity.uid == *other {
+                return true;
+            }
+            if !node.marks.waits() || seen.len() >= CIRCLE {
+                continue;
+            }
+            for at in &node.dependents {
+                let dependent = &self.nodes[*at as usize];
+                let blocks = |it: &Owner| it.blocks && it.uid == node.identity.uid;
+                if dependent.marks.waits() && dependent.owners.iter().any(blocks) && seen.insert(*at) {
+                    next.push(dependent);
+                }
+            }
+        }
+        false
     }
 
     fn known(&self, owner: &Owner, dependent: &Identity) -> Known {
@@ -406,8 +433,7 @@ impl Graph {
         };
         let node = &mut self.nodes[known as usize];
         node.dependents.insert(at);
-        let elsewhere =
-            !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace;
+        let elsewhere = !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace;
         if elsewhere && node.seen {
             todo.push(misplaced(&dependent, owner));
         }

@@ -195,8 +195,11 @@ impl Namespaces {
     async fn say(&self, api: &Api<Namespace>, namespace: &Namespace, found: &Found) {
         let mut next = namespace.clone();
         let status = next.status.get_or_insert_default();
-        if !conditions::update(status.conditions.get_or_insert_default(), &found.conditions(), &self.context.time())
-        {
+        if !conditions::update(
+            status.conditions.get_or_insert_default(),
+            &found.conditions(),
+            &self.context.time(),
+        ) {
             return;
         }
         let name = namespace.metadata.name.as_deref().unwrap_or_default();

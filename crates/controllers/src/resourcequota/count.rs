@@ -85,7 +85,9 @@ impl Counting<'_> {
             match count {
                 Ok(Some(count)) => {
                     let counted = |name: &&String| quota::counts(name) == Some((group, plural));
-                    used.extend(bounds.iter().filter(counted).map(|name| (name.clone(), Quantity::new(count))));
+                    used.extend(
+                        bounds.iter().filter(counted).map(|name| (name.clone(), Quantity::new(count))),
+                    );
                 }
                 Ok(None) => {}
                 Err(why) => failed = Some(why),
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn only_what_changes_is_written() {
-        let quota = |status: serde_json::Value| json!({"spec": {"hard": {"pods": "1k", "x": "1"}}, "status": status});
+        let quota =
+            |status: serde_json::Value| json!({"spec": {"hard": {"pods": "1k", "x": "1"}}, "status": status});
         assert_eq!(
             next(quota(json!({})), &[("pods", 3)]),
             Some(json!({"hard": {"pods": "1k", "x": "1"}, "used": {"pods": "3"}}))

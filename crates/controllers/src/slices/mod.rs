@@ -42,8 +42,7 @@ pub fn of_service(
     manager: &str,
     names: &Names,
 ) -> Vec<Arc<EndpointSlice>> {
-    let mut found =
-        backends::with_label(slices, &service.namespace, &service_label(names), &service.name);
+    let mut found = backends::with_label(slices, &service.namespace, &service_label(names), &service.name);
     found.retain(|it| {
         it.metadata.deletion_timestamp.is_none() && service_of(it, manager, names).as_ref() == Some(service)
     });
@@ -183,7 +182,10 @@ impl Plan {
                 return why;
             }
             let name = if name.is_empty() { String::new() } else { format!("{name} ") };
-            Failure::Other(format!("failed to {what} {name}EndpointSlice for Service {key}: {}", why.message()))
+            Failure::Other(format!(
+                "failed to {what} {name}EndpointSlice for Service {key}: {}",
+                why.message()
+            ))
         };
         for slice in self.create.iter().filter(|_| !going) {
             match api.create(&PostParams::default(), slice).await {

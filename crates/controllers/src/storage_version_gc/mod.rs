@@ -68,10 +68,8 @@ impl Reconcile for Records {
         }
         let api: Api<StorageVersion> = Api::all(self.context.client.clone());
         if there.is_empty() {
-            let preconditions = Preconditions {
-                uid: version.uid(),
-                resource_version: version.resource_version(),
-            };
+            let preconditions =
+                Preconditions { uid: version.uid(), resource_version: version.resource_version() };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             unless(404, api.delete(&key.name, &params).await)?;
             return Ok(Next::Changes);
@@ -119,8 +117,10 @@ mod tests {
     #[test]
     fn servers_agree_or_not() {
         let told = |versions: &[&str]| {
-            let records: Vec<_> = versions.iter().map(|it| json!({"apiServerID": "a", "encodingVersion": it})).collect();
-            let mut status: StorageVersionStatus = serde_json::from_value(json!({"storageVersions": records})).unwrap();
+            let records: Vec<_> =
+                versions.iter().map(|it| json!({"apiServerID": "a", "encodingVersion": it})).collect();
+            let mut status: StorageVersionStatus =
+                serde_json::from_value(json!({"storageVersions": records})).unwrap();
             agree(&mut status, Some(1), &Time(DateTime::from_timestamp(0, 0).unwrap()));
             (status.common_encoding_version, status.conditions.unwrap().remove(0).status)
         };

@@ -69,8 +69,12 @@ fn an_owner_that_is_said_to_be_two_things_is_looked_for_as_both() {
 
 #[test]
 fn references_across_namespaces_are_told_of_whoever_comes_first() {
-    let told = |todo: &[Todo]| todo.iter().any(|it| matches!(it, Todo::Misplaced { dependent, owner }
-        if dependent.uid == uid("p") && owner.to_string() == "[v1/R, namespace: b, name: r, uid: uid-r]"));
+    let told = |todo: &[Todo]| {
+        todo.iter().any(|it| {
+            matches!(it, Todo::Misplaced { dependent, owner }
+        if dependent.uid == uid("p") && owner.to_string() == "[v1/R, namespace: b, name: r, uid: uid-r]")
+        })
+    };
     let child = object("b", "p", 1, &[reference("R", "r", false)]);
     let parent = object("a", "r", 2, &[]);
     let mut graph = Graph::default();
@@ -102,10 +106,7 @@ fn owners_that_wait_hear_of_dependents_that_block_no_longer() {
     assert_eq!(graph.put(&of("R"), &waiting(3)), [delete("p"), delete("q"), delete("s"), delete("r")]);
     let view = graph.look(&uid("r")).unwrap();
     assert_eq!((view.blocked, view.blocking), (true, vec![uid("p"), uid("q")]));
-    assert_eq!(
-        graph.put(&of("P"), &object("a", "p", 4, &[reference("R", "r", false)])),
-        [delete("r")]
-    );
+    assert_eq!(graph.put(&of("P"), &object("a", "p", 4, &[reference("R", "r", false)])), [delete("r")]);
     assert_eq!(graph.gone(&of("P"), &object("a", "q", 5, &[])), [delete("r")]);
     assert!(!graph.look(&uid("r")).unwrap().blocked);
     // what was missed while nobody watched is found out
@@ -322,7 +323,9 @@ impl World {
                     self.todo.extend(todo);
                 }
                 // it comes again until it has been seen
-                _ if self.events.values().any(|all| !all.is_empty()) => self.todo.push(Todo::Delete(uid.clone())),
+                _ if self.events.values().any(|all| !all.is_empty()) => {
+                    self.todo.push(Todo::Delete(uid.clone()))
+                }
                 _ => panic!("{view:?} exists and was not seen"),
             }
             return;
@@ -352,7 +355,9 @@ impl World {
                 }
             }
             Action::Unlink(uids) => {
-                self.change(&text, |it| it.owner_references.retain(|it| !uids.contains(&Uid::from(&*it.uid))));
+                self.change(&text, |it| {
+                    it.owner_references.retain(|it| !uids.contains(&Uid::from(&*it.uid)))
+                });
             }
             // somebody was faster: it is looked at again
             Action::Delete(_) if stale => self.todo.push(Todo::Delete(uid.clone())),
@@ -374,8 +379,11 @@ impl World {
     /// The graph is what one would make of the objects anew, and nothing is left that should not be.
     fn check(&self) {
         for (uid, (of, object)) in &self.objects {
-            let view = self.graph.look(&Uid::from(&**uid)).unwrap_or_else(|| panic!("{object:?} is not known"));
-            assert!(view.seen && *view.identity.of == *of && view.version.to_string() == object.resource_version);
+            let view =
+                self.graph.look(&Uid::from(&**uid)).unwrap_or_else(|| panic!("{object:?} is not known"));
+            assert!(
+                view.seen && *view.identity.of == *of && view.version.to_string() == object.resource_version
+            );
             let owners: Vec<String> = view.owners.iter().map(|(it, _)| it.uid.to_string()).collect();
             let expected: Vec<String> = object.owner_references.iter().map(|it| it.uid.clone()).collect();
             assert_eq!(owners, expected);
@@ -412,7 +420,11 @@ fn whatever_happens_in_whatever_order_what_should_go_goes_and_nothing_else() {
             for number in 0..60 {
                 world.act(number);
                 for _ in 0..world.dice.roll(4) {
-                    if world.dice.roll(2) == 0 { world.hear() } else { world.work() };
+                    if world.dice.roll(2) == 0 {
+                        world.hear()
+                    } else {
+                        world.work()
+                    };
                 }
             }
             let mut steps = 0;
