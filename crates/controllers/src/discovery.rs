@@ -6,9 +6,9 @@
 use futures_util::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
 use kube::Client;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// How many lists are asked for at a time.
@@ -129,30 +129,34 @@ impl Served {
 pub struct Discovery {
     client: Client,
     latest: Mutex<Option<(Instant, Arc<Served>)>>,
+    /// Held by who asks.
+    asking: tokio::sync::Mutex<()>,
 }
 
 impl Discovery {
     pub fn new(client: Client) -> Self {
-        Discovery { client, latest: Mutex::default() }
+        Discovery { client, latest: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
     /// What the server has, as it said at this time or later.
     pub async fn since(&self, time: Instant) -> Result<Arc<Served>, kube::Error> {
-        let mut latest = self.latest.lock().await;
-        if let Some((began, served)) = &*latest
-            && *began >= time
-        {
-            return Ok(served.clone());
+        let new_enough = || self.latest.lock().clone().filter(|(began, _)| *began >= time).map(|(_, it)| it);
+        if let Some(served) = new_enough() {
+            return Ok(served);
+        }
+        let _asking = self.asking.lock().await;
+        if let Some(served) = new_enough() {
+            return Ok(served);
         }
         let began = Instant::now();
         let served = Arc::new(self.ask().await?);
-        *latest = Some((began, served.clone()));
+        *self.latest.lock() = Some((began, served.clone()));
         Ok(served)
     }
 
     /// What it said last, however long ago.
-    pub async fn latest(&self) -> Option<Arc<Served>> {
-        self.latest.lock().await.as_ref().map(|(_, served)| served.clone())
+    pub fn latest(&self) -> Option<Arc<Served>> {
+        self.latest.lock().as_ref().map(|(_, served)| served.clone())
     }
 
     async fn ask(&self) -> Result<Served, kube::Error> {

@@ -265,8 +265,8 @@ struct MetadataOf {
 struct Page {
     #[serde(default)]
     metadata: PageMetadata,
-    #[serde(default = "Vec::new")]
-    items: Vec<Object>,
+    /// Some servers say that there are none by saying nothing.
+    items: Option<Vec<Object>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -283,7 +283,7 @@ impl Source<Object> for MetadataOf {
         let request = Request::new(&self.path).list_metadata(&params.limit(PAGE));
         let page: Page = ask(&self.client, request).await?;
         let PageMetadata { resource_version, next } = page.metadata;
-        Ok((page.items, resource_version, Some(next).filter(|it| !it.is_empty())))
+        Ok((page.items.unwrap_or_default(), resource_version, Some(next).filter(|it| !it.is_empty())))
     }
 
     async fn watch(

@@ -106,22 +106,35 @@ impl Collector {
     async fn delete(&self, item: &View, propagation: Propagation) -> Result<(), Failure> {
         let identity = &item.identity;
         let resource = self.resource(&identity.of).await?;
-        let version = (item.version != 0).then(|| item.version.to_string());
-        let params = DeleteParams {
-            propagation_policy: Some(match propagation {
-                Propagation::Orphan => PropagationPolicy::Orphan,
-                Propagation::Foreground => PropagationPolicy::Foreground,
-                Propagation::Background => PropagationPolicy::Background,
-            }),
-            preconditions: Some(Preconditions {
-                uid: Some(identity.uid.to_string()),
-                resource_version: version,
-            }),
-            ..DeleteParams::default()
-        };
+        let path = Request::new(resource.path(&identity.namespace));
+        let mut version = (item.version != 0).then(|| item.version.to_string());
         tracing::debug!(object = %identity, policy = propagation.name(), "is collected");
-        let request = Request::new(resource.path(&identity.namespace)).delete(&identity.name, &params);
-        unless(404, ask::<IgnoredAny>(&self.context.client, request).await)?;
+        for attempt in 1.. {
+            let params = DeleteParams {
+                propagation_policy: Some(match propagation {
+                    Propagation::Orphan => PropagationPolicy::Orphan,
+                    Propagation::Foreground => PropagationPolicy::Foreground,
+                    Propagation::Background => PropagationPolicy::Background,
+                }),
+                preconditions: Some(Preconditions {
+                    uid: Some(identity.uid.to_string()),
+                    resource_version: version.take(),
+                }),
+                ..DeleteParams::default()
+            };
+            let request = path.delete(&identity.name, &params);
+            match unless(404, ask::<IgnoredAny>(&self.context.client, request).await) {
+                Err(kube::Error::Api(why)) if why.code == 409 && attempt < TRIES => {
+                    let Some(now) = self.get(&resource, identity).await? else { return Ok(()) };
+                    // what was decided still holds if only something else has changed
+                    if !item.is_as_in(&now) {
+                        return Err(kube::Error::Api(why).into());
+                    }
+                    version = Some(now.resource_version);
+                }
+                deleted => return deleted.map(drop).map_err(Failure::from),
+            }
+        }
         Ok(())
     }
 

@@ -111,6 +111,16 @@ pub struct View {
     pub blocking: Vec<Uid>,
 }
 
+impl View {
+    /// Whether an object is the one that was looked at, as far as anything was decided from it.
+    pub fn is_as_in(&self, now: &Metadata) -> bool {
+        let owners = now.owner_references.iter().map(|it| Uid::from(&*it.uid));
+        Uid::from(&*now.uid) == self.identity.uid
+            && Marks::of(now) == self.marks
+            && owners.eq(self.owners.iter().map(|(owner, _)| owner.uid.clone()))
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Graph {

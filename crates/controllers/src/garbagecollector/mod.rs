@@ -115,7 +115,7 @@ impl Collector {
     async fn resource(&self, of: &Type) -> Result<Arc<Resource>, Failure> {
         let now = Instant::now();
         let recent = now.checked_sub(UNKNOWN).unwrap_or(now);
-        let any = self.discovery.latest().await;
+        let any = self.discovery.latest();
         let known = |served: &crate::discovery::Served| served.of_kind(&of.api_version, &of.kind).cloned();
         if let Some(found) = any.as_deref().and_then(known) {
             return Ok(found);

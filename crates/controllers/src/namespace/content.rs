@@ -38,8 +38,7 @@ fn is_pods(resource: &Resource) -> bool {
 
 #[derive(Deserialize)]
 struct List {
-    #[serde(default = "Vec::new")]
-    items: Vec<Item>,
+    items: Option<Vec<Item>>,
 }
 
 /// As much of an object as it takes to say how long it stays.
@@ -93,14 +92,15 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
         false => None,
     };
     let were = match deleted {
-        Some(deleted) => deleted.items,
+        Some(deleted) => deleted.items.unwrap_or_default(),
         None => {
             let Some(there) = list().await? else { return Ok(Left::default()) };
-            for item in &there.items {
+            let there = there.items.unwrap_or_default();
+            for item in &there {
                 let request = path.delete(&item.metadata.name, &params());
                 if_possible(ask::<IgnoredAny>(client, request).await)?;
             }
-            there.items
+            there
         }
     };
     // nobody can make anything in it any more
@@ -110,7 +110,7 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
     let seconds = if is_pods(resource) { longest_grace(&were) } else { 0 };
     match list().await? {
         None => Ok(Left { seconds, ..Left::default() }),
-        Some(stay) => left(&stay.items, seconds).ok_or_else(|| {
+        Some(stay) => left(&stay.items.unwrap_or_default(), seconds).ok_or_else(|| {
             let Resource { group, version, plural, .. } = resource;
             Failure::Other(format!(
                 "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={plural}"

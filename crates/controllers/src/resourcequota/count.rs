@@ -39,17 +39,21 @@ pub struct Counting<'c> {
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMetadata,
-    #[serde(default = "Vec::new")]
-    items: Vec<IgnoredAny>,
+    items: Option<Vec<IgnoredAny>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct PageMetadata {
     remaining_item_count: Option<usize>,
     #[serde(rename = "continue")]
     next: String,
+}
+
+impl Page {
+    fn count(&self) -> usize {
+        self.items.as_ref().map_or(0, Vec::len)
+    }
 }
 
 impl Counting<'_> {
@@ -137,7 +141,7 @@ impl Counting<'_> {
         let Some(resource) = self.resource(group, plural).await? else { return Ok(None) };
         let path = Request::new(resource.path(namespace));
         let page: Page = ask(self.client, path.list_metadata(&ListParams::default().limit(1))).await?;
-        let mut count = page.items.len();
+        let mut count = page.count();
         match page.metadata {
             PageMetadata { next, .. } if next.is_empty() => {}
             PageMetadata { remaining_item_count: Some(more), .. } => count += more,
@@ -145,7 +149,7 @@ impl Counting<'_> {
                 while !next.is_empty() {
                     let params = ListParams::default().limit(PAGE).continue_token(&next);
                     let page: Page = ask(self.client, path.list_metadata(&params)).await?;
-                    (count, next) = (count + page.items.len(), page.metadata.next);
+                    (count, next) = (count + page.count(), page.metadata.next);
                 }
             }
         }
@@ -159,7 +163,7 @@ impl Counting<'_> {
             };
             served.preferred().find(this).cloned()
         };
-        if let Some(known) = self.discovery.latest().await.and_then(|it| found(&it)) {
+        if let Some(known) = self.discovery.latest().and_then(|it| found(&it)) {
             return Ok(Some(known));
         }
         let now = Instant::now();
