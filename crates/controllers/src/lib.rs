@@ -16,14 +16,26 @@
 //! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
+pub mod accounts;
+pub mod bootstrap_signer;
+mod bootstrap_token;
+pub mod client;
 pub mod context;
+mod csr;
+pub mod csrapproving;
+pub mod csrcleaner;
+pub mod csrsigning;
 pub mod events;
 pub mod informer;
 pub mod leader;
 pub mod loops;
+pub mod metrics;
 pub mod queue;
+pub mod root_ca_publisher;
 pub mod run;
 pub mod serviceaccount;
+pub mod serviceaccount_token;
+pub mod token_cleaner;
 
 pub use context::Context;
 pub use informer::{Change, Informer, Key};

@@ -1,8 +1,12 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, serviceaccount};
+use crate::{
+    Context, bootstrap_signer, csrapproving, csrcleaner, csrsigning, root_ca_publisher, serviceaccount,
+    serviceaccount_token, token_cleaner,
+};
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// A loop on its way. Ends only with the manager.
@@ -13,7 +17,7 @@ pub struct Controller {
     pub name: &'static str,
     /// Whether it runs unless told otherwise.
     pub on: bool,
-    /// The service account that is its own, where each loop has one.
+    /// The service account that is its own, where each loop has one; without a name it calls as the manager.
     pub account: &'static str,
     start: fn(Context, &Options) -> Running,
 }
@@ -23,22 +27,84 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    /// How long is waited between the starts of two loops.
+    pub start_interval: Duration,
+    pub csr_approving: csrapproving::Options,
+    pub csr_signing: csrsigning::Options,
+    pub root_ca_publisher: root_ca_publisher::Options,
     pub service_accounts: serviceaccount::Options,
+    pub service_account_tokens: serviceaccount_token::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { controllers: vec!["*".to_owned()], service_accounts: serviceaccount::Options::default() }
+        Options {
+            controllers: vec!["*".to_owned()],
+            start_interval: Duration::ZERO,
+            csr_approving: Default::default(),
+            csr_signing: Default::default(),
+            root_ca_publisher: Default::default(),
+            service_accounts: Default::default(),
+            service_account_tokens: Default::default(),
+        }
     }
 }
 
 /// Every loop, in the order of names.
-pub const CONTROLLERS: &[Controller] = &[Controller {
-    name: "serviceaccount",
-    on: true,
-    account: "service-account-controller",
-    start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
-}];
+pub const CONTROLLERS: &[Controller] = &[
+    Controller {
+        name: "bootstrapsigner",
+        on: false,
+        account: "bootstrap-signer",
+        start: |context, _| Box::pin(bootstrap_signer::run(context)),
+    },
+    Controller {
+        name: "csrapproving",
+        on: true,
+        account: "certificate-controller",
+        start: |context, options| Box::pin(csrapproving::run(context, options.csr_approving.clone())),
+    },
+    Controller {
+        name: "csrcleaner",
+        on: true,
+        account: "certificate-controller",
+        start: |context, _| Box::pin(csrcleaner::run(context)),
+    },
+    Controller {
+        name: "csrsigning",
+        on: true,
+        account: "certificate-controller",
+        start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
+    },
+    Controller {
+        name: "root-ca-cert-publisher",
+        on: true,
+        account: "root-ca-cert-publisher",
+        start: |context, options| {
+            Box::pin(root_ca_publisher::run(context, options.root_ca_publisher.clone()))
+        },
+    },
+    Controller {
+        name: "serviceaccount",
+        on: true,
+        account: "service-account-controller",
+        start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+    Controller {
+        name: "serviceaccount-token",
+        on: true,
+        account: "",
+        start: |context, options| {
+            Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
+        },
+    },
+    Controller {
+        name: "tokencleaner",
+        on: false,
+        account: "token-cleaner",
+        start: |context, _| Box::pin(token_cleaner::run(context)),
+    },
+];
 
 /// Names of loops that there are not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,13 +136,16 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let mut running = JoinSet::new();
-    for controller in chosen(&options.controllers)? {
+    for (at, controller) in chosen(&options.controllers)?.into_iter().enumerate() {
+        if at > 0 && !options.start_interval.is_zero() {
+            tokio::time::sleep(options.start_interval).await;
+        }
         tracing::info!(controller = controller.name, "starts");
-        let started = (controller.start)(context.clone(), options);
-        running.spawn(async move {
+        let started = (controller.start)(context.of_account(controller.account), options);
+        running.spawn(context.metrics.clone().scope(async move {
             started.await;
             controller.name
-        });
+        }));
     }
     if running.is_empty() {
         return std::future::pending().await;

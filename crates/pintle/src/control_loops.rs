@@ -1,14 +1,48 @@
 //! The controller manager beside the API server, in the same process.
 
+use crate::pki::{Pair, Pki};
 use ambient::World;
+use anyhow::Context as _;
 use apiserver::Server;
+use apiserver::identity::jose::Signer;
 use apiserver::serve::InMemory;
 use auth::User;
 use controllers::Context;
+use controllers::csrsigning::{self, authority::Source};
 use controllers::loops::{self, Options};
+use controllers::serviceaccount_token::Sign;
 use kube::Client;
 use names::Names;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
+
+/// What loops need that vouch for somebody: the cluster's own authority, and the key that signs tokens. `believed` is
+/// whom clients of the server believe.
+pub fn trusted(pki: &Pki, believed: &str, signer: Option<Signer>) -> anyhow::Result<Options> {
+    let signer = match signer {
+        Some(signer) => signer,
+        None => Signer::from_pem(pki.service_account_key.as_bytes())
+            .context("the key of service accounts in the data directory")?,
+    };
+    let Pair { certificate, key } = pki.ca.clone();
+    let believed = Some(believed.to_owned());
+    let mut options = Options {
+        csr_signing: csrsigning::Options::signed_by(Source::Held { certificate, key }),
+        ..Options::default()
+    };
+    options.root_ca_publisher.authority = believed.clone();
+    options.service_account_tokens.authority = believed;
+    options.service_account_tokens.sign = Some(sign_with(signer));
+    Ok(options)
+}
+
+/// Signs tokens with a key.
+pub fn sign_with(signer: Signer) -> Sign {
+    Arc::new(move |claims| {
+        let read = schema::decode::json_untyped(claims.to_string().as_bytes()).ok()?;
+        signer.sign(&read.value)
+    })
+}
 
 /// Runs the loops until it is stopped.
 pub struct ControlLoops {
@@ -19,10 +53,16 @@ impl ControlLoops {
     /// The loops call the server through memory.
     pub fn start(server: &Server, names: &Names, options: Options, world: &World) -> Self {
         let agent = format!("{}-controller-manager", names.prefix);
-        let user = User::named(format!("system:{agent}")).authenticated();
-        let transport = InMemory::new(server.service.clone(), user, &agent);
-        let client = Client::new(transport, names::DEFAULT_NAMESPACE);
-        let context = Context::new(client, world.clone(), names.clone());
+        let service = server.service.clone();
+        let client = move |user: User| {
+            Client::new(InMemory::new(service.clone(), user, &agent), names::DEFAULT_NAMESPACE)
+        };
+        let own = User::named(format!("system:{}-controller-manager", names.prefix)).authenticated();
+        let context = Context::new(client(own), world.clone(), names.clone());
+        // who they are need not be proved, so the accounts need not be there
+        let namespace = names.system_namespace();
+        let accounts = move |name: &'static str| client(User::service_account(&namespace, name));
+        let context = context.with_accounts(Arc::new(accounts));
         let running = tokio::spawn(async move {
             if let Err(why) = loops::run(context, &options).await {
                 tracing::error!(%why, "the controller manager cannot run");

@@ -6,11 +6,13 @@
 
 mod cli;
 mod control_loops;
+mod controller_manager;
 mod convert;
 mod files;
 mod kubeconfig;
 mod options;
 mod pki;
+mod signals;
 mod up;
 mod world;
 
@@ -54,6 +56,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             log_to_stderr(asked.verbose);
             let world = world::real()?;
             runtime()?.block_on(up::up(*asked, world))
+        }
+        Command::ControllerManager(asked) => {
+            log_to_stderr(asked.verbose);
+            let world = world::real()?;
+            runtime()?.block_on(controller_manager::controller_manager(*asked, world))
         }
     }
 }

@@ -15,12 +15,12 @@ use apiserver::{
 };
 use kinds::Serving;
 use names::Names;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::control_loops::ControlLoops;
+use crate::control_loops::{self, ControlLoops};
 use crate::options::{Authorities, Shown, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
+use crate::signals::Signals;
 use crate::{files, kubeconfig};
 
 /// Runs a control plane until a signal stops it.
@@ -40,11 +40,15 @@ pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
         "no component to run: name some with --components"
     );
     let believed = wanted.shown.believed(&pki.ca.certificate);
+    let signer = wanted.identity.service_accounts.signer.clone();
     let server = start_server(wanted, home.directory(), &pki, &world).await?;
-    let loops = asked.components.contains(&Component::ControllerManager).then(|| {
-        let options = controllers::loops::Options::default();
-        ControlLoops::start(&server, &Names::kubernetes(), options, &world)
-    });
+    let loops = match asked.components.contains(&Component::ControllerManager) {
+        true => {
+            let options = control_loops::trusted(&pki, &believed, signer)?;
+            Some(ControlLoops::start(&server, &Names::kubernetes(), options, &world))
+        }
+        false => None,
+    };
     let written = home.kubeconfig(&asked, &world);
     let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
     if let Err(error) = kubeconfig::write(&written.path, &text) {
@@ -79,26 +83,6 @@ async fn run_until_stopped(
         () = signals.next() => {
             written.remove_if_temporary();
             std::process::exit(130)
-        }
-    }
-}
-
-/// The two signals that mean stop.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
         }
     }
 }
@@ -202,7 +186,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// The machine's name, where the system tells it in one of the usual places.
-fn machine_name() -> Option<String> {
+pub(crate) fn machine_name() -> Option<String> {
     let told = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let told = told.iter().find_map(|path| std::fs::read_to_string(path).ok());
     told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())

@@ -1,0 +1,8 @@
+//! The control loops, against a real server: one module for each, or for a few that belong together.
+
+mod account_tokens;
+mod bootstrap;
+mod certificates;
+mod leader;
+mod root_authority;
+mod service_accounts;
