@@ -14,7 +14,9 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use kinds::service::{Network, PortRange};
 
-use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
+use crate::options::{
+    Admission, Audit, Authentication, Authorization, ControllerManager, Features, Limits, Tls,
+};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -40,6 +42,8 @@ Examples:
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
     Up(Box<Up>),
+    /// Start the control loops alone, against an API server elsewhere
+    ControllerManager(Box<ControllerManager>),
     /// Turn objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -305,7 +309,9 @@ fn problem_and_hint(message: &str, arguments: &[OsString]) -> String {
     let told: Vec<_> = told.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
     let problem = told.join("; ");
     let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-    let command = arguments.get(1).filter(|first| *first == "up" || *first == "convert");
+    let command = arguments
+        .get(1)
+        .filter(|first| ["up", "convert", "controller-manager"].iter().any(|it| *first == it));
     let command = command.map(|name| format!("{} ", name.display())).unwrap_or_default();
     format!("{problem} (see 'pintle {command}--help')")
 }
