@@ -5,6 +5,8 @@ use crate::informer::{Informer, Selected, Source, Watched};
 use crate::metrics::Metrics;
 use ambient::World;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::chrono::{DateTime, Utc};
 use kube::{Api, Client, Resource};
 use names::Names;
 use parking_lot::Mutex;
@@ -127,5 +129,10 @@ impl Context {
 
     pub fn now(&self) -> i64 {
         ambient::unix_seconds(&self.world)
+    }
+
+    /// The same as objects have it.
+    pub fn time(&self) -> Time {
+        Time(DateTime::<Utc>::from(self.world.now()))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! What always holds: the objects are those of the server at some revision, a little ago; changes are told in the
 //! order in which they happened, after the objects have them. A watch that breaks is resumed; where the server has
-//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes.
+//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
+//! field is left out: no loop looks at it, and it is often half of an object.
 
 use crate::queue::Backoff;
 use futures_util::{StreamExt, pin_mut};
@@ -94,6 +95,8 @@ struct Shared<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
+    /// Everything up to this revision has been seen, and told.
+    reached: watch::Sender<u64>,
 }
 
 struct State<K> {
@@ -160,6 +163,7 @@ impl<K: Watched> Informer<K> {
             state: RwLock::new(state),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
+            reached: watch::Sender::new(0),
         };
         Informer { shared: Arc::new(shared) }
     }
@@ -227,7 +231,35 @@ impl<K: Watched> Informer<K> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    fn put(&self, object: K) {
+    /// The revision up to which everything has been seen, and those that follow.
+    pub fn reached(&self) -> watch::Receiver<u64> {
+        self.shared.reached.subscribe()
+    }
+
+    fn has_reached(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.shared.reached.send_replace(version);
+        }
+    }
+
+    /// An object is as it is since its revision.
+    pub(crate) fn tell(&self, object: K) -> String {
+        let version = object.resource_version().unwrap_or_default();
+        self.put(object);
+        self.has_reached(&version);
+        version
+    }
+
+    /// An object is gone since its revision.
+    pub(crate) fn tell_gone(&self, object: &K) -> String {
+        let version = object.resource_version().unwrap_or_default();
+        self.remove(&Key::of(object));
+        self.has_reached(&version);
+        version
+    }
+
+    fn put(&self, mut object: K) {
+        object.meta_mut().managed_fields = None;
         let (key, object) = (Key::of(&object), Arc::new(object));
         let listeners = self.shared.listeners.read();
         let old = self.shared.state.write().put(&key, object.clone());
@@ -258,6 +290,7 @@ impl<K: Watched> Informer<K> {
                     continue;
                 }
             };
+            self.has_reached(&version);
             self.shared.synced.send_replace(true);
             loop {
                 let began = version.clone();
@@ -310,15 +343,12 @@ impl<K: Watched> Informer<K> {
         pin_mut!(events);
         while let Some(event) = events.next().await {
             match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    version.clone_from(&object.resource_version().unwrap_or_default());
-                    self.put(object);
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => *version = self.tell(object),
+                WatchEvent::Deleted(object) => *version = self.tell_gone(&object),
+                WatchEvent::Bookmark(mark) => {
+                    version.clone_from(&mark.metadata.resource_version);
+                    self.has_reached(version);
                 }
-                WatchEvent::Deleted(object) => {
-                    version.clone_from(&object.resource_version().unwrap_or_default());
-                    self.remove(&Key::of(&object));
-                }
-                WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
                 WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Forgotten),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             }

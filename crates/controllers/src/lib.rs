@@ -17,6 +17,7 @@
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
 pub mod accounts;
+pub mod adopt;
 pub mod bootstrap_signer;
 mod bootstrap_token;
 pub mod client;
@@ -25,22 +26,29 @@ mod csr;
 pub mod csrapproving;
 pub mod csrcleaner;
 pub mod csrsigning;
+pub mod deployment;
 pub mod events;
+pub mod hash;
 pub mod informer;
 pub mod leader;
 pub mod loops;
 pub mod metrics;
+pub mod pods;
 pub mod queue;
+pub mod replicas;
+pub mod rewrite;
 pub mod root_ca_publisher;
 pub mod run;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
 pub mod token_cleaner;
+pub mod written;
 
 pub use context::Context;
 pub use informer::{Change, Informer, Key};
 pub use queue::Queue;
 pub use run::{Next, Reconcile};
+pub use written::Written;
 
 /// Why a loop could not do what it should; it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +64,14 @@ impl Failure {
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Failure::Api(kube::Error::Api(answer)) if answer.code == code)
     }
+
+    /// What people are told: the server's own words where it answered.
+    pub fn message(&self) -> String {
+        match self {
+            Failure::Api(kube::Error::Api(answer)) => answer.message.clone(),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// What is not there any more need not be removed, and the like: an answer with this code is as good as success.
@@ -65,4 +81,10 @@ pub fn unless<T>(code: u16, answer: Result<T, kube::Error>) -> Result<Option<T>,
         Err(kube::Error::Api(answer)) if answer.code == code => Ok(None),
         Err(why) => Err(why),
     }
+}
+
+/// Whether something was refused because its namespace goes away or is gone.
+pub fn is_terminating(why: &kube::Error) -> bool {
+    matches!(why, kube::Error::Api(answer)
+        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
 }

@@ -1,9 +1,11 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, bootstrap_signer, csrapproving, csrcleaner, csrsigning, root_ca_publisher, serviceaccount,
-    serviceaccount_token, token_cleaner,
+    Context, bootstrap_signer, csrapproving, csrcleaner, csrsigning, deployment, replicas, root_ca_publisher,
+    serviceaccount, serviceaccount_token, token_cleaner,
 };
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
@@ -31,9 +33,12 @@ pub struct Options {
     pub start_interval: Duration,
     pub csr_approving: csrapproving::Options,
     pub csr_signing: csrsigning::Options,
+    pub deployments: deployment::Options,
+    pub replica_sets: replicas::Options,
+    pub replication_controllers: replicas::Options,
     pub root_ca_publisher: root_ca_publisher::Options,
-    pub service_accounts: serviceaccount::Options,
     pub service_account_tokens: serviceaccount_token::Options,
+    pub service_accounts: serviceaccount::Options,
 }
 
 impl Default for Options {
@@ -43,9 +48,12 @@ impl Default for Options {
             start_interval: Duration::ZERO,
             csr_approving: Default::default(),
             csr_signing: Default::default(),
+            deployments: deployment::Options::default(),
+            replica_sets: replicas::Options::default(),
+            replication_controllers: replicas::Options::default(),
             root_ca_publisher: Default::default(),
-            service_accounts: Default::default(),
             service_account_tokens: Default::default(),
+            service_accounts: Default::default(),
         }
     }
 }
@@ -75,6 +83,29 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "certificate-controller",
         start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
+    },
+    Controller {
+        name: "deployment",
+        on: true,
+        account: "deployment-controller",
+        start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "replicaset",
+        on: true,
+        account: "replicaset-controller",
+        start: |context, options| {
+            Box::pin(replicas::run::<ReplicaSet>(context, options.replica_sets.clone()))
+        },
+    },
+    Controller {
+        name: "replicationcontroller",
+        on: true,
+        account: "replication-controller",
+        start: |context, options| {
+            let options = options.replication_controllers.clone();
+            Box::pin(replicas::run::<ReplicationController>(context, options))
+        },
     },
     Controller {
         name: "root-ca-cert-publisher",

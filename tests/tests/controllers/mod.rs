@@ -3,6 +3,9 @@
 mod account_tokens;
 mod bootstrap;
 mod certificates;
+mod deployments;
 mod leader;
+mod replicas;
+mod rollouts;
 mod root_authority;
 mod service_accounts;
