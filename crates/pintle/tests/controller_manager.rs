@@ -177,21 +177,22 @@ async fn of_two_one_works_and_the_other_takes_over() {
     // one that crashes is replaced when its lease has run out
     first.process.0.kill().unwrap();
     first.process.ends();
-    let next = until("the second leads", &admin, LEASE, |_, text| holder(text) != held).await;
+    until("the second leads", &admin, LEASE, |_, text| holder(text) != held).await;
     let later = serde_json::json!({"metadata": {"name": "later"}});
     post(&admin, "/api/v1/namespaces", later).await;
     until("an account", &admin, &account_of("later"), |code, _| code == 200).await;
     // one that loses its lease ends at once and says so
-    let mut lease: serde_json::Value = serde_json::from_str(&next).unwrap();
-    lease["metadata"] = serde_json::json!({"name": "kube-controller-manager"});
-    lease["spec"]["holderIdentity"] = "somebody-else".into();
-    lease["spec"]["leaseDurationSeconds"] = 3600.into();
+    let taken =
+        serde_json::json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
     let kubeconfig = directory.path().join("admin.kubeconfig");
     let target = Target::from_kubeconfig(&kubeconfig).unwrap();
     let way = controllers::client::way(&target, "test").unwrap();
     let mut put = way.clone();
-    let body = kube::client::Body::from(lease.to_string().into_bytes());
-    let request = http::Request::put(LEASE).header("content-type", "application/json").body(body).unwrap();
+    let body = kube::client::Body::from(taken.to_string().into_bytes());
+    let request = http::Request::patch(LEASE)
+        .header("content-type", "application/merge-patch+json")
+        .body(body)
+        .unwrap();
     let answer = tower_service::Service::call(&mut put, request).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(second.process.ends(), Some(1));

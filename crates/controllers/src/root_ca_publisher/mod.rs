@@ -1,7 +1,6 @@
 //! Every namespace has a config map with the authority by which its pods know the API server.
 
-use crate::serviceaccount::is_terminating;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, is_terminating, run};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
