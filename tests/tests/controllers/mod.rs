@@ -1,6 +1,7 @@
 //! The control loops, against a real server: one module for each, or for a few that belong together.
 
 mod account_tokens;
+mod accounts;
 mod bootstrap;
 mod certificates;
 mod deployments;
