@@ -16,23 +16,27 @@ use names::Names;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// What loops need that vouch for somebody: the cluster's own authority, and the key that signs tokens. `believed` is
-/// whom clients of the server believe.
-pub fn trusted(pki: &Pki, believed: &str, signer: Option<Signer>) -> anyhow::Result<Options> {
-    let signer = match signer {
-        Some(signer) => signer,
-        None => Signer::from_pem(pki.service_account_key.as_bytes())
-            .context("the key of service accounts in the data directory")?,
+/// What loops need that vouch for somebody: the cluster's own authority, where it has one, and the key that signs
+/// tokens. `believed` is whom clients of the server believe.
+pub fn trusted(
+    own: Option<&Pki>,
+    believed: Option<String>,
+    signer: Option<Signer>,
+) -> anyhow::Result<Options> {
+    let signer = match (signer, own) {
+        (None, Some(own)) => {
+            let signer = Signer::from_pem(own.service_account_key.as_bytes());
+            Some(signer.context("the key of service accounts in the data directory")?)
+        }
+        (signer, _) => signer,
     };
-    let Pair { certificate, key } = pki.ca.clone();
-    let believed = Some(believed.to_owned());
-    let mut options = Options {
-        csr_signing: csrsigning::Options::signed_by(Source::Held { certificate, key }),
-        ..Options::default()
-    };
-    options.root_ca_publisher.authority = believed.clone();
+    let mut options = Options::default();
+    if let Some(Pair { certificate, key }) = own.map(|own| own.ca.clone()) {
+        options.csr_signing = csrsigning::Options::signed_by(Source::Held { certificate, key });
+    }
+    options.root_ca_publisher.authority.clone_from(&believed);
     options.service_account_tokens.authority = believed;
-    options.service_account_tokens.sign = Some(sign_with(signer));
+    options.service_account_tokens.sign = signer.map(sign_with);
     Ok(options)
 }
 

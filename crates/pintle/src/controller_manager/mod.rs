@@ -6,7 +6,7 @@
 mod port;
 
 use crate::cli::version;
-use crate::options::{ControllerManager, Wrong};
+use crate::options::{ControllerManager, Problems, Wrong};
 use crate::signals::Signals;
 use ambient::World;
 use anyhow::Context as _;
@@ -37,8 +37,9 @@ struct Wanted {
 impl Wanted {
     fn read(asked: &ControllerManager, identity: String) -> anyhow::Result<Self> {
         let mut wrong = Wrong::default();
-        let names = Names::kubernetes();
+        let names = asked.dialect.read(&mut wrong);
         asked.features.read(&mut wrong);
+        asked.metrics.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options::default();
         asked.loops.onto(&mut loops, &mut wrong);
@@ -57,6 +58,16 @@ impl Wanted {
         }
         let (rate, own_accounts) = (asked.rate(), asked.use_service_account_credentials);
         Ok(Wanted { names, target, rate, own_accounts, loops, lease, port })
+    }
+}
+
+/// Everything that is wrong with a command line.
+pub fn problems(asked: &ControllerManager) -> Vec<String> {
+    let read = Wanted::read(asked, String::new()).err();
+    match read.map(|why| why.downcast::<Problems>()) {
+        Some(Ok(Problems(all))) => all,
+        Some(Err(other)) => vec![format!("{other:#}")],
+        None => Vec::new(),
     }
 }
 

@@ -36,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Wanted {
     /// None is served without one.
     address: Option<SocketAddr>,
+    share_port: bool,
     shown: Shown,
     said: FoundOut,
     /// Where the API server says by whom clients are known.
@@ -57,6 +58,7 @@ impl Wanted {
         });
         Wanted {
             address: (asked.secure_port != 0).then(|| SocketAddr::new(asked.bind_address, asked.secure_port)),
+            share_port: asked.tls.permit_port_sharing,
             shown: asked.tls.read(wrong),
             said: delegation.said(wrong),
             lookup,
@@ -112,6 +114,7 @@ pub struct Port {
 
 struct Open {
     address: SocketAddr,
+    share_port: bool,
     tls: TlsMaterial,
     said: FoundOut,
     found: FoundOut,
@@ -167,9 +170,9 @@ impl Port {
             world: world.clone(),
         });
         answers.know(&found);
-        let bound = bind(address, &tls, &found, world).await?;
-        let (said, world) = (wanted.said, world.clone());
-        Ok(Port { open: Some(Open { address, tls, said, found, lookup, bound, answers, world }) })
+        let bound = bind(address, wanted.share_port, &tls, &found, world).await?;
+        let (said, share_port, world) = (wanted.said, wanted.share_port, world.clone());
+        Ok(Port { open: Some(Open { address, share_port, tls, said, found, lookup, bound, answers, world }) })
     }
 
     /// Serves for ever.
@@ -200,7 +203,7 @@ impl Port {
             open.found = found;
             shutdown.stop();
             serving.await;
-            bound = match bind(open.address, &open.tls, &open.found, &open.world).await {
+            bound = match bind(open.address, open.share_port, &open.tls, &open.found, &open.world).await {
                 Ok(bound) => bound,
                 Err(why) => {
                     tracing::error!(%why, "the port cannot be opened anew");
@@ -213,6 +216,7 @@ impl Port {
 
 async fn bind(
     address: SocketAddr,
+    share_port: bool,
     tls: &TlsMaterial,
     found: &FoundOut,
     world: &World,
@@ -221,7 +225,7 @@ async fn bind(
     let bytes = |pem: &Option<String>| pem.clone().filter(|it| !it.trim().is_empty()).map(String::into_bytes);
     tls.client_authorities = bytes(&found.clients);
     tls.proxy_authorities = bytes(&found.proxies);
-    let listen = Listen { address, tls, limits: Limits::default(), world: world.clone() };
+    let listen = Listen { address, tls, limits: Limits::default(), share_port, world: world.clone() };
     serve::bind(listen)
         .await
         .map_err(|why| anyhow::anyhow!("{why}: see --bind-address, --secure-port and the --tls options"))

@@ -1,7 +1,7 @@
 //! Who may look at the manager's own port, which the API server is asked about.
 
 use super::super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use apiserver::identity::{self, FrontProxy};
 use apiserver::permission;
 use call::{Caller, Limits, Target, Version};

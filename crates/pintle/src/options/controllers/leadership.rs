@@ -1,7 +1,7 @@
 //! Which of several managers works.
 
 use super::super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use clap::{ArgAction, Args};
 use controllers::leader;
 use names::Names;

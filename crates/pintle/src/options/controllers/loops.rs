@@ -2,8 +2,8 @@
 
 use super::super::Wrong;
 use super::Signing;
-use crate::cli::any_duration;
 use crate::control_loops::sign_with;
+use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
 use clap::Args;
 use controllers::loops::{self, Options};
@@ -35,6 +35,18 @@ pub struct Loops {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_serviceaccount_token_syncs: u16,
 
+    /// How many deployments are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_deployment_syncs: u16,
+
+    /// How many replica sets are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_replicaset_syncs: u16,
+
+    /// How many replication controllers are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_rc_syncs: u16,
+
     #[command(flatten)]
     pub signing: Signing,
 }
@@ -60,6 +72,9 @@ impl Loops {
             options.service_account_tokens.sign = signer.map(sign_with);
         }
         options.service_account_tokens.workers = self.concurrent_serviceaccount_token_syncs.into();
+        options.deployments.workers = self.concurrent_deployment_syncs.into();
+        options.replica_sets.workers = self.concurrent_replicaset_syncs.into();
+        options.replication_controllers.workers = self.concurrent_rc_syncs.into();
         self.signing.onto(&mut options.csr_signing, wrong);
     }
 }

@@ -10,7 +10,7 @@ pub use leadership::Leadership;
 pub use loops::Loops;
 pub use signing::Signing;
 
-use super::{Features, Tls, Wrong};
+use super::{Dialect, Features, Metrics, Tls, Wrong};
 use call::Target;
 use clap::{ArgAction, Args};
 use controllers::client::Rate;
@@ -49,8 +49,8 @@ pub struct ControllerManager {
     #[arg(long, value_name = "PORT", default_value_t = 10257)]
     pub secure_port: u16,
 
-    /// Log more: -v what happens, -vv why, -vvv everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
+    /// Log more: -v what happens, -vv why, -vvv everything; or -v=2 and so on
+    #[arg(short, long, action = ArgAction::Count, alias = "v")]
     pub verbose: u8,
 
     #[command(flatten)]
@@ -66,7 +66,13 @@ pub struct ControllerManager {
     pub delegation: Delegation,
 
     #[command(flatten)]
+    pub metrics: Metrics,
+
+    #[command(flatten)]
     pub features: Features,
+
+    #[command(flatten)]
+    pub dialect: Dialect,
 }
 
 impl ControllerManager {

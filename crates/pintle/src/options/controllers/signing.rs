@@ -1,7 +1,7 @@
 //! Who signs certificates.
 
 use super::super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use clap::Args;
 use controllers::csrsigning::{self, authority::Source};
 use std::path::{Path, PathBuf};
