@@ -2,7 +2,7 @@
 # Finds or builds what the scripts of this folder run; to be sourced together with tests/smoke/server.sh.
 #
 # Takes: $here (this folder), $target (cargo's).
-# Gives: build_tools ($tools, the folder of ceiling, load, sync and table), build_server PROFILE ($PINTLE),
+# Gives: build_tools [NAME...] ($tools, the folder of the ruler's programs; all of them, or those named), build_server PROFILE ($PINTLE),
 # find_kbench ($kbench, empty where there is none), start_ceiling [flags] ($ceiling, the URL, and
 # $ceiling_pid), stop_ceiling.
 
@@ -11,7 +11,9 @@ ceiling=
 ceiling_pid=
 
 build_tools() {
-  (cd "$here/.." && cargo build --quiet --release --locked -p bench) || die "the tools do not build"
+  local name which=()
+  for name; do which+=(--bin "$name"); done
+  (cd "$here/.." && cargo build --quiet --release --locked -p bench ${which[@]+"${which[@]}"}) || die "the tools do not build"
   tools=$target/release
 }
 

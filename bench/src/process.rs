@@ -2,15 +2,29 @@
 
 use anyhow::Context;
 
-/// User and system time of a process in microseconds; none where no process is named or the system has no
-/// `/proc`.
-pub fn cpu_of(pid: Option<u32>) -> anyhow::Result<Option<u64>> {
-    let Some(pid) = pid.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    let text = text.with_context(|| format!("there is no process {pid}"))?;
-    let ticks = ticks_of(&text).with_context(|| format!("/proc/{pid}/stat cannot be read"))?;
+/// User and system time of processes together, in microseconds; none where no process is named or the system has
+/// no `/proc`.
+pub fn cpu_of(pids: &[u32]) -> anyhow::Result<Option<u64>> {
     let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    Ok(Some(ticks * 1_000_000 / ticks_per_second(&auxiliary)))
+    let ticks = sum_of(pids, "stat", ticks_of)?;
+    Ok(ticks.map(|ticks| ticks * 1_000_000 / ticks_per_second(&auxiliary)))
+}
+
+/// Memory of processes that is in use, in bytes; none as above.
+pub fn memory_of(pids: &[u32]) -> anyhow::Result<Option<u64>> {
+    Ok(sum_of(pids, "status", resident_kib)?.map(|kib| kib * 1024))
+}
+
+fn sum_of(pids: &[u32], file: &str, read: fn(&str) -> Option<u64>) -> anyhow::Result<Option<u64>> {
+    if pids.is_empty() || !cfg!(target_os = "linux") {
+        return Ok(None);
+    }
+    let one = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let text = text.with_context(|| format!("there is no process {pid}"))?;
+        read(&text).with_context(|| format!("/proc/{pid}/{file} cannot be read"))
+    };
+    pids.iter().map(one).sum::<anyhow::Result<u64>>().map(Some)
 }
 
 /// Fields 14 and 15. The name of the program, field 2, stands in parentheses and may hold anything.
@@ -31,15 +45,6 @@ fn ticks_per_second(auxiliary: &[u8]) -> u64 {
     found.filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// Memory of a process that is in use, in bytes; none as above.
-pub fn memory_of(pid: Option<u32>) -> anyhow::Result<Option<u64>> {
-    let Some(pid) = pid.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status"));
-    let text = text.with_context(|| format!("there is no process {pid}"))?;
-    let kib = resident_kib(&text).with_context(|| format!("/proc/{pid}/status cannot be read"))?;
-    Ok(Some(kib * 1024))
-}
-
 fn resident_kib(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -58,7 +63,8 @@ mod tests {
         let pair = |key: usize, value: usize| [key.to_ne_bytes(), value.to_ne_bytes()].concat();
         assert_eq!(ticks_per_second(&[pair(6, 4096), pair(17, 250)].concat()), 250);
         assert_eq!(ticks_per_second(&pair(6, 4096)), 100);
-        assert_eq!(cpu_of(Some(std::process::id())).unwrap().is_some(), cfg!(target_os = "linux"));
+        assert_eq!(cpu_of(&[std::process::id()]).unwrap().is_some(), cfg!(target_os = "linux"));
+        assert_eq!(cpu_of(&[]).unwrap(), None);
     }
 
     #[test]

@@ -58,6 +58,11 @@ impl Managed {
     pub fn client(&self) -> Client {
         client(&self.cluster, User::apiserver(), "test")
     }
+
+    /// The same as somebody else.
+    pub fn client_of(&self, user: &str) -> Client {
+        client(&self.cluster, User::named(user).authenticated(), "test")
+    }
 }
 
 fn client(cluster: &Cluster, user: User, agent: &str) -> Client {

@@ -12,11 +12,13 @@ mod kubeconfig;
 mod memory;
 mod tls;
 mod together;
+mod transport;
 mod webhook;
 
 pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
 pub use together::Together;
+pub use transport::Transport;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;

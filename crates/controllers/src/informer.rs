@@ -293,9 +293,18 @@ impl<K: Watched> Informer<K> {
             self.has_reached(&version);
             self.shared.synced.send_replace(true);
             loop {
-                match self.watch(&source, &mut version).await {
+                let began = version.clone();
+                let ended = self.watch(&source, &mut version).await;
+                // a server that told something was there: what comes now is a new trouble
+                if began != version {
+                    backoff = Backoff::default();
+                }
+                match ended {
                     Ok(Ended::Quietly) => backoff = Backoff::default(),
-                    Ok(Ended::Forgotten) => break,
+                    Ok(Ended::Forgotten) => {
+                        tokio::time::sleep(backoff.pause()).await;
+                        break;
+                    }
                     Err(why) => {
                         tracing::debug!(kind = std::any::type_name::<K>(), %why, "a watch broke");
                         tokio::time::sleep(backoff.pause()).await;
@@ -326,7 +335,11 @@ impl<K: Watched> Informer<K> {
     }
 
     async fn watch(&self, source: &impl Source<K>, version: &mut String) -> Result<Ended, kube::Error> {
-        let events = source.watch(version.clone()).await?;
+        let events = match source.watch(version.clone()).await {
+            // some say so at once, some in the stream
+            Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Ended::Forgotten),
+            events => events?,
+        };
         pin_mut!(events);
         while let Some(event) = events.next().await {
             match event? {
@@ -380,9 +393,7 @@ fn list_params(after: Option<&str>) -> ListParams {
 
 impl<K: Watched> Source<K> for Api<K> {
     async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
-        let page = Api::list(self, &list_params(after)).await?;
-        let version = page.metadata.resource_version.unwrap_or_default();
-        Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
+        page(self, &list_params(after)).await
     }
 
     async fn watch(
@@ -392,6 +403,35 @@ impl<K: Watched> Source<K> for Api<K> {
     {
         Api::watch(self, &WatchParams::default(), &version).await
     }
+}
+
+/// The objects that a field selector chooses.
+pub(crate) struct Selected<K> {
+    pub(crate) api: Api<K>,
+    pub(crate) fields: String,
+}
+
+impl<K: Watched> Source<K> for Selected<K> {
+    async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
+        page(&self.api, &list_params(after).fields(&self.fields)).await
+    }
+
+    async fn watch(
+        &self,
+        version: String,
+    ) -> Result<impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send, kube::Error>
+    {
+        Api::watch(&self.api, &WatchParams::default().fields(&self.fields), &version).await
+    }
+}
+
+async fn page<K: Watched>(
+    api: &Api<K>,
+    params: &ListParams,
+) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
+    let page = api.list(params).await?;
+    let version = page.metadata.resource_version.unwrap_or_default();
+    Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
 }
 
 #[cfg(test)]

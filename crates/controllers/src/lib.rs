@@ -16,11 +16,17 @@
 //! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
+pub mod accounts;
 pub mod adopt;
 pub(crate) mod ask;
 pub mod backends;
+pub mod bootstrap_signer;
+pub mod client;
 pub mod clusterrole_aggregation;
 pub mod context;
+pub mod csrapproving;
+pub mod csrcleaner;
+pub mod csrsigning;
 pub mod deployment;
 pub mod discovery;
 pub mod endpoint;
@@ -33,6 +39,7 @@ pub mod hash;
 pub mod informer;
 pub mod leader;
 pub mod loops;
+pub mod metrics;
 pub mod monitors;
 pub mod namespace;
 pub mod pods;
@@ -40,10 +47,13 @@ pub mod queue;
 pub mod replicas;
 pub mod resourcequota;
 pub mod rewrite;
+pub mod root_ca_publisher;
 pub mod run;
 pub mod serviceaccount;
+pub mod serviceaccount_token;
 pub(crate) mod slices;
 pub mod storage_version_gc;
+pub mod token_cleaner;
 pub mod written;
 
 pub use context::Context;

@@ -24,8 +24,10 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             template::default(object.at_mut(TEMPLATE));
             failurepolicy::default_lists(object.at_mut(&["spec", "jobTemplate", "spec"]));
         }),
-        prepare_create: Some(|object, _| template::prepare(object.at_mut(TEMPLATE), None)),
-        prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
+        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+        prepare_update: Some(|next, old, context| {
+            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+        }),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(|new, old, context| spec::<PRIVILEGED>(new, Some(old), context)),
         warn: Some(warn),

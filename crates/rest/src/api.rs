@@ -20,6 +20,8 @@ pub struct Api {
     pub names: Names,
     pub storage: Storage,
     pub world: World,
+    /// Feature gates that are open although they are closed without a decision.
+    pub opened: Vec<String>,
     resources: ArcSwap<Resources>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
@@ -76,7 +78,7 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        Api { names, storage, world, resources: ArcSwap::default(), admission }
+        Api { names, storage, world, opened: Vec::new(), resources: ArcSwap::default(), admission }
     }
 
     pub fn resources(&self) -> Arc<Resources> {
@@ -207,6 +209,14 @@ impl Api {
         let containing = |plural: &str, text: &str| self.list_containing(plural, text);
         let now = ambient::unix_seconds(&self.world);
         let names = &self.names;
-        work(&Context { names, now, user, lookup: &lookup, list: &list, containing: &containing })
+        work(&Context {
+            names,
+            now,
+            user,
+            lookup: &lookup,
+            list: &list,
+            containing: &containing,
+            opened: &self.opened,
+        })
     }
 }

@@ -1,0 +1,145 @@
+//! A server under more than it can do, and with thousands of watches that say nothing.
+//!
+//! ```text
+//! pressure --server URL --cert C --key K --pid PID idle --watches 10000
+//! pressure --server URL --cert C --key K --pid PID overload --user-token T --seconds 60
+//! ```
+//!
+//! What always holds: it ends with an error where the server does not hold what it should, and says what. Memory is the
+//! server's resident set by `/proc`, on Linux only.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bench::target::{Target, Whom};
+use clap::{Parser, Subcommand};
+
+mod ask;
+mod idle;
+mod neighbour;
+mod overload;
+mod soak;
+
+use neighbour::Neighbours;
+use overload::Load;
+use soak::Soak;
+
+/// Puts a server under pressure, and says whether it held
+#[derive(Parser)]
+#[command(name = "pressure")]
+struct Cli {
+    #[command(flatten)]
+    whom: Whom,
+    /// The server's processes, whose memory to tell
+    #[arg(long)]
+    pid: Vec<u32>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Open watches on which nothing happens, and tell what each costs in memory
+    Idle {
+        #[arg(long, default_value_t = 10_000)]
+        watches: usize,
+        /// Connections that they share
+        #[arg(long, default_value_t = 100)]
+        connections: usize,
+        #[arg(long, default_value = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0")]
+        path: String,
+        /// The most that each may cost, in kilobytes
+        #[arg(long, default_value_t = 12.0)]
+        at_most: f64,
+    },
+    /// Ask for several times as much as the server can do, as a user without privileges, while the administrator goes on
+    Overload {
+        /// The token of that user, who may read what is asked for
+        #[arg(long)]
+        user_token: String,
+        #[arg(long, default_value = "/api/v1/namespaces")]
+        path: String,
+        #[arg(long, default_value_t = 60.0)]
+        seconds: f64,
+        /// How many times as many requests at a time as are needed to keep the server busy
+        #[arg(long, default_value_t = 5)]
+        times: usize,
+        /// How much memory it may take beyond what it had, in megabytes
+        #[arg(long, default_value_t = 200.0)]
+        at_most: f64,
+    },
+    /// One user at a steady pace, alone and then beside another who floods the server; how much longer do they wait?
+    Neighbour {
+        /// The token of the quiet user, who may read what is asked for
+        #[arg(long)]
+        quiet_token: String,
+        /// The token of the noisy one
+        #[arg(long)]
+        noisy_token: String,
+        #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
+        path: String,
+        /// What the noisy one asks for
+        #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
+        noise: String,
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+        /// Requests per second of the quiet one
+        #[arg(long, default_value_t = 100.0)]
+        rate: f64,
+        /// Requests at a time of the noisy one
+        #[arg(long, default_value_t = 640)]
+        at_a_time: usize,
+        /// How many times as long the quiet one may wait
+        #[arg(long, default_value_t = 2.0)]
+        at_most: f64,
+    },
+    /// A steady mix of everything for a long time: memory and the store must stay flat
+    Soak {
+        #[arg(long, default_value_t = 3600.0)]
+        seconds: f64,
+        /// Changes per second
+        #[arg(long, default_value_t = 200.0)]
+        rate: f64,
+        /// The server's data directory, whose size to follow
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+        /// By how much either may grow from the second fifth to the last
+        #[arg(long, default_value_t = 0.1)]
+        growth: f64,
+    },
+}
+
+fn length(seconds: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(seconds).context("--seconds")
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let target = Arc::new(Target::new(&cli.whom)?);
+    match cli.command {
+        Command::Idle { watches, connections, path, at_most } => {
+            idle::idle(&target, &cli.pid, watches, connections.clamp(1, watches.max(1)), &path, at_most).await
+        }
+        Command::Overload { user_token, path, seconds, times, at_most } => {
+            let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
+            let load = Load { user: Arc::new(Target::new(&user)?), path, length: length(seconds)?, times };
+            overload::overload(&target, &cli.pid, load, at_most).await
+        }
+        Command::Neighbour { quiet_token, noisy_token, path, noise, seconds, rate, at_a_time, at_most } => {
+            let user = |token| {
+                let user = Whom { token: Some(token), cert: None, key: None, ..cli.whom.clone() };
+                Target::new(&user).map(Arc::new)
+            };
+            let (quiet, noisy, length) = (user(quiet_token)?, user(noisy_token)?, length(seconds)?);
+            let asked = Neighbours { quiet, noisy, path, noise, length, rate, at_a_time, at_most };
+            neighbour::neighbours(asked).await
+        }
+        Command::Soak { seconds, rate, data_dir, growth } => {
+            let asked = Soak { length: length(seconds)?, rate, data: data_dir, growth };
+            soak::soak(&target, &cli.pid, asked).await
+        }
+    }
+}
