@@ -2,7 +2,8 @@
 
 use crate::discovery::Discovery;
 use crate::events::Recorder;
-use crate::informer::{Informer, Selected, Source, Watched};
+use crate::follow::Source;
+use crate::informer::{Informer, Selected, Watched};
 use crate::metrics::Metrics;
 use crate::monitors::Monitors;
 use ambient::World;

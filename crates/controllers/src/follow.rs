@@ -4,7 +4,6 @@
 //! server has forgotten what happened meanwhile everything is listed again, and whoever listens finds out the
 //! difference.
 
-use crate::informer::Source;
 use crate::queue::Backoff;
 use futures_util::{StreamExt, pin_mut};
 use kube::api::WatchEvent;
@@ -27,6 +26,25 @@ pub(crate) trait Sink<T>: Send + Sync + 'static {
 
     /// Nothing more happened up to this revision.
     fn reached(&self, _: &str) {}
+}
+
+/// Where objects come from.
+pub(crate) trait Source<K>: Send + Sync + 'static {
+    /// A page, its revision, and where the next one begins.
+    fn list(
+        &self,
+        after: Option<&str>,
+    ) -> impl Future<Output = Result<(Vec<K>, String, Option<String>), kube::Error>> + Send;
+
+    fn watch(
+        &self,
+        version: String,
+    ) -> impl Future<
+        Output = Result<
+            impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send,
+            kube::Error,
+        >,
+    > + Send;
 }
 
 enum Ended {

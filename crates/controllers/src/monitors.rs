@@ -7,8 +7,7 @@
 
 use crate::ask::ask;
 use crate::discovery::{Discovery, Resource, Served};
-use crate::follow::{self, Sink};
-use crate::informer::Source;
+use crate::follow::{self, Sink, Source};
 use crate::queue::Backoff;
 use futures_util::Stream;
 use kube::Client;

@@ -193,11 +193,6 @@ pub fn reference(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// Whether something was refused because its namespace goes away: it need not be tried again.
-pub fn is_terminating(why: &kube::Error) -> bool {
-    matches!(why, kube::Error::Api(answer) if answer.code == 403 && answer.message.contains("is being terminated"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -102,7 +102,7 @@ impl Reconcile for Loop {
         };
         match written {
             Ok(now) => self.written.wrote(key, &now),
-            Err(why) if there.is_none() && backends::is_terminating(&why) => {}
+            Err(why) if there.is_none() && crate::is_terminating(&why) => {}
             Err(why) => {
                 let why = Failure::from(why);
                 self.tell(&service, there.is_none(), &why);

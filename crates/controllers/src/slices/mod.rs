@@ -191,7 +191,7 @@ impl Plan {
         for slice in self.create.iter().filter(|_| !going) {
             match api.create(&PostParams::default(), slice).await {
                 Ok(made) => written.wrote(key, &made),
-                Err(why) if backends::is_terminating(&why) => return Ok(()),
+                Err(why) if crate::is_terminating(&why) => return Ok(()),
                 Err(why) => return Err(failed("create", "", why)),
             }
         }
