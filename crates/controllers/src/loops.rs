@@ -1,8 +1,9 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, bootstrap_signer, csrapproving, csrcleaner, csrsigning, deployment, replicas, root_ca_publisher,
-    serviceaccount, serviceaccount_token, token_cleaner,
+    Context, bootstrap_signer, cronjob, csrapproving, csrcleaner, csrsigning, deployment, disruption,
+    horizontalpodautoscaling, job, podgc, replicas, root_ca_publisher, serviceaccount, serviceaccount_token,
+    token_cleaner, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -31,14 +32,20 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
+    pub cron_jobs: cronjob::Options,
     pub csr_approving: csrapproving::Options,
     pub csr_signing: csrsigning::Options,
     pub deployments: deployment::Options,
+    pub disruption: disruption::Options,
+    pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
+    pub jobs: job::Options,
+    pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
+    pub ttl_after_finished: ttlafterfinished::Options,
 }
 
 impl Default for Options {
@@ -46,14 +53,20 @@ impl Default for Options {
         Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
+            cron_jobs: cronjob::Options::default(),
             csr_approving: Default::default(),
             csr_signing: Default::default(),
             deployments: deployment::Options::default(),
+            disruption: disruption::Options::default(),
+            horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
+            jobs: job::Options::default(),
+            pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
+            ttl_after_finished: ttlafterfinished::Options::default(),
         }
     }
 }
@@ -65,6 +78,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "bootstrap-signer",
         start: |context, _| Box::pin(bootstrap_signer::run(context)),
+    },
+    Controller {
+        name: "cronjob",
+        on: true,
+        account: "cronjob-controller",
+        start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
     },
     Controller {
         name: "csrapproving",
@@ -89,6 +108,32 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "disruption",
+        on: true,
+        account: "disruption-controller",
+        start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
+    },
+    Controller {
+        name: "horizontalpodautoscaling",
+        on: true,
+        account: "horizontal-pod-autoscaler",
+        start: |context, options| {
+            Box::pin(horizontalpodautoscaling::run(context, options.horizontal_pod_autoscaling.clone()))
+        },
+    },
+    Controller {
+        name: "job",
+        on: true,
+        account: "job-controller",
+        start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
+        name: "podgc",
+        on: true,
+        account: "pod-garbage-collector",
+        start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
     },
     Controller {
         name: "replicaset",
@@ -134,6 +179,14 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "token-cleaner",
         start: |context, _| Box::pin(token_cleaner::run(context)),
+    },
+    Controller {
+        name: "ttl-after-finished",
+        on: true,
+        account: "ttl-after-finished-controller",
+        start: |context, options| {
+            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished.clone()))
+        },
     },
 ];
 

@@ -2,10 +2,15 @@
 
 mod account_tokens;
 mod accounts;
+mod autoscalers;
 mod bootstrap;
 mod certificates;
+mod cron_jobs;
 mod deployments;
+mod disruption;
+mod jobs;
 mod leader;
+mod pod_gc;
 mod replicas;
 mod rollouts;
 mod root_authority;

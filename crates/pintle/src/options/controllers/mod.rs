@@ -1,10 +1,12 @@
 //! Options of the controller manager, by what they are about.
 
+mod autoscaling;
 mod delegation;
 mod leadership;
 mod loops;
 mod signing;
 
+pub use autoscaling::Autoscaling;
 pub use delegation::{Delegation, FoundOut};
 pub use leadership::Leadership;
 pub use loops::Loops;
