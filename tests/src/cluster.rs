@@ -186,6 +186,17 @@ impl Cluster {
         self.world.advance(by);
     }
 
+    /// What the server's clock shows, in Unix seconds.
+    pub fn seconds(&self) -> i64 {
+        let world: ambient::World = self.world.clone();
+        ambient::unix_seconds(&world)
+    }
+
+    /// The same as objects have it.
+    pub fn time(&self) -> String {
+        schema::time::format_time(self.seconds())
+    }
+
     /// A bare connection, to speak anything over.
     pub async fn connect(&self, who: &Who, protocol: Protocol) -> Stream {
         connect(self.address, who, protocol).await

@@ -11,12 +11,13 @@ use crate::rewrite::{Kept, beside};
 use crate::{Failure, Key, Queue, Written, unless};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{Patch, PatchParams};
-use kube::core::{Selector, SelectorExt};
+use kube::core::{Expression, Selector, SelectorExt};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 const BY_OWNER: &str = "owner";
+const BY_SELECTOR: &str = "selector";
 
 /// The reference by which an owner controls an object.
 pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
@@ -57,15 +58,29 @@ pub fn matches(selector: Option<&Selector>, object: &impl ResourceExt) -> bool {
     selector.is_some_and(|it| !it.selects_all() && it.matches(object.labels()))
 }
 
-/// From now on objects are found by who controls them.
+/// From now on objects are found by who controls them, and those without a controller by their labels.
 pub fn index<K: Watched>(informer: &Informer<K>) {
-    informer.index(BY_OWNER, |object| {
-        vec![match controller_of(object) {
-            Some(controller) => controller.uid.clone(),
-            // no uid begins like this
-            None => format!("/{}", object.meta().namespace.as_deref().unwrap_or("")),
-        }]
+    informer.index(BY_OWNER, |object| match controller_of(object) {
+        Some(controller) => vec![controller.uid.clone()],
+        None => places(object),
     });
+}
+
+/// Where something lies that has these labels. No uid begins like this.
+fn places(object: &impl Resource) -> Vec<String> {
+    let meta = object.meta();
+    let namespace = meta.namespace.as_deref().unwrap_or("");
+    let labels = meta.labels.iter().flatten().map(|(key, value)| format!("/{namespace}/{key}={value}"));
+    labels.chain([format!("/{namespace}")]).collect()
+}
+
+/// Where everything lies that a selector matches: what has one of its labels is looked at, not all there is.
+fn place(namespace: &str, selector: &Selector) -> String {
+    let label = selector.clone().into_iter().find_map(|it| match it {
+        Expression::Equal(key, value) => Some(format!("/{key}={value}")),
+        _ => None,
+    });
+    format!("/{namespace}{}", label.unwrap_or_default())
 }
 
 /// What an owner controls.
@@ -78,9 +93,11 @@ pub fn controlled_by_uid<K: Watched>(informer: &Informer<K>, uid: &str) -> Vec<A
     informer.by(BY_OWNER, uid)
 }
 
-/// What nobody controls in a namespace.
-pub fn orphans<K: Watched>(informer: &Informer<K>, namespace: &str) -> Vec<Arc<K>> {
-    informer.by(BY_OWNER, &format!("/{namespace}"))
+/// What nobody controls in a namespace, and a selector matches.
+pub fn orphans<K: Watched>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+    let mut found = informer.by(BY_OWNER, &place(namespace, selector));
+    found.retain(|object| matches(Some(selector), &**object));
+    found
 }
 
 /// From now on owners are looked at when something of theirs changes, or when something comes that they may adopt.
@@ -94,6 +111,10 @@ pub fn follow<O, K>(
     K: Watched,
 {
     index(owned);
+    owners.index(BY_SELECTOR, move |owner| {
+        let namespace = owner.meta().namespace.as_deref().unwrap_or("");
+        selector_of(owner).iter().map(|selector| place(namespace, selector)).collect()
+    });
     let (owners, queue) = (owners.clone(), queue.clone());
     owned.listen(move |change| {
         let object: &K = change.object();
@@ -111,7 +132,7 @@ pub fn follow<O, K>(
         if change.is_removal() || object.meta().deletion_timestamp.is_some() {
             return;
         }
-        for owner in owners.in_namespace(&object.namespace().unwrap_or_default()) {
+        for owner in places(object).iter().flat_map(|place| owners.by(BY_SELECTOR, place)) {
             if matches(selector_of(&owner).as_ref(), object) {
                 queue.add(Key::of(&*owner));
             }
@@ -168,7 +189,8 @@ impl<K: Kept + Watched> Claims<'_, K> {
             }
         }
         let mut is_fresh = false;
-        for object in orphans(informer, &key.namespace).into_iter().filter(|it| (self.looked_at)(it)) {
+        let orphans = selector.map(|it| orphans(informer, &key.namespace, it)).unwrap_or_default();
+        for object in orphans.into_iter().filter(|it| (self.looked_at)(it)) {
             if verdict(owner, &*object, fits(&object)) != Verdict::Adopt {
                 continue;
             }
@@ -296,5 +318,58 @@ mod tests {
         assert!(matches(of(json!({"matchLabels": {"a": "b"}})).as_ref(), &one));
         let odd = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
         assert!(!matches(of(odd).as_ref(), &one));
+    }
+
+    #[tokio::test]
+    async fn owners_are_told_and_orphans_found() {
+        let labelled = |name: &str, version: u32, label: &str, owner: Option<&str>| {
+            let mut it = pod(owner, false);
+            it.metadata.name = Some(name.to_owned());
+            it.metadata.resource_version = Some(version.to_string());
+            it.labels_mut().extend([("app".to_owned(), label.to_owned()), ("x".to_owned(), "y".to_owned())]);
+            it
+        };
+        let owner = |name: &str, selector: Value| -> ReplicaSet {
+            let json = json!({
+                "metadata": {"name": name, "namespace": "ns", "uid": name},
+                "spec": {"selector": selector}
+            });
+            serde_json::from_value(json).unwrap()
+        };
+        let (pods, sets) = (Informer::<Pod>::new(), Informer::<ReplicaSet>::new());
+        let queue = Queue::default();
+        sets.tell(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
+        sets.tell(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));
+        sets.tell(owner("other", json!({"matchLabels": {"app": "other"}})));
+        follow(&pods, &sets, |set| selector(set.spec.as_ref().map(|it| &it.selector)), &queue);
+        let told = async || {
+            let mut names = Vec::new();
+            while let Ok(Some(key)) = tokio::time::timeout(std::time::Duration::ZERO, queue.next()).await {
+                queue.done(&key);
+                names.push(key.name);
+            }
+            names.sort();
+            names.join(" ")
+        };
+        pods.tell(labelled("p", 1, "web", None));
+        assert_eq!(told().await, "any web");
+        // nothing that matters to anybody
+        pods.tell(labelled("p", 2, "web", None));
+        assert_eq!(told().await, "");
+        pods.tell(labelled("p", 3, "other", None));
+        assert_eq!(told().await, "any other");
+        let found = |label: &str| {
+            let selector =
+                selector(Some(&serde_json::from_value(json!({"matchLabels": {"app": label}})).unwrap()));
+            orphans(&pods, "ns", &selector.unwrap()).len()
+        };
+        assert_eq!((found("web"), found("other")), (0, 1));
+        // it comes to belong to one, and goes
+        pods.tell(labelled("p", 4, "other", Some("a")));
+        assert_eq!((told().await.as_str(), found("other")), ("a", 0));
+        pods.tell(labelled("p", 5, "other", None));
+        assert_eq!(told().await, "a any other");
+        pods.tell_gone(&labelled("p", 6, "other", None));
+        assert_eq!(told().await, "");
     }
 }

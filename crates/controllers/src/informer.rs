@@ -77,7 +77,7 @@ impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 /// Under which texts an object is found.
-pub type IndexBy<K> = fn(&K) -> Vec<String>;
+type IndexBy<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
 /// See the module. Cheap to clone.
 pub struct Informer<K> {
@@ -168,7 +168,7 @@ impl<K: Watched> Informer<K> {
     }
 
     /// Objects are found by this from now on; the same index twice is one.
-    pub fn index(&self, name: &'static str, by: IndexBy<K>) {
+    pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();
         if state.indexes.iter().any(|index| index.name == name) {
             return;
@@ -179,7 +179,7 @@ impl<K: Watched> Informer<K> {
                 keys.entry(text).or_default().insert(key.clone());
             }
         }
-        state.indexes.push(Index { name, by, keys });
+        state.indexes.push(Index { name, by: Box::new(by), keys });
     }
 
     /// Told of every change from now on, and first of everything there is. Must not take long.

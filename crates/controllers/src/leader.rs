@@ -179,6 +179,11 @@ impl Candidate {
         Ok(Took::Mine)
     }
 
+    /// The name of the lease.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
     /// Who wants to lead.
     pub fn identity(&self) -> &str {
         &self.options.identity

@@ -1,9 +1,10 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, bootstrap_signer, clusterrole_aggregation, csrapproving, csrcleaner, csrsigning, deployment,
-    endpoint, endpointslice, endpointslicemirroring, garbagecollector, namespace, replicas, resourcequota,
-    root_ca_publisher, serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner,
+    Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
+    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
+    horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher,
+    serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner, ttlafterfinished,
 };
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -33,20 +34,26 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
+    pub cron_jobs: cronjob::Options,
     pub csr_approving: csrapproving::Options,
     pub csr_signing: csrsigning::Options,
     pub deployments: deployment::Options,
+    pub disruption: disruption::Options,
     pub endpoint_slice_mirroring: endpointslicemirroring::Options,
     pub endpoint_slices: endpointslice::Options,
     pub endpoints: endpoint::Options,
     pub garbage_collector: garbagecollector::Options,
+    pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
+    pub jobs: job::Options,
     pub namespaces: namespace::Options,
+    pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
     pub resource_quotas: resourcequota::Options,
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
+    pub ttl_after_finished: ttlafterfinished::Options,
 }
 
 impl Default for Options {
@@ -54,20 +61,26 @@ impl Default for Options {
         Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
+            cron_jobs: cronjob::Options::default(),
             csr_approving: Default::default(),
             csr_signing: Default::default(),
             deployments: deployment::Options::default(),
+            disruption: disruption::Options::default(),
             endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
             endpoint_slices: endpointslice::Options::default(),
             endpoints: endpoint::Options::default(),
             garbage_collector: garbagecollector::Options::default(),
+            horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
+            jobs: job::Options::default(),
             namespaces: namespace::Options::default(),
+            pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
             resource_quotas: resourcequota::Options::default(),
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
+            ttl_after_finished: ttlafterfinished::Options::default(),
         }
     }
 }
@@ -85,6 +98,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "clusterrole-aggregation-controller",
         start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
+    },
+    Controller {
+        name: "cronjob",
+        on: true,
+        account: "cronjob-controller",
+        start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
     },
     Controller {
         name: "csrapproving",
@@ -109,6 +128,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "disruption",
+        on: true,
+        account: "disruption-controller",
+        start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
     },
     Controller {
         name: "endpoint",
@@ -137,10 +162,30 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(garbagecollector::run(context, options.garbage_collector.clone())),
     },
     Controller {
+        name: "horizontalpodautoscaling",
+        on: true,
+        account: "horizontal-pod-autoscaler",
+        start: |context, options| {
+            Box::pin(horizontalpodautoscaling::run(context, options.horizontal_pod_autoscaling.clone()))
+        },
+    },
+    Controller {
+        name: "job",
+        on: true,
+        account: "job-controller",
+        start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
         name: "namespace",
         on: true,
         account: "namespace-controller",
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
+    },
+    Controller {
+        name: "podgc",
+        on: true,
+        account: "pod-garbage-collector",
+        start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
     },
     Controller {
         name: "replicaset",
@@ -198,6 +243,14 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "token-cleaner",
         start: |context, _| Box::pin(token_cleaner::run(context)),
+    },
+    Controller {
+        name: "ttl-after-finished",
+        on: true,
+        account: "ttl-after-finished-controller",
+        start: |context, options| {
+            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished.clone()))
+        },
     },
 ];
 

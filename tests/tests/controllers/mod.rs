@@ -2,13 +2,18 @@
 
 mod account_tokens;
 mod accounts;
+mod autoscalers;
 mod bootstrap;
 mod certificates;
+mod cron_jobs;
 mod deployments;
+mod disruption;
 mod endpoints;
 mod garbage;
+mod jobs;
 mod leader;
 mod namespaces;
+mod pod_gc;
 mod quotas;
 mod replicas;
 mod roles;

@@ -31,6 +31,7 @@ use revision::Marks;
 use sets::{HASH_LABEL, Sets, template_hash};
 use status::Draft;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -140,7 +141,10 @@ impl Reconcile for Deployments {
         let done = self.advance(&mut work).await;
         // what was begun is told even if not all of it went well
         self.report(&work.draft, &deployment, work.revision.as_ref()).await?;
-        done?;
+        if done? {
+            // it is looked at again when what it did is seen
+            return Ok(Next::After(Duration::ZERO));
+        }
         Ok(work.draft.looks_again(&work.limits).map_or(Next::Changes, Next::After))
     }
 }
@@ -156,8 +160,8 @@ struct Work<'a> {
 }
 
 impl Deployments {
-    /// Takes the next step and counts.
-    async fn advance(&self, work: &mut Work<'_>) -> Result<(), Failure> {
+    /// Takes the next step and counts. Whether there was one.
+    async fn advance(&self, work: &mut Work<'_>) -> Result<bool, Failure> {
         self.mark_new(work).await?;
         let old_pods = work
             .sets
@@ -172,6 +176,7 @@ impl Deployments {
             old_pods,
         };
         let (step, is_rollout) = plan::step(&view);
+        let is_step = !matches!(step, Step::Rest);
         match step {
             Step::Rest => {}
             Step::Create(replicas) => self.create(work, replicas).await?,
@@ -190,7 +195,7 @@ impl Deployments {
         if is_rollout {
             work.draft.progress(&work.sets, &work.limits);
         }
-        Ok(())
+        Ok(is_step)
     }
 
     /// The set that has the deployment's template carries its revision and its annotations.
@@ -224,6 +229,7 @@ impl Deployments {
         change: impl Fn(&mut ReplicaSet) + Send + Sync,
     ) -> Result<bool, Failure> {
         let Some(written) = rewrite::object(&self.context.client, set, change).await? else {
+            self.sets.deleted(&Key::of(work.deployment), set);
             return Ok(false);
         };
         self.sets.wrote(&Key::of(work.deployment), &written);
@@ -280,7 +286,8 @@ impl Deployments {
                 }
                 Ok(())
             }
-            Err(why) if is_terminating(&why) => Ok(()),
+            // nothing can be made any more, and nobody need be told
+            Err(why) if is_terminating(&why) => Err(why.into()),
             Err(why) => {
                 let why = Failure::from(why);
                 let message = format!("Failed to create new replica set {name:?}: {}", why.message());

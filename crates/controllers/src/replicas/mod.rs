@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use plan::{Plan, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -87,8 +88,8 @@ impl<K: Replicated> Reconcile for Sets<K> {
             Plan::Rest
         };
         let failed = match self.act(&set, plan).await {
-            // its pods are seen before it is looked at again
-            Ok(true) => return Ok(Next::Changes),
+            // it is looked at again when what it did is seen
+            Ok(true) => return Ok(Next::After(Duration::ZERO)),
             Ok(false) => None,
             Err(why) => Some(why),
         };

@@ -25,13 +25,18 @@ use std::sync::Arc;
 
 /// What the command line says, read and found to be usable.
 struct Wanted {
+    work: Work,
+    port: port::Wanted,
+}
+
+/// What is to be run, and against which server.
+struct Work {
     names: Names,
     target: Target,
     rate: Rate,
     own_accounts: bool,
     loops: loops::Options,
     lease: Option<leader::Options>,
-    port: port::Wanted,
 }
 
 impl Wanted {
@@ -57,7 +62,7 @@ impl Wanted {
             }
         }
         let (rate, own_accounts) = (asked.rate(), asked.use_service_account_credentials);
-        Ok(Wanted { names, target, rate, own_accounts, loops, lease, port })
+        Ok(Wanted { work: Work { names, target, rate, own_accounts, loops, lease }, port })
     }
 }
 
@@ -75,19 +80,11 @@ pub fn problems(asked: &ControllerManager) -> Vec<String> {
 pub async fn controller_manager(asked: ControllerManager, world: World) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let wanted = Wanted::read(&asked, identity(&world))?;
-    tracing::info!(version = version(), server = wanted.target.url, "the controller manager starts");
-    let metrics = Metrics::default();
-    let health = Arc::new(Health::default());
-    let port = Port::open(wanted.port, metrics.clone(), health.clone(), wanted.names.clone(), &world).await?;
-    let working = work(
-        wanted.target,
-        wanted.names,
-        wanted.rate,
-        wanted.own_accounts,
-        wanted.loops,
-        wanted.lease,
-        Told { metrics, health, world },
-    );
+    let Wanted { work, port } = wanted;
+    tracing::info!(version = version(), server = work.target.url, "the controller manager starts");
+    let told = Told { metrics: Metrics::default(), health: Arc::default(), world };
+    let port = Port::open(port, &told, work.names.clone()).await?;
+    let working = work.run(told);
     tokio::select! {
         () = signals.next() => {}
         ended = working => ended?,
@@ -104,77 +101,71 @@ struct Told {
     world: World,
 }
 
-#[allow(clippy::too_many_arguments, reason = "everything that the command line decided")]
-async fn work(
-    target: Target,
-    names: Names,
-    rate: Rate,
-    own_accounts: bool,
-    options: loops::Options,
-    lease: Option<leader::Options>,
-    told: Told,
-) -> anyhow::Result<()> {
-    let Told { metrics, health, world } = told;
-    let agent = format!("{}-controller-manager", names.prefix);
-    let way = client::way(&target, &agent)?;
-    // what renews the lease does not wait behind what the loops ask
-    let calls = || client::client(&way, rate, &metrics, &world);
-    let context = Context::new(calls(), world.clone(), names.clone()).counted_in(metrics.clone());
-    let context = match own_accounts {
-        true => context.with_accounts(accounts(&target, &agent, calls(), rate, &metrics, &names, &world)?),
-        false => context,
-    };
-    let chosen = loops::chosen(&options.controllers)?;
-    let Some(lease) = lease else {
-        health.runs(chosen.iter().map(|it| it.name));
-        loops::run(context, &options).await?;
-        anyhow::bail!("all loops have ended: see the log, with -v for more");
-    };
-    let name = lease.name.clone();
-    metrics.leads(&name, false);
-    let mut candidate = Candidate::new(calls(), lease, world);
-    tracing::info!(lease = name, "waits for the lease");
-    candidate.lead().await;
-    metrics.leads(&name, true);
-    tracing::info!(lease = name, "leads");
-    if let Some(lease) = candidate.lease() {
-        let message = format!("{} became leader", candidate.identity());
-        context.events.tell_about(lease.clone(), Tone::Normal, "LeaderElection", message);
-    }
-    health.runs(chosen.iter().map(|it| it.name));
-    tokio::select! {
-        ended = loops::run(context, &options) => {
-            ended?;
-            anyhow::bail!("all loops have ended: see the log, with -v for more")
-        }
-        () = candidate.keep() => {
-            // another one may begin any moment: nothing is finished first
-            let _ = writeln!(std::io::stderr(), "pintle: the lease {name} was lost");
-            std::process::exit(1)
+impl Work {
+    async fn run(self, told: Told) -> anyhow::Result<()> {
+        let agent = format!("{}-controller-manager", self.names.prefix);
+        let way = client::way(&self.target, &agent)?;
+        let calls = || client::client(&way, self.rate, &told.metrics, &told.world);
+        let context = Context::new(calls(), told.world.clone(), self.names.clone());
+        let context = context.counted_in(told.metrics.clone());
+        let context = match self.own_accounts {
+            true => context.with_accounts(self.accounts(&agent, calls(), &told)?),
+            false => context,
+        };
+        match self.lease.clone() {
+            None => self.loop_for_ever(context, &told.health).await,
+            // what renews the lease does not wait behind what the loops ask
+            Some(lease) => {
+                self.lead(Candidate::new(calls(), lease, told.world.clone()), context, &told).await
+            }
         }
     }
-}
 
-/// Clients of accounts, on connections that show nobody by themselves.
-fn accounts(
-    target: &Target,
-    agent: &str,
-    own: Client,
-    rate: Rate,
-    metrics: &Metrics,
-    names: &Names,
-    world: &World,
-) -> anyhow::Result<controllers::context::Accounts> {
-    let nobody = Target { identity: None, credentials: Credentials::None, ..target.clone() };
-    let accounts = Accounts {
-        own,
-        way: client::way(&nobody, agent)?,
-        namespace: names.system_namespace(),
-        rate,
-        metrics: metrics.clone(),
-        world: world.clone(),
-    };
-    Ok(Arc::new(move |account| accounts.client(account)))
+    async fn loop_for_ever(&self, context: Context, health: &Health) -> anyhow::Result<()> {
+        health.runs(loops::chosen(&self.loops.controllers)?.iter().map(|it| it.name));
+        loops::run(context, &self.loops).await?;
+        anyhow::bail!("all loops have ended: see the log, with -v for more")
+    }
+
+    async fn lead(&self, mut candidate: Candidate, context: Context, told: &Told) -> anyhow::Result<()> {
+        let name = candidate.name().to_owned();
+        told.metrics.leads(&name, false);
+        tracing::info!(lease = name, "waits for the lease");
+        candidate.lead().await;
+        told.metrics.leads(&name, true);
+        tracing::info!(lease = name, "leads");
+        if let Some(lease) = candidate.lease() {
+            let message = format!("{} became leader", candidate.identity());
+            context.events.tell_about(lease.clone(), Tone::Normal, "LeaderElection", message);
+        }
+        tokio::select! {
+            ended = self.loop_for_ever(context, &told.health) => ended,
+            () = candidate.keep() => {
+                // another one may begin any moment: nothing is finished first
+                let _ = writeln!(std::io::stderr(), "pintle: the lease {name} was lost");
+                std::process::exit(1)
+            }
+        }
+    }
+
+    /// Clients of accounts, on connections that show nobody by themselves.
+    fn accounts(
+        &self,
+        agent: &str,
+        own: Client,
+        told: &Told,
+    ) -> anyhow::Result<controllers::context::Accounts> {
+        let nobody = Target { identity: None, credentials: Credentials::None, ..self.target.clone() };
+        let accounts = Accounts {
+            own,
+            way: client::way(&nobody, agent)?,
+            namespace: self.names.system_namespace(),
+            rate: self.rate,
+            metrics: told.metrics.clone(),
+            world: told.world.clone(),
+        };
+        Ok(Arc::new(move |account| accounts.client(account)))
+    }
 }
 
 /// Who wants to hold the lease: this machine, and what tells several on it apart.

@@ -4,6 +4,7 @@
 //! at and for masters. When the API server says that clients are known by other authorities, the port is opened anew
 //! with those.
 
+use super::Told;
 use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
@@ -125,16 +126,11 @@ struct Open {
 }
 
 impl Port {
-    pub async fn open(
-        wanted: Wanted,
-        metrics: Metrics,
-        health: Arc<Health>,
-        names: Names,
-        world: &World,
-    ) -> anyhow::Result<Self> {
+    pub async fn open(wanted: Wanted, told: &Told, names: Names) -> anyhow::Result<Self> {
+        let Told { metrics, health, world } = told;
         let Some(address) = wanted.address else { return Ok(Port { open: None }) };
         let lookup = match &wanted.lookup {
-            Some(target) => Some(trust_map(target, &names, &metrics, world)?),
+            Some(target) => Some(trust_map(target, &names, metrics, world)?),
             None => None,
         };
         let found = match &lookup {
@@ -157,8 +153,8 @@ impl Port {
         }
         let tls = wanted.shown.onto(tls);
         let answers = Arc::new(Answers {
-            metrics,
-            health,
+            metrics: metrics.clone(),
+            health: health.clone(),
             allowed: wanted.allowed,
             tokens: wanted.tokens.map(|options| {
                 Arc::new(identity::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>

@@ -5,7 +5,7 @@ use super::value::Type::{Bool, Choice, Duration, Float, Int, List, Networks, Pai
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";
-const NO_AUTOSCALER: &str = "there is no loop that scales by load yet";
+const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
 const NO_NODES: &str = "there are no loops about nodes yet";
 const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
 const NO_CLOUD: &str = "there is no code for particular clouds in the manager";
@@ -33,10 +33,8 @@ pub const IDLE: &[Idle] = &[
     Idle::new("cluster-cidr", Text, "", NO_NODES),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     Idle::new("concurrent-ephemeralvolume-syncs", Int, "5", NO_VOLUMES),
-    Idle::new("concurrent-horizontal-pod-autoscaler-syncs", Int, "5", NO_AUTOSCALER),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
     Idle::new("concurrent-statefulset-syncs", Int, "5", NO_LOOP),
-    Idle::new("concurrent-ttl-after-finished-syncs", Int, "5", NO_LOOP),
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
     Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", NO_VOLUMES),
@@ -53,13 +51,8 @@ pub const IDLE: &[Idle] = &[
         "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
         NO_VOLUMES,
     ),
-    Idle::new("horizontal-pod-autoscaler-cpu-initialization-period", Duration, "5m0s", NO_AUTOSCALER),
-    Idle::new("horizontal-pod-autoscaler-downscale-delay", Duration, "5m0s", NO_AUTOSCALER).deprecated(),
-    Idle::new("horizontal-pod-autoscaler-downscale-stabilization", Duration, "5m0s", NO_AUTOSCALER),
-    Idle::new("horizontal-pod-autoscaler-initial-readiness-delay", Duration, "30s", NO_AUTOSCALER),
-    Idle::new("horizontal-pod-autoscaler-sync-period", Duration, "15s", NO_AUTOSCALER),
-    Idle::new("horizontal-pod-autoscaler-tolerance", Float, "0.1", NO_AUTOSCALER),
-    Idle::new("horizontal-pod-autoscaler-upscale-delay", Duration, "3m0s", NO_AUTOSCALER).deprecated(),
+    Idle::new("horizontal-pod-autoscaler-downscale-delay", Duration, "5m0s", OLD_DELAY).deprecated(),
+    Idle::new("horizontal-pod-autoscaler-upscale-delay", Duration, "3m0s", OLD_DELAY).deprecated(),
     Idle::new("http2-max-streams-per-connection", Int, "0", "nobody asks for much at this port"),
     Idle::new(
         "kube-api-content-type",
@@ -100,7 +93,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("route-reconciliation-period", Duration, "10s", NO_CLOUD),
     Idle::new("secondary-node-eviction-rate", Float, "0.01", NO_NODES),
     Idle::new("service-cluster-ip-range", Text, "", NO_NODES),
-    Idle::new("terminated-pod-gc-threshold", Int, "12500", NO_LOOP),
     Idle::new("unhealthy-zone-threshold", Float, "0.55", NO_NODES),
     Idle::new("vmodule", Text, "", "PINTLE_LOG selects by part of the program"),
     Idle::new("volume-host-allow-local-loopback", Bool, "true", NO_VOLUMES),

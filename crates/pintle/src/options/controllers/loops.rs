@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Content, Signing};
+use super::{Autoscaling, Content, Signing};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -47,6 +47,17 @@ pub struct Loops {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_rc_syncs: u16,
 
+    /// How many finished jobs are looked at at a time, whether they have been kept for long enough
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_ttl_after_finished_syncs: u16,
+
+    /// How many pods that have ended are kept; 0 or less keeps all
+    #[arg(long, value_name = "NUMBER", default_value_t = 12_500, allow_negative_numbers = true)]
+    pub terminated_pod_gc_threshold: i32,
+
+    #[command(flatten)]
+    pub autoscaling: Autoscaling,
+
     #[command(flatten)]
     pub content: Content,
 
@@ -78,6 +89,9 @@ impl Loops {
         options.deployments.workers = self.concurrent_deployment_syncs.into();
         options.replica_sets.workers = self.concurrent_replicaset_syncs.into();
         options.replication_controllers.workers = self.concurrent_rc_syncs.into();
+        options.ttl_after_finished.workers = self.concurrent_ttl_after_finished_syncs.into();
+        options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
+        options.horizontal_pod_autoscaling = self.autoscaling.read();
         self.content.onto(options);
         self.signing.onto(&mut options.csr_signing, wrong);
     }
