@@ -6,7 +6,6 @@ use crate::{
     horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher,
     serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner, ttlafterfinished,
 };
-
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
