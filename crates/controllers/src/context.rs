@@ -2,7 +2,7 @@
 
 use crate::events::Recorder;
 use crate::informer::{Informer, Selected, Source, Watched};
-use crate::metrics::Metrics;
+use crate::measures::Measures;
 use ambient::World;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,7 +23,7 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
-    pub metrics: Metrics,
+    pub measures: Measures,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
     shared: Arc<Shared>,
@@ -55,14 +55,14 @@ impl Context {
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
         let shared =
             Shared { client: client.clone(), informers: Mutex::default(), following: Mutex::default() };
-        let metrics = Metrics::default();
-        Context { client, world, names, events, metrics, accounts: None, shared: Arc::new(shared) }
+        let measures = Measures::default();
+        Context { client, world, names, events, measures, accounts: None, shared: Arc::new(shared) }
     }
 
     /// What loops count is counted in these.
     #[must_use]
-    pub fn counted_in(self, metrics: Metrics) -> Self {
-        Context { metrics, ..self }
+    pub fn counted_in(self, measures: Measures) -> Self {
+        Context { measures, ..self }
     }
 
     /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,

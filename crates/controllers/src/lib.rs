@@ -36,7 +36,7 @@ pub mod informer;
 pub mod job;
 pub mod leader;
 pub mod loops;
-pub mod metrics;
+pub mod measures;
 pub mod podgc;
 pub mod pods;
 pub mod queue;
