@@ -179,6 +179,7 @@ impl Server {
         let (names, world) = (config.names.clone(), config.world.clone());
         let mut api = Api::new(config.names, storage, config.world, admission);
         api.opened = config.serving.gates.clone();
+        api.closed = config.serving.closed.clone();
         api.measure(&registry);
         let api = Arc::new(api);
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {

@@ -63,6 +63,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        let (opened, closed) = decided.of_kinds();
         let audit = asked.audit.read(&names, &mut wrong);
         let limits = asked.limits.read(&mut wrong);
         let fairness = asked.limits.of_turns(gates.turns, &mut wrong);
@@ -76,6 +77,11 @@ impl Wanted {
         };
         let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &names);
         let serving = wrong.take("--runtime-config", serving).unwrap_or_default();
+        if asked.runtime_config.iter().any(|pair| pair.trim_start().starts_with("api/legacy")) {
+            tracing::warn!(
+                "--runtime-config: api/legacy is deprecated and has no effect: there is nothing that it names"
+            );
+        }
         let services = services(asked, &mut wrong);
         let found = found(asked, &mut wrong);
         wrong.check()?;
@@ -98,7 +104,8 @@ impl Wanted {
             fairness,
             connections: asked.limits.of_connections(files::most_open()),
             serving: serving
-                .with_gates(decided.of_kinds())
+                .with_gates(opened)
+                .without_gates(closed)
                 .at(asked.emulated_version.unwrap_or(kinds::RELEASE)),
             kinds: kinds::Options {
                 allow_privileged: asked.allow_privileged,

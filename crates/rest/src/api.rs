@@ -24,6 +24,8 @@ pub struct Api {
     pub world: World,
     /// Feature gates that are open although they are closed without a decision.
     pub opened: Vec<String>,
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: Vec<String>,
     resources: ArcSwap<Resources>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
@@ -81,8 +83,9 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        let (opened, resources, steps) = (Vec::new(), ArcSwap::default(), OnceLock::new());
-        Api { names, storage, world, opened, resources, admission, steps }
+        let (resources, steps) = (ArcSwap::default(), OnceLock::new());
+        let (opened, closed) = (Vec::new(), Vec::new());
+        Api { names, storage, world, opened, closed, resources, admission, steps }
     }
 
     /// Counts what is done from now on, with the kinds that are registered from now on.
@@ -227,6 +230,7 @@ impl Api {
             list: &list,
             containing: &containing,
             opened: &self.opened,
+            closed: &self.closed,
         })
     }
 }
