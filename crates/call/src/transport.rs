@@ -3,7 +3,7 @@
 //! What always holds: requests go to the server that the target names and to no other, with its credentials;
 //! connections are shared, and one that does not answer is found out and given up, also while it is only listened to.
 
-use crate::{BadTarget, CallError, Credentials, Target, broken, tls};
+use crate::{BadTarget, CallError, Counted, Credentials, Target, broken, tls};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -26,6 +26,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 pub struct Transport<B> {
     client: Client<HttpsConnector<HttpConnector>, B>,
     to: Arc<To>,
+    counted: Option<Arc<Counted>>,
 }
 
 struct To {
@@ -39,7 +40,7 @@ struct To {
 
 impl<B> Clone for Transport<B> {
     fn clone(&self) -> Self {
-        Transport { client: self.client.clone(), to: self.to.clone() }
+        Transport { client: self.client.clone(), to: self.to.clone(), counted: self.counted.clone() }
     }
 }
 
@@ -65,12 +66,14 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
             .http2_adaptive_window(true)
             .build(tls::connector(target)?);
         let credentials = target.credentials.clone();
-        Ok(Transport { client, to: Arc::new(To { scheme, authority, below, credentials, agent }) })
+        let to = Arc::new(To { scheme, authority, below, credentials, agent });
+        Ok(Transport { client, to, counted: None })
     }
 
-    /// The server's name and port.
-    pub fn host(&self) -> &str {
-        self.to.authority.as_str()
+    /// Calls are counted there from now on.
+    #[must_use]
+    pub fn counted_in(self, counted: Arc<Counted>) -> Self {
+        Transport { counted: Some(counted), ..self }
     }
 }
 
@@ -101,7 +104,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let (client, to) = (self.client.clone(), self.to.clone());
+        let Transport { client, to, counted } = self.clone();
         Box::pin(async move {
             *request.uri_mut() = to.uri(request.uri())?;
             let headers = request.headers_mut();
@@ -111,7 +114,13 @@ where
             {
                 headers.insert(AUTHORIZATION, value);
             }
-            client.request(request).await.map_err(|why| broken(&why))
+            let (method, began) = (request.method().clone(), tokio::time::Instant::now());
+            let answer = client.request(request).await;
+            if let Some(counted) = counted {
+                let status = answer.as_ref().ok().map(Response::status);
+                counted.called(to.authority.as_str(), &method, status, began.elapsed());
+            }
+            answer.map_err(|why| broken(&why))
         })
     }
 }

@@ -4,7 +4,6 @@
 //! for anew when the server does not believe it any more. A token that could not be renewed is used to its end.
 
 use crate::client::{self, Asking, Rate, Way};
-use crate::metrics::Metrics;
 use crate::{Failure, unless};
 use ambient::World;
 use http::header::{AUTHORIZATION, HeaderValue};
@@ -35,7 +34,6 @@ pub struct Accounts {
     pub way: Way,
     pub namespace: String,
     pub rate: Rate,
-    pub metrics: Metrics,
     pub world: World,
 }
 
@@ -47,7 +45,7 @@ impl Accounts {
             world: self.world.clone(),
             held: Mutex::default(),
         };
-        let asking = client::asking(&self.way, self.rate, &self.metrics, &self.world);
+        let asking = client::asking(&self.way, self.rate, &self.world);
         Client::new(AsAccount { asking, token: Arc::new(token) }, names::DEFAULT_NAMESPACE)
     }
 }

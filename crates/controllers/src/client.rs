@@ -1,9 +1,9 @@
-//! A client of an API server elsewhere, which asks no faster than it may and counts what it asks.
+//! A client of an API server elsewhere, which asks no faster than it may; what it asks is counted.
 
-use crate::metrics::Metrics;
+use crate::measures::Measures;
 use ambient::World;
 use call::{BadTarget, Target, Transport};
-use http::{Request, Response};
+use http::Request;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -32,31 +32,24 @@ impl Default for Rate {
 pub type Way = Transport<Body>;
 
 /// A way to the server that a kubeconfig names.
-pub fn way(target: &Target, agent: &str) -> Result<Way, BadTarget> {
-    Transport::new(target, agent)
+pub fn way(target: &Target, agent: &str, measures: &Measures) -> Result<Way, BadTarget> {
+    Ok(Transport::new(target, agent)?.counted_in(measures.calls()))
 }
 
 /// A client with a rate of its own.
-pub fn client(way: &Way, rate: Rate, metrics: &Metrics, world: &World) -> Client {
-    Client::new(asking(way, rate, metrics, world), names::DEFAULT_NAMESPACE)
+pub fn client(way: &Way, rate: Rate, world: &World) -> Client {
+    Client::new(asking(way, rate, world), names::DEFAULT_NAMESPACE)
 }
 
 /// What a client sends its requests through.
-pub(crate) fn asking(way: &Way, rate: Rate, metrics: &Metrics, world: &World) -> Asking {
-    Asking {
-        way: way.clone(),
-        pace: Arc::new(Pace::new(rate, world.clone())),
-        metrics: metrics.clone(),
-        world: world.clone(),
-    }
+pub(crate) fn asking(way: &Way, rate: Rate, world: &World) -> Asking {
+    Asking { way: way.clone(), pace: Arc::new(Pace::new(rate, world.clone())) }
 }
 
 #[derive(Clone)]
 pub(crate) struct Asking {
     way: Way,
     pace: Arc<Pace>,
-    metrics: Metrics,
-    world: World,
 }
 
 impl Service<Request<Body>> for Asking {
@@ -72,12 +65,7 @@ impl Service<Request<Body>> for Asking {
         let mut this = self.clone();
         Box::pin(async move {
             tokio::time::sleep(this.pace.turn()).await;
-            let (method, began) = (request.method().clone(), this.world.elapsed());
-            let answer = this.way.call(request).await;
-            let code = answer.as_ref().ok().map(|answer: &Response<_>| answer.status().as_u16());
-            let took = this.world.elapsed().saturating_sub(began);
-            this.metrics.request(code, this.way.host(), method.as_str(), took);
-            answer
+            this.way.call(request).await
         })
     }
 }

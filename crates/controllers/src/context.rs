@@ -4,7 +4,7 @@ use crate::discovery::Discovery;
 use crate::events::Recorder;
 use crate::follow::Source;
 use crate::informer::{Informer, Selected, Watched};
-use crate::metrics::Metrics;
+use crate::measures::Measures;
 use crate::monitors::Monitors;
 use ambient::World;
 use k8s_openapi::NamespaceResourceScope;
@@ -26,7 +26,7 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
-    pub metrics: Metrics,
+    pub measures: Measures,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
     shared: Arc<Shared>,
@@ -65,14 +65,14 @@ impl Context {
             discovery: Arc::new(Discovery::new(client.clone())),
             monitors: Mutex::default(),
         };
-        let metrics = Metrics::default();
-        Context { client, world, names, events, metrics, accounts: None, shared: Arc::new(shared) }
+        let measures = Measures::default();
+        Context { client, world, names, events, measures, accounts: None, shared: Arc::new(shared) }
     }
 
     /// What loops count is counted in these.
     #[must_use]
-    pub fn counted_in(self, metrics: Metrics) -> Self {
-        Context { metrics, ..self }
+    pub fn counted_in(self, measures: Measures) -> Self {
+        Context { measures, ..self }
     }
 
     /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,

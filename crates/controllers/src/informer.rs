@@ -94,8 +94,16 @@ struct Shared<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
+    reached: watch::Sender<Reached>,
+}
+
+/// How far an informer has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
     /// Everything up to this revision has been seen, and told.
-    reached: watch::Sender<u64>,
+    pub version: u64,
+    /// Another number when revisions began to count anew: the server was given another past.
+    pub history: u64,
 }
 
 struct State<K> {
@@ -162,7 +170,7 @@ impl<K: Watched> Informer<K> {
             state: RwLock::new(state),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
-            reached: watch::Sender::new(0),
+            reached: watch::Sender::default(),
         };
         Informer { shared: Arc::new(shared) }
     }
@@ -230,15 +238,17 @@ impl<K: Watched> Informer<K> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// The revision up to which everything has been seen, and those that follow.
-    pub fn reached(&self) -> watch::Receiver<u64> {
+    /// How far it has come, and comes.
+    pub fn reached(&self) -> watch::Receiver<Reached> {
         self.shared.reached.subscribe()
     }
 
     fn has_reached(&self, version: &str) {
-        if let Ok(version) = version.parse() {
-            self.shared.reached.send_replace(version);
-        }
+        let Ok(version) = version.parse() else { return };
+        self.shared.reached.send_modify(|reached| {
+            reached.history += u64::from(version < reached.version);
+            reached.version = version;
+        });
     }
 
     /// An object is as it is since its revision.

@@ -45,6 +45,7 @@ pub mod informer;
 pub mod job;
 pub mod leader;
 pub mod loops;
+pub mod measures;
 pub mod metrics;
 pub mod monitors;
 pub mod namespace;

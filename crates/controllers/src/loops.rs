@@ -289,7 +289,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
         }
         tracing::info!(controller = controller.name, "starts");
         let started = (controller.start)(context.of_account(controller.account), options);
-        running.spawn(context.metrics.clone().scope(async move {
+        running.spawn(context.measures.clone().scope(async move {
             started.await;
             controller.name
         }));

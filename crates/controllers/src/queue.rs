@@ -3,7 +3,7 @@
 //! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
 
-use crate::metrics::Times;
+use metrics::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -75,17 +75,22 @@ struct State<T> {
     refilled: Option<Instant>,
     closed: bool,
     counts: Counts,
+    times: Option<Times>,
+}
+
+/// Where it is counted how long keys waited, and how long they were worked on.
+#[derive(Clone)]
+pub struct Times {
+    pub waited: Histogram,
+    pub worked: Histogram,
 }
 
 /// What has gone through a queue.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub adds: u64,
     pub retries: u64,
     pub depth: u64,
-    /// How long keys waited, and how long they were worked on.
-    pub waited: Times,
-    pub worked: Times,
     /// How long the keys have been worked on that still are: all together, and the one that has been longest.
     pub unfinished: Duration,
     pub longest: Duration,
@@ -106,6 +111,7 @@ impl<T: Clone + Eq + Hash> Default for Queue<T> {
             refilled: None,
             closed: false,
             counts: Counts::default(),
+            times: None,
         };
         Queue { shared: Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }) }
     }
@@ -220,8 +226,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                 let now = Instant::now();
                 let due = state.ripen(now);
                 if let Some(key) = state.ready.pop_front() {
-                    if let Some(since) = state.waiting.remove(&key) {
-                        state.counts.waited.add(now - since);
+                    if let (Some(since), Some(times)) = (state.waiting.remove(&key), &state.times) {
+                        times.waited.took(now - since);
                     }
                     state.busy.insert(key.clone(), now);
                     if !state.ready.is_empty() || due.is_some() {
@@ -244,8 +250,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     /// A key has been worked on; if it was added meanwhile it comes again.
     pub fn done(&self, key: &T) {
         let mut state = self.shared.state.lock();
-        if let Some(since) = state.busy.remove(key) {
-            state.counts.worked.add(since.elapsed());
+        if let (Some(since), Some(times)) = (state.busy.remove(key), &state.times) {
+            times.worked.took(since.elapsed());
         }
         if state.waiting.contains_key(key) {
             state.ready.push_back(key.clone());
@@ -289,6 +295,11 @@ impl<T: Send + Sync> Counted for Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Queue<T> {
+    /// How long keys take is counted there from now on.
+    pub fn timed(&self, times: Times) {
+        self.shared.state.lock().times = Some(times);
+    }
+
     /// To look at the counts for as long as the queue is used.
     pub fn counted(&self) -> Weak<dyn Counted> {
         let shared: Arc<dyn Counted> = self.shared.clone();
@@ -322,12 +333,16 @@ mod tests {
         queue.done(&1);
         assert_eq!(next(&queue), None);
         // a key that waits already is not added again
-        assert_eq!((queue.counts().adds, queue.counts().worked.count()), (3, 3));
+        assert_eq!(queue.counts().adds, 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn how_long_keys_take_is_counted() {
         let queue = Queue::default();
+        const BUCKETS: metrics::Buckets =
+            metrics::Buckets { bounds: &metrics::seconds([1.5, 6.0]), unit: 1e9 };
+        let times = Times { waited: Histogram::new(BUCKETS), worked: Histogram::new(BUCKETS) };
+        queue.timed(times.clone());
         queue.add(1);
         tokio::time::advance(Duration::from_secs(2)).await;
         queue.add(2);
@@ -337,9 +352,9 @@ mod tests {
         tokio::time::advance(Duration::from_secs(4)).await;
         let counts = queue.counts();
         assert_eq!((counts.unfinished.as_secs(), counts.longest.as_secs()), (11, 7));
-        assert_eq!((counts.waited.count(), counts.waited.seconds()), (2, 5.0));
+        assert_eq!((times.waited.count(), times.worked.count()), (2, 0));
         queue.done(&1);
-        assert_eq!((queue.counts().worked.seconds(), queue.counts().unfinished.as_secs()), (7.0, 4));
+        assert_eq!((times.worked.count(), queue.counts().unfinished.as_secs()), (1, 4));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Running a loop: workers that take keys from its queue.
 
-use crate::{Failure, Queue, metrics};
+use crate::{Failure, Queue, measures};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub enum Next {
 
 /// Works until the queue is closed.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
-    metrics::show(this.queue_name(), queue.counted());
+    measures::show(this.queue_name(), &queue);
     let mut working = tokio::task::JoinSet::new();
     for _ in 0..workers.max(1) {
         let (this, queue) = (this.clone(), queue.clone());

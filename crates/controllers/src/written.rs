@@ -9,17 +9,18 @@
 //! reconcile(key)   seen(key): the informer has reached 17, and u is gone or on its way out
 //! ```
 //!
-//! What always holds: what was seen is forgotten, so that nothing is kept for keys that are at rest. A restart forgets
-//! everything, and needs nothing: informers begin with what is there.
+//! What always holds: what was seen is forgotten, so that nothing is kept for keys that are at rest, and nothing else
+//! is: however long a watch is broken, a loop does not do the same thing twice. A restart forgets everything, and needs
+//! nothing: informers begin with what is there.
 
-use crate::informer::{Informer, Watched};
+use crate::informer::{Informer, Reached, Watched};
 use crate::{Failure, Key};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long is waited at the most. A server that goes back in time would be waited for for ever.
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long a worker waits before it turns to other keys.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a loop wrote of one kind; see the module.
 pub struct Written<K> {
@@ -29,7 +30,8 @@ pub struct Written<K> {
 
 #[derive(Default)]
 struct Mine {
-    version: u64,
+    /// How far the informer must come.
+    until: Reached,
     deleted: Vec<(Key, Option<String>)>,
 }
 
@@ -45,37 +47,49 @@ impl<K: Watched> Written<K> {
     /// An object was made or changed for a key; this is what the server answered.
     pub fn wrote(&self, key: &Key, object: &K) {
         let version = object.meta().resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or(0);
+        let reached = *self.informer.reached().borrow();
         // a write that changes nothing is no news to anybody
-        if version > *self.informer.reached().borrow() {
-            let mut by_key = self.by_key.lock();
-            let mine = by_key.entry(key.clone()).or_default();
-            mine.version = mine.version.max(version);
+        if version > reached.version {
+            self.remember(key, reached, |mine| mine.until.version = mine.until.version.max(version));
         }
     }
 
     /// An object was removed for a key, or was found to be gone.
     pub fn deleted(&self, key: &Key, object: &K) {
         let gone = (Key::of(object), object.meta().uid.clone());
+        let reached = *self.informer.reached().borrow();
         if !self.is_deleted(&gone) {
-            self.by_key.lock().entry(key.clone()).or_default().deleted.push(gone);
+            self.remember(key, reached, |mine| mine.deleted.push(gone));
         }
+    }
+
+    fn remember(&self, key: &Key, reached: Reached, add: impl FnOnce(&mut Mine)) {
+        let mut by_key = self.by_key.lock();
+        let mine = by_key.entry(key.clone()).or_default();
+        mine.until.history = reached.history;
+        add(mine);
     }
 
     /// Waits until everything that was written for this key has been seen.
     pub async fn seen(&self, key: &Key) -> Result<(), Failure> {
         let Some(mine) = self.by_key.lock().remove(key) else { return Ok(()) };
+        let mut reached = self.informer.reached();
+        // in another past nothing was written; the sender lives as long as the informer
+        let mut wait = async |holds: &(dyn Fn(&Reached) -> bool + Sync)| {
+            let _ = reached.wait_for(|now| now.history != mine.until.history || holds(now)).await;
+        };
         let waiting = async {
-            let mut reached = self.informer.reached();
-            // the sender lives as long as the informer
-            let _ = reached.wait_for(|version| *version >= mine.version).await;
+            wait(&|now| now.version >= mine.until.version).await;
             for gone in &mine.deleted {
-                let _ = reached.wait_for(|_| self.is_deleted(gone)).await;
+                wait(&|_| self.is_deleted(gone)).await;
             }
         };
-        // what is not seen by then will not be; the next look begins with what there is
-        tokio::time::timeout(LONGEST, waiting)
-            .await
-            .map_err(|_| Failure::Other("what was written is not seen".to_owned()))
+        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        if waited.is_err() {
+            self.by_key.lock().insert(key.clone(), mine);
+            return Err(Failure::Other("what was written has not been seen yet".to_owned()));
+        }
+        Ok(())
     }
 
     fn is_deleted(&self, (key, uid): &(Key, Option<String>)) -> bool {
@@ -139,11 +153,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_never_comes_is_waited_for_only_so_long() {
-        let written = Written::new(Informer::<ConfigMap>::new());
+    async fn what_does_not_come_is_waited_for_again() {
+        let informer = Informer::<ConfigMap>::new();
+        informer.tell(object("b", 4, "v"));
+        let written = Written::new(informer.clone());
         let key = Key::new("ns", "one");
         written.wrote(&key, &object("a", 5, "u"));
+        written.deleted(&key, &object("b", 4, "v"));
+        assert!(written.seen(&key).await.is_err() && written.seen(&key).await.is_err());
+        informer.tell(object("a", 5, "u"));
         assert!(written.seen(&key).await.is_err());
+        informer.tell_gone(&object("b", 6, "v"));
         assert!(written.seen(&key).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_with_another_past_knows_nothing_of_it() {
+        let informer = Informer::<ConfigMap>::new();
+        informer.tell(object("a", 50, "u"));
+        let written = Written::new(informer.clone());
+        let key = Key::new("ns", "one");
+        written.wrote(&key, &object("b", 60, "v"));
+        written.deleted(&key, &object("a", 50, "u"));
+        let mut waiting = Box::pin(written.seen(&key));
+        assert!((&mut waiting).now_or_never().is_none());
+        informer.tell(object("c", 10, "w"));
+        assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
 }

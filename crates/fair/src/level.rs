@@ -1,6 +1,6 @@
 //! A priority level: seats, those who hold them and those who wait.
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Demanded};
 use crate::queues::{QueueView, Queues, Request, Standing, Width};
 use ambient::World;
 use parking_lot::Mutex;
@@ -106,9 +106,9 @@ impl Level {
         let id = state.next_id;
         state.next_id += 1;
         let (tell, told) = oneshot::channel();
-        state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
+        let length = state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
         state.note_demand(now);
-        Entry::Wait(Waiting { level: self.clone(), queue, id, told })
+        Entry::Wait(Waiting { level: self.clone(), queue, id, length, told })
     }
 
     fn ticket(self: &Arc<Self>, queue: usize, width: Width, started: Duration, waited: Duration) -> Ticket {
@@ -183,8 +183,8 @@ impl Level {
         self.state.lock().limit
     }
 
-    /// What was wanted since the last call: the most, and an estimate of what will be.
-    pub fn look_at_demand(&self) -> (u32, f64) {
+    /// What was wanted since the last call.
+    pub fn look_at_demand(&self) -> Demanded {
         self.state.lock().demand.look(self.world.elapsed())
     }
 
@@ -194,6 +194,11 @@ impl Level {
             Shape::Queue { .. } => self.state.lock().queues.view(),
             Shape::Exempt | Shape::Refuse => Vec::new(),
         }
+    }
+
+    /// The clock by which the queues take turns.
+    pub fn virtual_time(&self) -> f64 {
+        self.state.lock().queues.virtual_time()
     }
 
     /// How many wait and run, and how many seats those have.
@@ -242,7 +247,15 @@ pub struct Waiting {
     level: Arc<Level>,
     queue: usize,
     id: u64,
+    length: usize,
     told: oneshot::Receiver<Ticket>,
+}
+
+impl Waiting {
+    /// How long its queue was when it had joined.
+    pub fn queue_length(&self) -> usize {
+        self.length
+    }
 }
 
 impl Future for Waiting {

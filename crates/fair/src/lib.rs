@@ -18,6 +18,6 @@ mod level;
 pub mod limits;
 mod queues;
 
-pub use demand::Demand;
+pub use demand::{Demand, Demanded};
 pub use level::{Entry, Level, Refused, Shape, Ticket, Waiting};
 pub use queues::{QueueView, RequestView, Standing, Width};

@@ -79,12 +79,14 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
         }
     }
     mark_as_tracked(object, true, context);
+    failurepolicy::drop_disabled(object.at_mut(&["spec"]), None, context);
     template::prepare(object.at_mut(TEMPLATE), None, context);
 }
 
 fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
     let tracked = context.names.well_known_under("batch", TRACKING);
     mark_as_tracked(next, read::map(old, &["metadata", "annotations"]).contains(&tracked), context);
+    failurepolicy::drop_disabled(next.at_mut(&["spec"]), old.at(&["spec"]), context);
     template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
 }
 

@@ -21,6 +21,8 @@ pub struct Serving {
     resources: Vec<(Group, String, String, bool)>,
     /// Feature gates that are open although they are closed without a decision.
     pub gates: Vec<String>,
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: Vec<String>,
     /// The release whose API is served.
     pub release: Release,
 }
@@ -35,6 +37,7 @@ impl Default for Serving {
             versions: Vec::new(),
             resources: Vec::new(),
             gates: Vec::new(),
+            closed: Vec::new(),
             release: crate::RELEASE,
         }
     }
@@ -75,6 +78,13 @@ impl Serving {
     #[must_use]
     pub fn with_gates(mut self, gates: impl IntoIterator<Item = String>) -> Self {
         self.gates.extend(gates);
+        self
+    }
+
+    /// The same with these feature gates closed.
+    #[must_use]
+    pub fn without_gates(mut self, gates: impl IntoIterator<Item = String>) -> Self {
+        self.closed.extend(gates);
         self
     }
 

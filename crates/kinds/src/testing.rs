@@ -30,6 +30,7 @@ pub(crate) fn context() -> Context<'static> {
         list: &|_, _| Vec::new(),
         containing: &|_, _| Vec::new(),
         opened: &[],
+        closed: &[],
     }
 }
 

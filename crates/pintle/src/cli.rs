@@ -316,8 +316,10 @@ mod tests {
         assert_eq!((up.server.bind_address.to_string().as_str(), up.server.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
         assert_eq!(up.server.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
-        let Apiserver { store, write_kubeconfig, verbose, .. } = &up.server;
-        assert!(!store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && *verbose == 0);
+        let Apiserver { store, write_kubeconfig, logs, .. } = &up.server;
+        assert!(
+            !store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && logs.verbosity == 0
+        );
     }
 
     #[test]
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(up.store.data_dir, Some("d".into()));
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
         assert_eq!(up.write_kubeconfig, Some("k".into()));
-        assert_eq!((&up.tls_san, up.verbose), (&vec!["a".to_owned(), "b".to_owned()], 2));
+        assert_eq!((&up.tls_san, up.logs.verbosity), (&vec!["a".to_owned(), "b".to_owned()], 2));
         let up = &super::tests::up(
             "pintle up --runtime-config api/all=false,v1 --runtime-config batch/v1=true \
                      --allow-privileged --event-ttl 1h30m",

@@ -10,8 +10,10 @@ use auth::User;
 use controllers::Context;
 use controllers::csrsigning::{self, authority::Source};
 use controllers::loops::{self, Options};
+use controllers::measures::Measures;
 use controllers::serviceaccount_token::Sign;
 use kube::Client;
+use metrics::Registry;
 use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +60,13 @@ pub struct ControlLoops {
 
 impl ControlLoops {
     /// The loops call the server through memory.
-    pub fn start(server: &Server, names: &Names, options: Options, world: &World) -> Self {
+    pub fn start(
+        server: &Server,
+        names: &Names,
+        options: Options,
+        counted: Arc<Registry>,
+        world: &World,
+    ) -> Self {
         let agent = format!("{}-controller-manager", names.prefix);
         let service = server.service.clone();
         let client = move |user: User| {
@@ -69,7 +77,7 @@ impl ControlLoops {
         // who they are need not be proved, so the accounts need not be there
         let namespace = names.system_namespace();
         let accounts = move |name: &'static str| client(User::service_account(&namespace, name));
-        let context = context.with_accounts(Arc::new(accounts));
+        let context = context.with_accounts(Arc::new(accounts)).counted_in(Measures::new(counted));
         let running = tokio::spawn(async move {
             if let Err(why) = loops::run(context, &options).await {
                 tracing::error!(%why, "the controller manager cannot run");

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ambient::World;
 use anyhow::Context;
@@ -13,31 +14,39 @@ use apiserver::{Config, Server, StartError, StoreChoice};
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops::{self, ControlLoops};
+use crate::logs::Verbosity;
 use crate::options::{Apiserver, Authorities, Loops, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
 use crate::signals::Signals;
 use crate::wanted::{Company, Wanted};
-use crate::{files, kubeconfig};
+use crate::{files, kubeconfig, process};
 
 /// Runs a control plane until a signal stops it.
-pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
+pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     anyhow::ensure!(
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
     let loops = asked.components.contains(&Component::ControllerManager).then_some(&asked.loops);
-    run(&asked.server, asked.company(), loops, world).await
+    run(&asked.server, asked.company(), loops, (world, verbosity)).await
 }
 
 /// Runs the API server alone.
-pub async fn apiserver(asked: Apiserver, world: World) -> anyhow::Result<()> {
-    run(&asked, Company::Alone, None, world).await
+pub async fn apiserver(asked: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
+    run(&asked, Company::Alone, None, (world, verbosity)).await
 }
 
-async fn run(asked: &Apiserver, company: Company, loops: Option<&Loops>, world: World) -> anyhow::Result<()> {
+async fn run(
+    asked: &Apiserver,
+    company: Company,
+    loops: Option<&Loops>,
+    (world, verbosity): (World, Verbosity),
+) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let wanted = Wanted::read(asked, company)?;
+    let mut wanted = Wanted::read(asked, company)?;
+    wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
+    process::tell(&wanted.observe.metrics);
     let home = Home::prepare(asked)?;
     let names = wanted.names.clone();
     let own = match wanted.needs_own_identity(company) {
@@ -60,8 +69,9 @@ async fn run(asked: &Apiserver, company: Company, loops: Option<&Loops>, world: 
         }
         None => None,
     };
+    let counted = wanted.observe.metrics.clone();
     let server = start_server(wanted, company, home.directory(), own.as_ref(), &world).await?;
-    let loops = loops.map(|options| ControlLoops::start(&server, &names, options, &world));
+    let loops = loops.map(|options| ControlLoops::start(&server, &names, options, counted, &world));
     let mut written = None;
     if let Some((believed, admin)) = administrator {
         let file = home.kubeconfig(asked, &world);
@@ -282,6 +292,7 @@ async fn start_server(
         found: wanted.found,
         gates: wanted.gates,
         browsers: wanted.browsers,
+        observe: wanted.observe,
     };
     Server::start(config).await.map_err(explained)
 }

@@ -108,13 +108,21 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
         "--bind-address=127.0.0.1 --secure-port={port} --data-dir={} --tls-cert-file={} --tls-private-key-file={} \
          --client-ca-file={} --service-account-signing-key-file={} --service-account-key-file={} \
          --service-account-issuer=https://issuer.example --authorization-mode=Node,RBAC --feature-gates=AllAlpha=true \
-         --runtime-config=api/alpha --profiling=false --watch-cache-sizes=pods#100 --event-ttl=30m",
+         --runtime-config=api/alpha --profiling=false --watch-cache-sizes=pods#100 --event-ttl=30m \
+         --advertise-address=127.0.0.1 --allow-privileged=true --enable-admission-plugins=NodeRestriction \
+         --enable-bootstrap-token-auth=true --kubelet-client-certificate=/c --kubelet-client-key=/k \
+         --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file=/c \
+         --proxy-client-key-file=/k --requestheader-allowed-names=front-proxy-client \
+         --requestheader-client-ca-file={} --requestheader-extra-headers-prefix=X-Remote-Extra- \
+         --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
+         --service-cluster-ip-range=10.96.0.0/12",
         data.display(),
         given.path("server.crt"),
         given.path("server.key"),
         given.path("ca.crt"),
         given.path("sa.key"),
         given.path("sa.key"),
+        given.path("ca.crt"),
     ));
     let running = start(&link, &arguments);
     let caller = given.caller(port);

@@ -30,12 +30,19 @@ pub struct Context<'a> {
     pub containing: &'a dyn Fn(&str, &str) -> Vec<Value>,
     /// Feature gates that are open although they are closed without a decision.
     pub opened: &'a [String],
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: &'a [String],
 }
 
 impl Context<'_> {
     /// Whether an operator has opened a feature gate.
     pub fn opens(&self, gate: &str) -> bool {
         self.opened.iter().any(|opened| opened == gate)
+    }
+
+    /// Whether an operator has closed a feature gate.
+    pub fn closes(&self, gate: &str) -> bool {
+        self.closed.iter().any(|closed| closed == gate)
     }
 
     /// Now, as the API writes times.

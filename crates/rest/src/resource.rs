@@ -3,6 +3,7 @@
 use crate::admission::Checks;
 use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks};
+use crate::measure::Counted;
 use crate::object::Object;
 use crate::selector::Selected;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub struct Collection {
     pub cache: Cache<Object>,
     /// Which selectable field watches are indexed by.
     pub indexed: Option<usize>,
+    /// What is done with it.
+    pub(crate) counted: Counted,
 }
 
 impl Collection {

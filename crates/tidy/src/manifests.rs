@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "cron",
     "schema",
     "names",
+    "metrics",
     "ambient",
 ];
 

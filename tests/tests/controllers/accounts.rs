@@ -5,7 +5,7 @@ use apiserver::identity::jose::Signer;
 use call::Target;
 use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
-use controllers::metrics::Metrics;
+use controllers::measures::Measures;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -35,13 +35,12 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     // the test's certificates are good in the test's time only
     let url = format!("https://{}", managed.cluster.address);
     let target = Target { url, insecure: true, ..Target::default() };
-    let metrics = Metrics::default();
+    let measures = Measures::default();
     let accounts = Accounts {
         own: managed.client(),
-        way: client::way(&target, "test").unwrap(),
+        way: client::way(&target, "test", &measures).unwrap(),
         namespace: "kube-system".to_owned(),
         rate: Rate { per_second: -1.0, burst: 0 },
-        metrics: metrics.clone(),
         world: managed.cluster.world.clone(),
     };
     let robot = accounts.client("robot");
@@ -64,5 +63,5 @@ async fn an_account_is_made_and_its_token_is_renewed() {
         "rest_client_requests_total{{code=\"401\",host={:?},method=\"GET\"}} 1",
         managed.cluster.address.to_string()
     );
-    assert!(metrics.text().contains(&counted), "{}", metrics.text());
+    assert!(measures.text().contains(&counted), "{}", measures.text());
 }

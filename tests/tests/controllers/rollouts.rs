@@ -1,16 +1,18 @@
 //! Rolling updates keep their limits at every moment, whoever else writes, and are quick.
 
+use controllers::{Context, loops};
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt};
+use names::Names;
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::agent::{Agent, is_ready};
-use tests::{Managed, soon, until};
+use tests::{Cluster, Managed, soon, until};
 
 /// What a test looks at.
 pub struct Observed {
@@ -168,4 +170,26 @@ async fn a_thousand_pods_are_made_once_each() {
     // few writes for many pods
     let set = sets.list(&ListParams::default()).await.unwrap().items.remove(0);
     assert_eq!(set.status.unwrap().replicas, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loops_work_over_a_network_too() {
+    let cluster = Cluster::start().await;
+    let client = cluster.kube("default").await;
+    let context = Context::new(client.clone(), cluster.world.clone(), Names::kubernetes());
+    let controllers = ["deployment", "replicaset"].map(str::to_owned).to_vec();
+    let options = loops::Options { controllers, ..loops::Options::default() };
+    let running = tokio::spawn(async move { loops::run(context, &options).await.unwrap() });
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let _agent = Agent::start(client, "default");
+    deployments.create(&PostParams::default(), &deployment("web", 300, "i:1")).await.unwrap();
+    until("the first rollout", &deployments, |all| is_done(&all["web"], 300)).await;
+    set_image(&deployments, "web", "i:2").await;
+    until("the second rollout", &deployments, |all| {
+        is_done(&all["web"], 300) && all["web"].annotations()["deployment.kubernetes.io/revision"] == "2"
+    })
+    .await;
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 300);
+    running.abort();
 }

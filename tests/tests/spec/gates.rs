@@ -113,3 +113,47 @@ async fn fields_of_features_are_kept_where_they_are_switched_on() {
         );
     }
 }
+
+#[tokio::test]
+async fn fields_of_features_go_where_they_are_switched_off() {
+    let job = json!({"podFailurePolicy": {"rules": [{"action": "Count", "onPodConditions":
+        [{"type": "DisruptionTarget", "status": "True"}]}]}, "template": {"spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i", "livenessProbe": {"grpc": {"port": 1}}}]}}});
+    let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "timeZone": "Etc/UTC",
+        "jobTemplate": {"spec": job}}});
+    let path = "/apis/batch/v1/namespaces/default/cronjobs";
+    for closed in [false, true] {
+        let gates = ["CronJobTimeZone", "JobPodFailurePolicy", "PodDisruptionConditions"];
+        let serving = kinds::Serving::default()
+            .without_gates(gates.iter().filter(|_| closed).map(|it| (*it).to_owned()));
+        let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
+        let made = cluster.create(path, cron.clone()).await;
+        assert_eq!(made["spec"].get("timeZone").is_none(), closed, "{made}");
+        let job = &made["spec"]["jobTemplate"]["spec"];
+        assert_eq!(job.get("podFailurePolicy").is_none(), closed, "{made}");
+        assert!(job["template"]["spec"]["containers"][0]["livenessProbe"]["grpc"].is_object(), "{made}");
+        cluster.create(PODS, assigned_pod("p")).await;
+        cluster.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.code(201);
+        let going = cluster.read(&format!("{PODS}/p")).await;
+        assert_eq!(going["status"].to_string().contains("DisruptionTarget"), !closed, "{going}");
+    }
+}
+
+#[tokio::test]
+async fn budgets_let_the_unhealthy_go_where_that_is_switched_on() {
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": {"a": "b"}}}});
+    let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    for (open, status) in [(false, 429), (true, 201)] {
+        let opened = ["PDBUnhealthyPodEvictionPolicy"].iter().filter(|_| open).map(|it| (*it).to_owned());
+        let serving = kinds::Serving::default().with_gates(opened);
+        let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
+        cluster.create(path, budget.clone()).await;
+        let mut pod = assigned_pod("p");
+        pod["metadata"]["labels"] = json!({"a": "b"});
+        cluster.create(PODS, pod).await;
+        let running = json!({"status": {"phase": "Running"}});
+        cluster.patch(&format!("{PODS}/p/status"), running).await.code(200);
+        cluster.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.code(status);
+    }
+}

@@ -41,6 +41,11 @@ impl Service {
         if call.asked.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
+        if !call.body.is_empty() {
+            let verb =
+                if call.asked.verb == "deletecollection" { "delete_collection" } else { call.asked.verb };
+            self.metrics.requests.body(&resource, verb, call.body.len());
+        }
         let answered = self.verb(call, &place).await;
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {
             return answered;

@@ -163,11 +163,9 @@ impl Deployments {
     /// Takes the next step and counts. Whether there was one.
     async fn advance(&self, work: &mut Work<'_>) -> Result<bool, Failure> {
         self.mark_new(work).await?;
-        let old_pods = work
-            .sets
-            .old
-            .iter()
-            .any(|set| adopt::controlled(&self.pods, &**set).iter().any(|pod| !is_finished(pod)));
+        let is_there =
+            |set: &ReplicaSet| adopt::controlled(&self.pods, set).iter().any(|pod| !is_finished(pod));
+        let old_pods = !is_rolling(work.deployment) && work.sets.old.iter().any(|set| is_there(set));
         let view = View {
             deployment: work.deployment,
             sets: &work.sets,

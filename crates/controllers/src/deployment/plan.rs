@@ -36,7 +36,7 @@ pub struct View<'a> {
     pub sets: &'a Sets,
     pub limits: &'a Limits,
     pub marks: &'a Marks,
-    /// Whether a pod of an old set is there that has not ended.
+    /// Whether a pod of an old set is there that has not ended; asked only of those that replace all at once.
     pub old_pods: bool,
 }
 
@@ -166,5 +166,7 @@ fn forget(view: &View<'_>) -> Step {
     if old.is_empty() { Step::Rest } else { Step::Forget(old) }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -149,7 +149,8 @@ impl Jobs {
                 let mut is_looked_after = false;
                 if job.metadata.deletion_timestamp.is_none() {
                     is_looked_after = true;
-                    let pause = self.failures.pause(key, &job.uid().unwrap_or_default(), now.0);
+                    let ended = tally::write_down(&view, &mut started.clone(), false).ended;
+                    let pause = self.failures.pause(key, &job.uid().unwrap_or_default(), ended, now.0);
                     match decide::plan(&view, &active, succeeded, &view.succeeded_indexes(), pause) {
                         Plan::Nothing => {}
                         Plan::Remove(extra) => {

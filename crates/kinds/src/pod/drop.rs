@@ -26,9 +26,27 @@ pub(super) fn disabled(next: &mut Value, old: Option<&Value>, context: &Context<
             });
         }
     }
+    if context.closes(gates::INCLUSION) {
+        for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if !uses("topologySpreadConstraints", &[field]) {
+                read::each_mut(next, &["spec", "topologySpreadConstraints"], |one| {
+                    one.unset(&[field]);
+                });
+            }
+        }
+    }
+    const PROBES: &[&str] = &["livenessProbe", "readinessProbe", "startupProbe"];
     const CONTAINERS: &[&str] = &["containers", "initContainers", "ephemeralContainers"];
     let claims = context.opens(gates::RESOURCE_CLAIMS)
         || CONTAINERS.iter().any(|list| uses(list, &["resources", "claims"]));
+    let probed = |path: &[&str]| {
+        PROBES.iter().any(|probe| {
+            let path: Vec<&str> = std::iter::once(*probe).chain(path.iter().copied()).collect();
+            CONTAINERS.iter().any(|list| uses(list, &path))
+        })
+    };
+    let no_grpc = context.closes(gates::GRPC_PROBES) && !probed(&["grpc"]);
+    let no_grace = context.closes(gates::PROBE_GRACE) && !probed(&["terminationGracePeriodSeconds"]);
     let masks = context.opens(gates::PROC_MOUNT)
         || CONTAINERS.iter().any(|list| {
             let unmasked = |it: &Value| !matches!(it.text(&["securityContext", "procMount"]), "" | "Default");
@@ -38,6 +56,14 @@ pub(super) fn disabled(next: &mut Value, old: Option<&Value>, context: &Context<
         read::each_mut(next, &["spec", list], |one| {
             if !claims {
                 one.unset(&["resources", "claims"]);
+            }
+            for probe in PROBES {
+                if no_grpc {
+                    one.unset(&[probe, "grpc"]);
+                }
+                if no_grace {
+                    one.unset(&[probe, "terminationGracePeriodSeconds"]);
+                }
             }
             if !masks && read::has(one, &["securityContext", "procMount"]) {
                 one.set(&["securityContext", "procMount"], "Default");

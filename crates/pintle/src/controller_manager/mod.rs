@@ -7,6 +7,7 @@ mod port;
 
 use crate::cli::version;
 use crate::options::{ControllerManager, Problems, Wrong};
+use crate::process;
 use crate::signals::Signals;
 use ambient::World;
 use anyhow::Context as _;
@@ -15,9 +16,10 @@ use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
 use controllers::events::Tone;
 use controllers::leader::{self, Candidate};
-use controllers::metrics::Metrics;
+use controllers::measures::Measures;
 use controllers::{Context, loops};
 use kube::Client;
+use metrics::Registry;
 use names::Names;
 use port::{Health, Port};
 use std::io::Write as _;
@@ -27,6 +29,7 @@ use std::sync::Arc;
 struct Wanted {
     work: Work,
     port: port::Wanted,
+    counted: metrics::Options,
 }
 
 /// What is to be run, and against which server.
@@ -44,7 +47,7 @@ impl Wanted {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
         asked.features.read(&mut wrong);
-        asked.metrics.read(&mut wrong);
+        let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options::default();
         asked.loops.onto(&mut loops, &mut wrong);
@@ -62,7 +65,7 @@ impl Wanted {
             }
         }
         let (rate, own_accounts) = (asked.rate(), asked.use_service_account_credentials);
-        Ok(Wanted { work: Work { names, target, rate, own_accounts, loops, lease }, port })
+        Ok(Wanted { work: Work { names, target, rate, own_accounts, loops, lease }, port, counted })
     }
 }
 
@@ -80,9 +83,11 @@ pub fn problems(asked: &ControllerManager) -> Vec<String> {
 pub async fn controller_manager(asked: ControllerManager, world: World) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let wanted = Wanted::read(&asked, identity(&world))?;
-    let Wanted { work, port } = wanted;
+    let Wanted { work, port, counted } = wanted;
     tracing::info!(version = version(), server = work.target.url, "the controller manager starts");
-    let told = Told { metrics: Metrics::default(), health: Arc::default(), world };
+    let registry = Arc::new(Registry::new(counted));
+    process::tell(&registry);
+    let told = Told { measures: Measures::new(registry), health: Arc::default(), world };
     let port = Port::open(port, &told, work.names.clone()).await?;
     let working = work.run(told);
     tokio::select! {
@@ -96,7 +101,7 @@ pub async fn controller_manager(asked: ControllerManager, world: World) -> anyho
 
 /// Whom the loops tell how they are.
 struct Told {
-    metrics: Metrics,
+    measures: Measures,
     health: Arc<Health>,
     world: World,
 }
@@ -104,10 +109,10 @@ struct Told {
 impl Work {
     async fn run(self, told: Told) -> anyhow::Result<()> {
         let agent = format!("{}-controller-manager", self.names.prefix);
-        let way = client::way(&self.target, &agent)?;
-        let calls = || client::client(&way, self.rate, &told.metrics, &told.world);
+        let way = client::way(&self.target, &agent, &told.measures)?;
+        let calls = || client::client(&way, self.rate, &told.world);
         let context = Context::new(calls(), told.world.clone(), self.names.clone());
-        let context = context.counted_in(told.metrics.clone());
+        let context = context.counted_in(told.measures.clone());
         let context = match self.own_accounts {
             true => context.with_accounts(self.accounts(&agent, calls(), &told)?),
             false => context,
@@ -129,10 +134,10 @@ impl Work {
 
     async fn lead(&self, mut candidate: Candidate, context: Context, told: &Told) -> anyhow::Result<()> {
         let name = candidate.name().to_owned();
-        told.metrics.leads(&name, false);
+        told.measures.leads(&name, false);
         tracing::info!(lease = name, "waits for the lease");
         candidate.lead().await;
-        told.metrics.leads(&name, true);
+        told.measures.leads(&name, true);
         tracing::info!(lease = name, "leads");
         if let Some(lease) = candidate.lease() {
             let message = format!("{} became leader", candidate.identity());
@@ -158,10 +163,9 @@ impl Work {
         let nobody = Target { identity: None, credentials: Credentials::None, ..self.target.clone() };
         let accounts = Accounts {
             own,
-            way: client::way(&nobody, agent)?,
+            way: client::way(&nobody, agent, &told.measures)?,
             namespace: self.names.system_namespace(),
             rate: self.rate,
-            metrics: told.metrics.clone(),
             world: told.world.clone(),
         };
         Ok(Arc::new(move |account| accounts.client(account)))

@@ -14,7 +14,7 @@ use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdow
 use auth::{Attributes, Authorizer, User};
 use call::Target;
 use controllers::client::{self, Rate};
-use controllers::metrics::Metrics;
+use controllers::measures::Measures;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -127,10 +127,10 @@ struct Open {
 
 impl Port {
     pub async fn open(wanted: Wanted, told: &Told, names: Names) -> anyhow::Result<Self> {
-        let Told { metrics, health, world } = told;
+        let Told { measures, health, world } = told;
         let Some(address) = wanted.address else { return Ok(Port { open: None }) };
         let lookup = match &wanted.lookup {
-            Some(target) => Some(trust_map(target, &names, metrics, world)?),
+            Some(target) => Some(trust_map(target, &names, measures, world)?),
             None => None,
         };
         let found = match &lookup {
@@ -153,7 +153,7 @@ impl Port {
         }
         let tls = wanted.shown.onto(tls);
         let answers = Arc::new(Answers {
-            metrics: metrics.clone(),
+            measures: measures.clone(),
             health: health.clone(),
             allowed: wanted.allowed,
             tokens: wanted.tokens.map(|options| {
@@ -230,11 +230,11 @@ async fn bind(
 fn trust_map(
     target: &Target,
     names: &Names,
-    metrics: &Metrics,
+    measures: &Measures,
     world: &World,
 ) -> anyhow::Result<Api<ConfigMap>> {
-    let way = client::way(target, &format!("{}-controller-manager", names.prefix))?;
-    let client: Client = client::client(&way, Rate::default(), metrics, world);
+    let way = client::way(target, &format!("{}-controller-manager", names.prefix), measures)?;
+    let client: Client = client::client(&way, Rate::default(), world);
     Ok(Api::namespaced(client, &names.system_namespace()))
 }
 
@@ -265,7 +265,7 @@ fn self_signed(address: SocketAddr) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 
 /// Answers what is asked at the port.
 struct Answers {
-    metrics: Metrics,
+    measures: Measures,
     health: Arc<Health>,
     /// What everybody may look at.
     allowed: Vec<String>,
@@ -286,6 +286,7 @@ impl Answers {
             audiences: Arc::new([]),
             anonymous: true,
             world: self.world.clone(),
+            remaining: Default::default(),
         })));
     }
 
@@ -318,7 +319,7 @@ impl Answers {
 
     fn content(&self, path: &str, query: &str) -> Option<String> {
         match path {
-            "/metrics" => Some(self.metrics.text()),
+            "/metrics" => Some(self.measures.text()),
             _ => self.health.answer(path, query),
         }
     }

@@ -1,7 +1,7 @@
 //! What the controller manager can be told without effect.
 
 use super::idle::Idle;
-use super::value::Type::{Bool, Choice, Duration, Float, Int, List, Networks, Pairs, Quantity, Text};
+use super::value::Type::{Bool, Duration, Float, Int, List, Networks, Quantity, Text};
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";
@@ -12,12 +12,10 @@ const NO_CLOUD: &str = "there is no code for particular clouds in the manager";
 const NO_MIGRATION: &str = "there is no cloud controller manager that loops could move to";
 const NO_PROFILES: &str = "there are no profiles to serve yet";
 const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
-const PLAIN_LOG: &str = "the log is text on standard error";
-const ALL_METRICS: &str = "every metric is shown, with all of its labels";
+const ONE_STREAM: &str = "the log goes to standard error";
 
 pub const IDLE: &[Idle] = &[
     Idle::new("allocate-node-cidrs", Bool, "false", NO_NODES),
-    Idle::new("allow-metric-labels", Pairs, "", ALL_METRICS),
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", NO_VOLUMES),
     Idle::new("cidr-allocator-type", Text, "RangeAllocator", NO_NODES),
@@ -38,7 +36,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
     Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", NO_VOLUMES),
-    Idle::new("disabled-metrics", List, "", ALL_METRICS),
     Idle::new("enable-dynamic-provisioning", Bool, "true", NO_VOLUMES),
     Idle::new("enable-garbage-collector", Bool, "true", IS_CHOSEN),
     Idle::new("enable-hostpath-provisioner", Bool, "false", NO_VOLUMES),
@@ -64,8 +61,7 @@ pub const IDLE: &[Idle] = &[
     Idle::new("leader-migration-config", Text, "", NO_MIGRATION),
     Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
     Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
-    Idle::new("log-json-split-stream", Bool, "false", PLAIN_LOG),
-    Idle::new("logging-format", Choice(&["text", "json"]), "text", PLAIN_LOG),
+    Idle::new("log-json-split-stream", Bool, "false", ONE_STREAM),
     Idle::new(
         "min-resync-period",
         Duration,
@@ -94,7 +90,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("secondary-node-eviction-rate", Float, "0.01", NO_NODES),
     Idle::new("service-cluster-ip-range", Text, "", NO_NODES),
     Idle::new("unhealthy-zone-threshold", Float, "0.55", NO_NODES),
-    Idle::new("vmodule", Text, "", "PINTLE_LOG selects by part of the program"),
     Idle::new("volume-host-allow-local-loopback", Bool, "true", NO_VOLUMES),
     Idle::new("volume-host-cidr-denylist", List, "", NO_VOLUMES),
 ];

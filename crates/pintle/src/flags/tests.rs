@@ -142,7 +142,7 @@ fn flags_are_written_as_upstream_does() {
          --runtime-config=apps/v1=false,v1 --runtime-config batch/v1=true --service-account-issuer a,b \
          --service-account-issuer c --ephemeral=true --default-not-ready-toleration-seconds=-5",
     );
-    assert_eq!((one.secure_port, one.verbose, one.store.ephemeral), (7, 2, true));
+    assert_eq!((one.secure_port, one.logs.verbosity, one.store.ephemeral), (7, 2, true));
     assert!(!one.authentication.anonymous_auth && one.allow_privileged);
     assert_eq!(one.audit.audit_log_path.as_deref(), Some(Path::new("-")));
     assert_eq!((one.audit.audit_log_maxsize, one.admission.default_not_ready_toleration_seconds), (-1, -5));
@@ -151,7 +151,7 @@ fn flags_are_written_as_upstream_does() {
     for (given, level) in
         [("-v", 1), ("-vvv", 3), ("-v3", 3), ("-v 3", 3), ("--v=3", 3), ("--v 3", 3), ("-v=0", 0), ("", 0)]
     {
-        assert_eq!(server(given).verbose, level, "{given}");
+        assert_eq!(server(given).logs.verbosity, level, "{given}");
     }
     // of several the last one counts
     assert_eq!(server("--secure-port=1 --secure-port=2").secure_port, 2);

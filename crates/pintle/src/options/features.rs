@@ -90,10 +90,14 @@ impl Decided {
         self.0.get(gate.name).copied().unwrap_or(gate.open)
     }
 
-    /// The gates of kinds that are open although nobody would have opened them.
-    pub fn of_kinds(&self) -> Vec<String> {
-        let open = gates::all().filter(|gate| gates::guards_kinds(gate.name) && self.is_open(gate));
-        open.map(|gate| gate.name.to_owned()).collect()
+    /// The gates of kinds and fields that are open although nobody would have opened them, and those that are closed
+    /// although nobody would have closed them.
+    pub fn of_kinds(&self) -> (Vec<String>, Vec<String>) {
+        let differ =
+            gates::all().filter(|gate| gates::guards_kinds(gate.name) && self.is_open(gate) != gate.open);
+        let (opened, closed): (Vec<_>, Vec<_>) = differ.partition(|gate| !gate.open);
+        let names = |gates: Vec<Gate>| gates.into_iter().map(|gate| gate.name.to_owned()).collect();
+        (names(opened), names(closed))
     }
 
     /// What the server is told.
@@ -123,7 +127,7 @@ mod tests {
 
     /// Of the gates before kinds, which few are enough for.
     fn opened(values: &[&str]) -> Vec<String> {
-        let all = read(values).unwrap().of_kinds();
+        let (all, _) = read(values).unwrap().of_kinds();
         all.into_iter().filter(|name| name == "APISelfSubjectReview").collect()
     }
 
@@ -136,6 +140,8 @@ mod tests {
         assert_eq!(opened(&["AppArmor=false,CPUManager=true, AllBeta=f"]), [""; 0]);
         let gates = read(&["OpenAPIV3=false,RemainingItemCount=0"]).unwrap().of_server();
         assert!(!gates.openapi_v3 && !gates.remaining && gates.chunks && gates.turns);
+        let (_, closed) = read(&["CronJobTimeZone=false,JobPodFailurePolicy=true"]).unwrap().of_kinds();
+        assert_eq!(closed, ["CronJobTimeZone"]);
         assert!(!read(&["AllBeta=false,OpenAPIV3=true"]).unwrap().of_server().chunks);
         assert_eq!(Gates { shown: Vec::new(), ..read(&[]).unwrap().of_server() }, Gates::default());
     }

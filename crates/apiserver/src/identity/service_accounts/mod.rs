@@ -20,8 +20,8 @@ use auth::tokens::{Authenticator, Identified, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use bound::Bound;
 use legacy::Legacy;
+use metrics::Counter;
 use names::Names;
-use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

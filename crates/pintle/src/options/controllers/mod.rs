@@ -14,7 +14,8 @@ pub use leadership::Leadership;
 pub use loops::Loops;
 pub use signing::Signing;
 
-use super::{Dialect, Features, Metrics, Tls, Wrong};
+use super::{Dialect, Features, Numbers, Tls, Wrong};
+use crate::logs::Logs;
 use call::Target;
 use clap::{ArgAction, Args};
 use controllers::client::Rate;
@@ -53,10 +54,6 @@ pub struct ControllerManager {
     #[arg(long, value_name = "PORT", default_value_t = 10257)]
     pub secure_port: u16,
 
-    /// Log more: -v what happens, -vv why, -vvv everything; or -v=2 and so on
-    #[arg(short, long, action = ArgAction::Count, alias = "v")]
-    pub verbose: u8,
-
     #[command(flatten)]
     pub loops: Loops,
 
@@ -70,7 +67,10 @@ pub struct ControllerManager {
     pub delegation: Delegation,
 
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub numbers: Numbers,
+
+    #[command(flatten)]
+    pub logs: Logs,
 
     #[command(flatten)]
     pub features: Features,

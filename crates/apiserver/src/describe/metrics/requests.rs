@@ -1,0 +1,350 @@
+//! What was asked, how it ended and how long it took.
+//!
+//! Labels come from closed sets: verbs that there are, resources that are served and their parts. What a client
+//! makes up is counted together.
+
+use crate::describe::health;
+use crate::handle::serves;
+use crate::negotiate::is_apply;
+use crate::request::Asked;
+use crate::serve::Body;
+use http::{HeaderMap, Method, StatusCode};
+use metrics::{About, Counter, Family, Gauge, Histogram, Index, Registry, counts, seconds};
+use rest::{Api, Resource};
+use std::time::Duration;
+
+const COMPONENT: &str = "apiserver";
+
+const LATENCY: &[u64] = &seconds([
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+]);
+const TOTAL: About = About::stable("apiserver_request_total", "Requests by what was asked and how it ended.")
+    .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"]);
+const DURATION: About =
+    About::stable("apiserver_request_duration_seconds", "Time from a request to its answer.")
+        .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"])
+        .seconds(LATENCY);
+const WHAT: &[&str] = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
+const SLI: About = About::alpha(
+    "apiserver_request_sli_duration_seconds",
+    "Time from a request to its answer, without the time that webhooks took.",
+)
+.by(WHAT)
+.seconds(LATENCY.split_at(2).1);
+const SLO: About = About { name: "apiserver_request_slo_duration_seconds", ..SLI };
+const SIZES: About = About::stable("apiserver_response_sizes", "Bytes of answers to those who read.")
+    .by(WHAT)
+    .sizes(&counts::<7>(1000, 10));
+const LASTING: About = About::stable(
+    "apiserver_longrunning_requests",
+    "Requests under way that last as long as both sides like.",
+)
+.by(WHAT);
+const TERMINATED: About = About::alpha(
+    "apiserver_request_terminations_total",
+    "Requests that the server ended or refused to protect itself.",
+)
+.by(&["verb", "group", "version", "resource", "subresource", "scope", "component", "code"]);
+const ABORTED: About =
+    About::alpha("apiserver_request_aborts_total", "Requests whose client was gone before the answer.")
+        .by(&["verb", "group", "version", "resource", "subresource", "scope"]);
+const BODIES: About = About::alpha("apiserver_request_body_sizes", "Bytes of bodies that were read.")
+    .by(&["resource", "verb"])
+    .sizes(&body_bounds());
+const EVENT_SIZES: About = About::alpha("apiserver_watch_events_sizes", "Bytes of events sent to watchers.")
+    .by(&["group", "version", "kind"])
+    .sizes(&counts::<8>(1024, 2));
+const EVENTS: About =
+    About { name: "apiserver_watch_events_total", help: "Events sent to watchers.", ..EVENT_SIZES };
+const INITIAL: About =
+    About::alpha("apiserver_init_events_total", "Events that told watchers what was there when they began.")
+        .by(&["resource"]);
+
+const fn body_bounds() -> [u64; 31] {
+    let mut bounds = [50_000; 31];
+    let mut at = 1;
+    while at < bounds.len() {
+        bounds[at] = bounds[at - 1] + 100_000;
+        at += 1;
+    }
+    bounds
+}
+
+/// See the module.
+pub struct Requests {
+    /// By everything that tells requests apart: one look finds all that is counted of an answer.
+    lines: Index<Line>,
+    total: Family<Counter>,
+    duration: Family<Histogram>,
+    sli: Family<Histogram>,
+    sizes: Family<Histogram>,
+    lasting: Family<Gauge>,
+    terminated: Family<Counter>,
+    aborted: Family<Counter>,
+    bodies: Family<Histogram>,
+    event_sizes: Family<Histogram>,
+    initial: Family<Counter>,
+}
+
+/// The series of answers that are alike.
+#[derive(Clone)]
+struct Line {
+    total: Counter,
+    duration: Histogram,
+    sli: Histogram,
+    /// For those who read.
+    size: Option<Histogram>,
+}
+
+impl Line {
+    fn count(&self, took: Duration, elsewhere: Duration) {
+        self.total.inc();
+        self.duration.took(took);
+        self.sli.took(took.saturating_sub(elsewhere));
+    }
+}
+
+/// What a request is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Labels<'a> {
+    verb: &'static str,
+    dry_run: &'static str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    scope: &'static str,
+    component: &'static str,
+}
+
+impl<'a> Labels<'a> {
+    pub fn of(asked: &'a Asked, headers: &HeaderMap, api: &Api) -> Self {
+        let scope = scope(asked);
+        let labels = Labels {
+            verb: verb(asked, headers, scope),
+            dry_run: dry_run(asked),
+            group: "",
+            version: "",
+            resource: "",
+            subresource: "",
+            scope,
+            component: COMPONENT,
+        };
+        let Some(target) = &asked.target else {
+            return match health::parse(&asked.path) {
+                Some((endpoint, _)) => Labels { subresource: page(endpoint), component: "", ..labels },
+                None => labels,
+            };
+        };
+        // names that no resource has would let anybody grow the counters without end
+        let resources = api.resources();
+        let Some(resource) = resources.get(&target.group_version, &target.resource) else { return labels };
+        let part = target.subresource.as_str();
+        let known = part.is_empty() || serves(resource, part);
+        Labels {
+            group: &target.group,
+            version: &target.version,
+            resource: &target.resource,
+            subresource: if known { part } else { "" },
+            ..labels
+        }
+    }
+
+    fn what(&self) -> [&str; 7] {
+        let Labels { verb, group, version, resource, subresource, scope, component, .. } = self;
+        [verb, group, version, resource, subresource, scope, component]
+    }
+}
+
+fn page(endpoint: &str) -> &'static str {
+    match endpoint {
+        "livez" => "/livez",
+        "readyz" => "/readyz",
+        _ => "/healthz",
+    }
+}
+
+fn scope(asked: &Asked) -> &'static str {
+    match &asked.target {
+        None => "",
+        Some(target) if !target.name.is_empty() || asked.verb == "create" => "resource",
+        Some(target) if !target.namespace.is_empty() => "namespace",
+        Some(_) => "cluster",
+    }
+}
+
+fn verb(asked: &Asked, headers: &HeaderMap, scope: &str) -> &'static str {
+    match (&asked.method, scope) {
+        _ if asked.verb == "watch" => "WATCH",
+        (&Method::GET | &Method::HEAD, "" | "resource") => "GET",
+        (&Method::GET | &Method::HEAD, _) => "LIST",
+        (&Method::POST, _) => "POST",
+        (&Method::PUT, _) => "PUT",
+        (&Method::PATCH, _) if is_apply(headers) => "APPLY",
+        (&Method::PATCH, _) => "PATCH",
+        (&Method::DELETE, _) => "DELETE",
+        (&Method::CONNECT, _) => "CONNECT",
+        _ => "other",
+    }
+}
+
+fn dry_run(asked: &Asked) -> &'static str {
+    let mut given = asked.query.pairs.iter().filter(|(key, _)| key == "dryRun").peekable();
+    if given.peek().is_none() {
+        return "";
+    }
+    if given.all(|(_, value)| value == "All") { "All" } else { "invalid" }
+}
+
+impl Requests {
+    pub fn new(registry: &Registry) -> Self {
+        let sli = registry.family(SLI);
+        registry.second_name(SLO, &sli);
+        let event_sizes = registry.family(EVENT_SIZES);
+        registry.counted(EVENTS, &event_sizes);
+        Requests {
+            lines: Index::default(),
+            total: registry.family(TOTAL),
+            duration: registry.family(DURATION),
+            sli,
+            sizes: registry.family(SIZES),
+            lasting: registry.family(LASTING),
+            terminated: registry.family(TERMINATED),
+            aborted: registry.family(ABORTED),
+            bodies: registry.family(BODIES),
+            event_sizes,
+            initial: registry.family(INITIAL),
+        }
+    }
+
+    fn line<R>(&self, labels: &Labels<'_>, code: StatusCode, then: impl FnOnce(&Line) -> R) -> R {
+        let Labels { verb, dry_run, group, version, resource, subresource, scope, component } = *labels;
+        let key = [verb, dry_run, group, version, resource, subresource, scope, component, code.as_str()];
+        let make = || Line {
+            total: self.total.of(&key),
+            duration: self.duration.of(&key[..key.len() - 1]),
+            sli: self.sli.of(&labels.what()),
+            size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.what())),
+        };
+        self.lines.with(&key, make, then)
+    }
+
+    /// There is an answer; its size is counted when it is known. Of what it took, so much was spent waiting for
+    /// webhooks.
+    pub fn answered(
+        &self,
+        labels: &Labels<'_>,
+        code: StatusCode,
+        (took, elsewhere): (Duration, Duration),
+        body: Body,
+    ) -> Body {
+        self.line(labels, code, |line| {
+            line.count(took, elsewhere);
+            match &line.size {
+                Some(size) => body.sized(size),
+                None => body,
+            }
+        })
+    }
+
+    /// A request ended without an answer: the server made a mistake.
+    pub fn broke(&self, labels: &Labels<'_>, took: Duration) {
+        self.line(labels, StatusCode::INTERNAL_SERVER_ERROR, |line| line.count(took, Duration::ZERO));
+    }
+
+    /// A request ended without an answer: nobody waits for it any more.
+    pub fn aborted(&self, labels: &Labels<'_>) {
+        let [verb, group, version, resource, subresource, scope, _] = labels.what();
+        self.aborted.of(&[verb, group, version, resource, subresource, scope]).inc();
+    }
+
+    /// A request is refused or ended so that the server can go on.
+    pub fn terminated(&self, labels: &Labels<'_>, code: StatusCode) {
+        let [verb, group, version, resource, subresource, scope, component] = labels.what();
+        let values = [verb, group, version, resource, subresource, scope, component, code.as_str()];
+        self.terminated.of(&values).inc();
+    }
+
+    /// A body was read to be written.
+    pub fn body(&self, resource: &Resource, verb: &str, bytes: usize) {
+        let name = resource_name(&resource.group, &resource.kind.plural);
+        self.bodies.of(&[&name, verb]).observe(bytes as u64);
+    }
+
+    /// A request begins that lasts.
+    pub fn lasts(&self, labels: &Labels<'_>, since: Duration) -> Lasting {
+        let under_way = self.lasting.of(&labels.what());
+        under_way.inc();
+        Lasting { under_way, line: self.line(labels, StatusCode::OK, Line::clone), since }
+    }
+
+    /// Where the events of a watch are counted.
+    pub fn events(&self, resource: &Resource) -> Events {
+        let sizes = self.event_sizes.of(&[&resource.group, &resource.kind.version, &resource.kind.name]);
+        let name = resource_name(&resource.group, &resource.kind.plural);
+        Events { sizes, initial: self.initial.of(&[&name]) }
+    }
+}
+
+/// `pods` or `deployments.apps`.
+pub fn resource_name(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+}
+
+/// A request that lasts. Whoever has it tells when it ends.
+pub struct Lasting {
+    under_way: Gauge,
+    line: Line,
+    since: Duration,
+}
+
+impl Lasting {
+    pub fn end(&self, now: Duration) {
+        self.under_way.dec();
+        self.line.count(now.saturating_sub(self.since), Duration::ZERO);
+    }
+}
+
+/// The events of watches of one kind.
+pub struct Events {
+    pub sizes: Histogram,
+    pub initial: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, path: &str, expected: &str) {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let asked = Asked::parse(&method, path, query);
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::CONTENT_TYPE, "application/apply-patch+yaml".parse().unwrap());
+        let scope = scope(&asked);
+        let found = format!("{} {scope} {}", verb(&asked, &headers, scope), dry_run(&asked));
+        assert_eq!(found.trim(), expected, "{method} {path}?{query}");
+    }
+
+    #[test]
+    fn verbs_and_scopes_are_those_of_a_closed_set() {
+        check("GET", "/healthz", "GET");
+        check("GET", "/api/v1/pods", "LIST cluster");
+        check("HEAD", "/api/v1/namespaces/a/pods", "LIST namespace");
+        check("GET", "/api/v1/namespaces/a/pods/b", "GET resource");
+        check("GET", "/api/v1/namespaces/a/pods?watch=1", "WATCH namespace");
+        check("GET", "/api/v1/watch/pods", "WATCH cluster");
+        check("POST", "/api/v1/namespaces/a/pods?dryRun=All", "POST resource All");
+        check("PUT", "/api/v1/namespaces/a?dryRun=All&dryRun=Some", "PUT resource invalid");
+        check("PATCH", "/api/v1/namespaces/a", "APPLY resource");
+        check("DELETE", "/api/v1/namespaces/a/pods", "DELETE namespace");
+        check("BREW", "/api/v1/namespaces/a/pods", "other namespace");
+    }
+
+    #[test]
+    fn resources_have_the_names_of_dashboards() {
+        assert_eq!(resource_name("", "pods"), "pods");
+        assert_eq!(resource_name("apps", "deployments"), "deployments.apps");
+    }
+}
