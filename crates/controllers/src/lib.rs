@@ -46,7 +46,6 @@ pub mod job;
 pub mod leader;
 pub mod loops;
 pub mod measures;
-pub mod metrics;
 pub mod monitors;
 pub mod namespace;
 pub mod podgc;
