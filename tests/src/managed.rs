@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// A cluster in which some loops run.
@@ -24,10 +25,12 @@ pub struct Managed {
 impl Managed {
     /// With the loops of these names.
     pub async fn start(controllers: &[&str]) -> Self {
-        let options = loops::Options {
+        let mut options = loops::Options {
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
             ..loops::Options::default()
         };
+        // there is one server, which has heard of everything
+        options.namespaces.settle = Duration::ZERO;
         Self::with(Options::default(), options).await
     }
 

@@ -1,8 +1,11 @@
 //! What every loop is given: a client, the shared informers, the names of the dialect, the clock.
 
+use crate::discovery::Discovery;
 use crate::events::Recorder;
-use crate::informer::{Informer, Selected, Source, Watched};
+use crate::follow::Source;
+use crate::informer::{Informer, Selected, Watched};
 use crate::measures::Measures;
+use crate::monitors::Monitors;
 use ambient::World;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -40,6 +43,8 @@ struct Shared {
     client: Client,
     informers: Mutex<HashMap<Selection, Box<dyn Any + Send>>>,
     following: Mutex<Vec<AbortHandle>>,
+    discovery: Arc<Discovery>,
+    monitors: Mutex<Option<Monitors>>,
 }
 
 impl Drop for Shared {
@@ -53,8 +58,13 @@ impl Context {
         let names = Arc::new(names);
         let events =
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
-        let shared =
-            Shared { client: client.clone(), informers: Mutex::default(), following: Mutex::default() };
+        let shared = Shared {
+            client: client.clone(),
+            informers: Mutex::default(),
+            following: Mutex::default(),
+            discovery: Arc::new(Discovery::new(client.clone())),
+            monitors: Mutex::default(),
+        };
         let measures = Measures::default();
         Context { client, world, names, events, measures, accounts: None, shared: Arc::new(shared) }
     }
@@ -125,6 +135,24 @@ impl Context {
         let following = tokio::spawn(informer.clone().follow(source()));
         self.shared.following.lock().push(following.abort_handle());
         informer
+    }
+
+    /// Which resources the server has, shared by all who ask.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        self.shared.discovery.clone()
+    }
+
+    /// The metadata of everything, which is followed from when it is first asked for.
+    pub fn monitors(&self) -> Monitors {
+        let mut monitors = self.shared.monitors.lock();
+        if let Some(known) = &*monitors {
+            return known.clone();
+        }
+        let new = Monitors::new(self.shared.client.clone(), self.discovery(), &self.names);
+        *monitors = Some(new.clone());
+        let following = tokio::spawn(new.clone().keep());
+        self.shared.following.lock().push(following.abort_handle());
+        new
     }
 
     pub fn now(&self) -> i64 {

@@ -1,10 +1,12 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, bootstrap_signer, cronjob, csrapproving, csrcleaner, csrsigning, deployment, disruption,
-    horizontalpodautoscaling, job, podgc, replicas, root_ca_publisher, serviceaccount, serviceaccount_token,
-    token_cleaner, ttlafterfinished,
+    Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
+    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
+    horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher,
+    serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner, ttlafterfinished,
 };
+
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
@@ -37,11 +39,17 @@ pub struct Options {
     pub csr_signing: csrsigning::Options,
     pub deployments: deployment::Options,
     pub disruption: disruption::Options,
+    pub endpoint_slice_mirroring: endpointslicemirroring::Options,
+    pub endpoint_slices: endpointslice::Options,
+    pub endpoints: endpoint::Options,
+    pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub jobs: job::Options,
+    pub namespaces: namespace::Options,
     pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
+    pub resource_quotas: resourcequota::Options,
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
@@ -58,11 +66,17 @@ impl Default for Options {
             csr_signing: Default::default(),
             deployments: deployment::Options::default(),
             disruption: disruption::Options::default(),
+            endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
+            endpoint_slices: endpointslice::Options::default(),
+            endpoints: endpoint::Options::default(),
+            garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             jobs: job::Options::default(),
+            namespaces: namespace::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
+            resource_quotas: resourcequota::Options::default(),
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
@@ -78,6 +92,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "bootstrap-signer",
         start: |context, _| Box::pin(bootstrap_signer::run(context)),
+    },
+    Controller {
+        name: "clusterrole-aggregation",
+        on: true,
+        account: "clusterrole-aggregation-controller",
+        start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
     },
     Controller {
         name: "cronjob",
@@ -116,6 +136,32 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
     },
     Controller {
+        name: "endpoint",
+        on: true,
+        account: "endpoint-controller",
+        start: |context, options| Box::pin(endpoint::run(context, options.endpoints.clone())),
+    },
+    Controller {
+        name: "endpointslice",
+        on: true,
+        account: "endpointslice-controller",
+        start: |context, options| Box::pin(endpointslice::run(context, options.endpoint_slices.clone())),
+    },
+    Controller {
+        name: "endpointslicemirroring",
+        on: true,
+        account: "endpointslicemirroring-controller",
+        start: |context, options| {
+            Box::pin(endpointslicemirroring::run(context, options.endpoint_slice_mirroring.clone()))
+        },
+    },
+    Controller {
+        name: "garbagecollector",
+        on: true,
+        account: "generic-garbage-collector",
+        start: |context, options| Box::pin(garbagecollector::run(context, options.garbage_collector.clone())),
+    },
+    Controller {
         name: "horizontalpodautoscaling",
         on: true,
         account: "horizontal-pod-autoscaler",
@@ -128,6 +174,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "job-controller",
         start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
+        name: "namespace",
+        on: true,
+        account: "namespace-controller",
+        start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
         name: "podgc",
@@ -153,6 +205,12 @@ pub const CONTROLLERS: &[Controller] = &[
         },
     },
     Controller {
+        name: "resourcequota",
+        on: true,
+        account: "resourcequota-controller",
+        start: |context, options| Box::pin(resourcequota::run(context, options.resource_quotas.clone())),
+    },
+    Controller {
         name: "root-ca-cert-publisher",
         on: true,
         account: "root-ca-cert-publisher",
@@ -173,6 +231,12 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| {
             Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
         },
+    },
+    Controller {
+        name: "storage-version-gc",
+        on: false,
+        account: "storage-version-garbage-collector",
+        start: |context, _| Box::pin(storage_version_gc::run(context)),
     },
     Controller {
         name: "tokencleaner",

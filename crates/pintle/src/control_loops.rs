@@ -16,6 +16,7 @@ use kube::Client;
 use metrics::Registry;
 use names::Names;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// What loops need that vouch for somebody: the cluster's own authority, where it has one, and the key that signs
@@ -33,6 +34,8 @@ pub fn trusted(
         (signer, _) => signer,
     };
     let mut options = Options::default();
+    // there is one server, which has heard of everything; only what it has begun must end
+    options.namespaces.settle = Duration::from_millis(100);
     if let Some(Pair { certificate, key }) = own.map(|own| own.ca.clone()) {
         options.csr_signing = csrsigning::Options::signed_by(Source::Held { certificate, key });
     }

@@ -1,24 +1,26 @@
 //! What the controller manager can be told without effect.
 
 use super::idle::Idle;
-use super::value::Type::{Bool, Duration, Float, Int, List, Networks, Quantity, Text};
+use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Networks, Quantity, Text};
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";
 const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
 const NO_NODES: &str = "there are no loops about nodes yet";
-const NO_ENDPOINTS: &str = "there are no loops about endpoints yet";
+const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
 const NO_CLOUD: &str = "there is no code for particular clouds in the manager";
 const NO_MIGRATION: &str = "there is no cloud controller manager that loops could move to";
 const NO_PROFILES: &str = "there are no profiles to serve yet";
 const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
 const ONE_STREAM: &str = "the log goes to standard error";
 
+const ALLOCATORS: Type = Choice(&["RangeAllocator", "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"]);
+
 pub const IDLE: &[Idle] = &[
     Idle::new("allocate-node-cidrs", Bool, "false", NO_NODES),
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", NO_VOLUMES),
-    Idle::new("cidr-allocator-type", Text, "RangeAllocator", NO_NODES),
+    Idle::new("cidr-allocator-type", ALLOCATORS, "RangeAllocator", NO_NODES),
     Idle::new("cloud-config", Text, "", NO_CLOUD),
     Idle::new("cloud-provider", Text, "", NO_CLOUD),
     Idle::new(
@@ -30,24 +32,17 @@ pub const IDLE: &[Idle] = &[
     .deprecated(),
     Idle::new("cluster-cidr", Text, "", NO_NODES),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
-    Idle::new("concurrent-endpoint-syncs", Int, "5", NO_ENDPOINTS),
     Idle::new("concurrent-ephemeralvolume-syncs", Int, "5", NO_VOLUMES),
-    Idle::new("concurrent-gc-syncs", Int, "20", NO_LOOP),
-    Idle::new("concurrent-namespace-syncs", Int, "10", NO_LOOP),
-    Idle::new("concurrent-resource-quota-syncs", Int, "5", NO_LOOP),
-    Idle::new("concurrent-service-endpoint-syncs", Int, "5", NO_ENDPOINTS),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
     Idle::new("concurrent-statefulset-syncs", Int, "5", NO_LOOP),
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
     Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", NO_VOLUMES),
     Idle::new("enable-dynamic-provisioning", Bool, "true", NO_VOLUMES),
-    Idle::new("enable-garbage-collector", Bool, "true", NO_LOOP),
+    Idle::new("enable-garbage-collector", Bool, "true", IS_CHOSEN),
     Idle::new("enable-hostpath-provisioner", Bool, "false", NO_VOLUMES),
     Idle::new("enable-leader-migration", Bool, "false", NO_MIGRATION),
     Idle::new("enable-taint-manager", Bool, "true", NO_NODES).deprecated(),
-    Idle::new("endpoint-updates-batch-period", Duration, "0s", NO_ENDPOINTS),
-    Idle::new("endpointslice-updates-batch-period", Duration, "0s", NO_ENDPOINTS),
     Idle::new("external-cloud-volume-plugin", Text, "", NO_CLOUD),
     Idle::new(
         "flex-volume-plugin-dir",
@@ -69,17 +64,12 @@ pub const IDLE: &[Idle] = &[
     Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
     Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
     Idle::new("log-json-split-stream", Bool, "false", ONE_STREAM),
-    Idle::new("max-endpoints-per-slice", Int, "100", NO_ENDPOINTS),
     Idle::new(
         "min-resync-period",
         Duration,
         "12h0m0s",
         "what was seen is not looked at again without a reason",
     ),
-    Idle::new("mirroring-concurrent-service-endpoint-syncs", Int, "5", NO_ENDPOINTS),
-    Idle::new("mirroring-endpointslice-updates-batch-period", Duration, "0s", NO_ENDPOINTS),
-    Idle::new("mirroring-max-endpoints-per-subset", Int, "1000", NO_ENDPOINTS),
-    Idle::new("namespace-sync-period", Duration, "5m0s", NO_LOOP),
     Idle::new("node-cidr-mask-size", Int, "0", NO_NODES),
     Idle::new("node-cidr-mask-size-ipv4", Int, "0", NO_NODES),
     Idle::new("node-cidr-mask-size-ipv6", Int, "0", NO_NODES),
@@ -98,7 +88,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("pv-recycler-pod-template-filepath-nfs", Text, "", NO_VOLUMES),
     Idle::new("pv-recycler-timeout-increment-hostpath", Int, "30", NO_VOLUMES),
     Idle::new("pvclaimbinder-sync-period", Duration, "15s", NO_VOLUMES),
-    Idle::new("resource-quota-sync-period", Duration, "5m0s", NO_LOOP),
     Idle::new("route-reconciliation-period", Duration, "10s", NO_CLOUD),
     Idle::new("secondary-node-eviction-rate", Float, "0.01", NO_NODES),
     Idle::new("service-cluster-ip-range", Text, "", NO_NODES),

@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Autoscaling, Signing};
+use super::{Autoscaling, Content, Signing};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -59,6 +59,9 @@ pub struct Loops {
     pub autoscaling: Autoscaling,
 
     #[command(flatten)]
+    pub content: Content,
+
+    #[command(flatten)]
     pub signing: Signing,
 }
 
@@ -89,6 +92,7 @@ impl Loops {
         options.ttl_after_finished.workers = self.concurrent_ttl_after_finished_syncs.into();
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();
+        self.content.onto(options);
         self.signing.onto(&mut options.csr_signing, wrong);
     }
 }

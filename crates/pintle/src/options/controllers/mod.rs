@@ -1,12 +1,14 @@
 //! Options of the controller manager, by what they are about.
 
 mod autoscaling;
+mod content;
 mod delegation;
 mod leadership;
 mod loops;
 mod signing;
 
 pub use autoscaling::Autoscaling;
+pub use content::Content;
 pub use delegation::{Delegation, FoundOut};
 pub use leadership::Leadership;
 pub use loops::Loops;
