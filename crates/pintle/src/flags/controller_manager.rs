@@ -1,7 +1,7 @@
 //! What the controller manager can be told without effect.
 
 use super::idle::Idle;
-use super::value::Type::{Bool, Duration, Float, Int, List, Networks, Quantity, Text};
+use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Networks, Quantity, Text};
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";
@@ -14,11 +14,13 @@ const NO_PROFILES: &str = "there are no profiles to serve yet";
 const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
 const ONE_STREAM: &str = "the log goes to standard error";
 
+const ALLOCATORS: Type = Choice(&["RangeAllocator", "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"]);
+
 pub const IDLE: &[Idle] = &[
     Idle::new("allocate-node-cidrs", Bool, "false", NO_NODES),
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", NO_VOLUMES),
-    Idle::new("cidr-allocator-type", Text, "RangeAllocator", NO_NODES),
+    Idle::new("cidr-allocator-type", ALLOCATORS, "RangeAllocator", NO_NODES),
     Idle::new("cloud-config", Text, "", NO_CLOUD),
     Idle::new("cloud-provider", Text, "", NO_CLOUD),
     Idle::new(
