@@ -71,7 +71,12 @@ pub const IDLE: &[Idle] = &[
     Idle::new("permit-address-sharing", Bool, "false", "an address that lingers is always taken over"),
     Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
     Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
-    Idle::new("storage-media-type", Text, "", "objects are kept as the JSON that they are answered with"),
+    Idle::new(
+        "storage-media-type",
+        Choice(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
+        "application/vnd.kubernetes.protobuf",
+        "objects are kept as the JSON that they are answered with",
+    ),
     Idle::new("watch-cache", Bool, "true", MEMORY),
     Idle::new("watch-cache-sizes", List, "", MEMORY),
 ];

@@ -89,7 +89,6 @@ const OWN_DEFAULTS: &[(&str, &str)] = &[
     ("requestheader-group-headers", "the usual one"),
     ("requestheader-username-headers", "the usual one"),
     ("service-cluster-ip-range", "upstream has the same one without saying so"),
-    ("storage-media-type", "objects are kept as JSON"),
     ("v", "counted"),
 ];
 

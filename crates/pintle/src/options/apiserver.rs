@@ -19,7 +19,7 @@ pub struct Apiserver {
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
-    /// The port to listen on
+    /// The port to listen on; 0, which only `pintle up` takes, is any free one
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     pub secure_port: u16,
 
