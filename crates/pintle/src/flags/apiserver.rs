@@ -1,7 +1,7 @@
 //! What the API server can be told without effect, and where it differs from what all components together do.
 
 use super::idle::Idle;
-use super::value::Type::{Bool, Duration, Int, List, Networks, Quantity, Text, Uint};
+use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Quantity, Text, Uint};
 
 /// As a component among others the server does what upstream's does where nothing is said.
 pub const DEFAULTS: &[(&str, &str)] = &[
