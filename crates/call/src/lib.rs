@@ -15,6 +15,7 @@ mod memory;
 mod parent;
 mod tls;
 mod together;
+mod transport;
 mod webhook;
 
 pub use counted::Counted;
@@ -23,6 +24,7 @@ pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
 pub use parent::{TRACEPARENT, within};
 pub use together::Together;
+pub use transport::Transport;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;

@@ -6,6 +6,7 @@
 
 mod cli;
 mod control_loops;
+mod controller_manager;
 mod convert;
 mod files;
 mod flags;
@@ -14,6 +15,7 @@ mod logs;
 mod options;
 mod pki;
 mod process;
+mod signals;
 mod up;
 mod wanted;
 mod world;
@@ -75,6 +77,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let verbosity = begin_log(&asked.logs, &cli.warnings)?;
             let world = world::real()?;
             runtime()?.block_on(up::apiserver(*asked, world, verbosity))
+        }
+        Command::ControllerManager(asked) => {
+            begin_log(&asked.logs, &cli.warnings)?;
+            let world = world::real()?;
+            runtime()?.block_on(controller_manager::controller_manager(*asked, world))
         }
     }
 }

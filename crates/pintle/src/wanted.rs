@@ -69,7 +69,7 @@ impl Wanted {
         let fairness = asked.limits.of_turns(gates.turns, &mut wrong);
         let browsers = asked.browsers.read(&mut wrong);
         let observe = observe::Options {
-            metrics: Arc::new(Registry::new(asked.observing.metrics(&mut wrong))),
+            metrics: Arc::new(Registry::new(asked.observing.numbers.read(&mut wrong))),
             tracing: asked.observing.tracing(gates.tracing, &names, &mut wrong),
             verbosity: None,
             profiling: asked.observing.profiling,

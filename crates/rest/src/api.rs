@@ -83,16 +83,9 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        Api {
-            names,
-            storage,
-            world,
-            opened: Vec::new(),
-            closed: Vec::new(),
-            resources: ArcSwap::default(),
-            admission,
-            steps: OnceLock::new(),
-        }
+        let (resources, steps) = (ArcSwap::default(), OnceLock::new());
+        let (opened, closed) = (Vec::new(), Vec::new());
+        Api { names, storage, world, opened, closed, resources, admission, steps }
     }
 
     /// Counts what is done from now on, with the kinds that are registered from now on.

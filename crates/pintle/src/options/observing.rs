@@ -11,9 +11,10 @@ use std::path::PathBuf;
 /// Without this gate nothing is traced.
 const GATE: &str = "APIServerTracing";
 
+/// What is counted and shown, of every component.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What can be seen")]
-pub struct Observing {
+#[command(next_help_heading = "What is counted")]
+pub struct Numbers {
     /// The values of a metric's label that are told apart, all others are "unexpected":
     /// apiserver_request_total,code='200,404' (may be repeated)
     #[arg(long, value_name = "METRIC,LABEL=VALUES")]
@@ -27,6 +28,13 @@ pub struct Observing {
     /// metric is hidden at present
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub show_hidden_metrics_for_version: String,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What can be seen")]
+pub struct Observing {
+    #[command(flatten)]
+    pub numbers: Numbers,
 
     /// A file that says where spans of requests are sent, and of how many; needs the gate APIServerTracing
     #[arg(long, value_name = "FILE")]
@@ -37,8 +45,8 @@ pub struct Observing {
     pub profiling: bool,
 }
 
-impl Observing {
-    pub fn metrics(&self, wrong: &mut Wrong) -> metrics::Options {
+impl Numbers {
+    pub fn read(&self, wrong: &mut Wrong) -> metrics::Options {
         let (asked, release) = (&*self.show_hidden_metrics_for_version, kinds::RELEASE);
         let only = Release { minor: release.minor.saturating_sub(1), ..release }.to_string();
         if !asked.is_empty() && asked != only {
@@ -101,15 +109,13 @@ mod tests {
     use super::*;
 
     fn read(labels: &[&str], hidden: &str) -> Result<metrics::Options, String> {
-        let asked = Observing {
+        let asked = Numbers {
             allow_metric_labels: labels.iter().map(|text| (*text).to_owned()).collect(),
             disabled_metrics: vec!["a".to_owned(), " b".to_owned(), String::new()],
             show_hidden_metrics_for_version: hidden.to_owned(),
-            tracing_config_file: None,
-            profiling: true,
         };
         let mut wrong = Wrong::default();
-        let options = asked.metrics(&mut wrong);
+        let options = asked.read(&mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }
 
