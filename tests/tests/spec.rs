@@ -13,8 +13,10 @@ mod spec {
     mod audit;
     mod authentication;
     mod bad_input;
+    mod browsers;
     mod callers;
     mod cases;
+    mod debug;
     mod defaults;
     mod deletion;
     mod dialects;
@@ -25,6 +27,7 @@ mod spec {
     mod escalation;
     mod fairness;
     mod field_validation;
+    mod gates;
     mod health;
     mod identity;
     mod kube_client;
@@ -32,6 +35,7 @@ mod spec {
     mod limits;
     mod lists;
     mod map;
+    mod metrics;
     mod negotiation;
     mod nodes;
     mod oidc;
@@ -56,6 +60,7 @@ mod spec {
     mod states;
     mod tables;
     mod tokens;
+    mod traces;
     mod versions;
     mod virtual_resources;
     mod watch;

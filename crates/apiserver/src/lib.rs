@@ -11,6 +11,8 @@
 //! - `answers`: kinds that are answered and never kept
 //! - `identity`: who is calling, from tokens, certificates and headers
 //! - `permission`: the authorizers that know objects
+//! - `browsers`: what browsers are told
+//! - `gates`: what is done only where it is switched on
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
@@ -18,15 +20,18 @@
 pub mod admission;
 mod answers;
 pub mod audit;
+pub mod browsers;
 pub mod describe;
 pub mod fairness;
 mod filters;
+pub mod gates;
 pub mod handle;
 #[cfg(test)]
 mod holdings;
 pub mod identity;
 pub mod limits;
 mod negotiate;
+pub mod observe;
 mod own;
 mod own_service;
 pub mod permission;
@@ -35,6 +40,8 @@ pub mod serve;
 pub mod server;
 mod start;
 mod status;
+pub mod trace;
 
+pub use gates::Gates;
 pub use negotiate::pretty;
-pub use server::{Config, Server, StartError, StoreChoice};
+pub use server::{Config, Found, Server, StartError, StoreChoice};

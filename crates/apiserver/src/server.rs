@@ -3,10 +3,13 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
+use crate::browsers::{self, Browsers};
 use crate::fairness::{self, Fairness};
+use crate::gates::Gates;
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
+use crate::observe;
 use crate::own;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
@@ -14,6 +17,7 @@ use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
+use crate::trace::Tracing;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -52,6 +56,28 @@ pub struct Config {
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
+    pub found: Found,
+    pub gates: Gates,
+    pub browsers: browsers::Options,
+    /// What an operator gets to see.
+    pub observe: observe::Options,
+}
+
+/// How clients and pods find the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The name by which clients find it, with a port or without; its address if there is none.
+    pub name: Option<String>,
+    /// The port on nodes at which its own service is found; 0 is none.
+    pub node_port: u16,
+    /// Whether the addresses behind its own service are kept right.
+    pub keeps_addresses: bool,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Found { name: None, node_port: 0, keeps_addresses: true }
+    }
 }
 
 /// Where objects are kept.
@@ -100,6 +126,18 @@ impl Server {
             client_authorities: config.listen.tls.client_authorities.clone(),
             proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
         };
+        let registry = config.observe.metrics.clone();
+        let traced = config.observe.tracing.clone().map(|configuration| {
+            let instance = rest::metadata::new_uid(&config.world);
+            Tracing::start(configuration, instance, config.world.clone(), &registry)
+        });
+        let calls = call::Counted::new(&registry);
+        let callers = [
+            config.permission.webhook.as_ref().map(|it| &it.caller),
+            config.identity.token_webhook.as_ref().map(|it| &it.caller),
+            config.identity.oidc.as_ref().map(|it| &it.caller),
+        ];
+        callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
@@ -113,7 +151,8 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
-            pod_security: admission::pod_security::Counters::default(),
+            pod_security: admission::pod_security::Counters::new(&registry),
+            answers: admission::Answers::new(&registry, &config.world),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
@@ -124,19 +163,30 @@ impl Server {
             Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
             _ => address,
         };
-        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
+        let found_at = match config.found.name {
+            None => found_at.to_string(),
+            Some(name) if has_port(&name) => name,
+            Some(name) => format!("{name}:{}", address.port()),
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at);
         let callers = identity.chain.clone();
+        callers.measure(&registry);
         let sources = Sources {
             authorizer: authorizer.clone(),
             callers: callers.clone(),
             store: storage.store.clone(),
         };
         let (names, world) = (config.names.clone(), config.world.clone());
-        let api = Arc::new(Api::new(config.names, storage, config.world, admission));
+        let mut api = Api::new(config.names, storage, config.world, admission);
+        api.opened = config.serving.gates.clone();
+        api.closed = config.serving.closed.clone();
+        api.measure(&registry);
+        let api = Arc::new(api);
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
+            hooks.uncollected = config.kinds.uncollected;
             hooks.answer = answers::of(&kind, &sources);
             // what is never kept was never in a form that cannot tell
             hooks.keeps_empty_lists |= hooks.answer.is_some();
@@ -146,29 +196,37 @@ impl Server {
         }
         identity.connect(&api);
         node.look_into(&api);
-        let fairness = config
-            .fairness
-            .on
-            .then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
+        let takes_turns = config.fairness.on && config.gates.turns;
+        let fairness =
+            takes_turns.then(|| Fairness::new(config.fairness, &config.limits, world.clone(), &registry));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
+            node_port: config.found.node_port,
+            keeps_addresses: config.found.keeps_addresses,
         });
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        service.issuer = identity.published;
         service.delete_workers = config.delete_workers.max(1);
         if fairness.is_some() {
             // turns are taken, so nobody is turned away for the number alone
             service.in_flight = Arc::default();
         }
         service.fairness = fairness;
+        service.tracing = traced;
+        service.browsers = Browsers::new(config.browsers);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
-        service.metrics.include(|registry| parts.pod_security.register(registry));
-        service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
+        config.gates.tell(&service.metrics.registry);
+        let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
+        service.release = config.serving.release;
+        service.gates = config.gates;
+        service.audit = Audit::start(recorded, &names, &world, &service.metrics.audit, &calls)?;
+        service.metrics.tell_of(&api, &service.in_flight);
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();
@@ -252,6 +310,12 @@ async fn begin(
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)
+}
+
+/// Whether a name ends in a port; the colons of a bare IPv6 address are no such end.
+fn has_port(name: &str) -> bool {
+    let behind = name.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    behind.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 fn open_store(

@@ -54,7 +54,13 @@ impl Reads {
         let address = ([127, 0, 0, 1], 0).into();
         let config = Config {
             store: StoreChoice::Memory,
-            listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
+            listen: Listen {
+                address,
+                tls,
+                limits: Limits::default(),
+                share_port: false,
+                world: world.clone(),
+            },
             world,
             names,
             event_ttl: Duration::from_secs(3600),
@@ -70,8 +76,12 @@ impl Reads {
             cache: Default::default(),
             kinds: Default::default(),
             reached_at: None,
+            found: Default::default(),
+            gates: Default::default(),
+            browsers: Default::default(),
             fairness: Default::default(),
             limits: Default::default(),
+            observe: Default::default(),
         };
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };

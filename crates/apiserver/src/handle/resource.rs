@@ -16,8 +16,10 @@ use schema::{Value, proto};
 use std::sync::Arc;
 
 /// Subresources that only a node can answer.
+pub const ON_NODE: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
+
 pub fn on_node(subresource: &str) -> bool {
-    matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
+    ON_NODE.contains(&subresource)
 }
 
 impl Service {
@@ -41,8 +43,15 @@ impl Service {
         if call.asked.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
+        if !call.body.is_empty() {
+            let verb =
+                if call.asked.verb == "deletecollection" { "delete_collection" } else { call.asked.verb };
+            self.metrics.requests.body(&resource, verb, call.body.len());
+        }
         let answered = self.verb(call, &place).await;
-        let Some(deprecated) = deprecation::warning(&resource, &self.api.names) else { return answered };
+        let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {
+            return answered;
+        };
         self.metrics.deprecated(&resource, &target.subresource);
         if call.notes.shown() > Shown::Nothing {
             deprecation::annotate(&resource, &self.api.names, &call.notes);
@@ -112,10 +121,13 @@ impl Service {
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let page = match &place.resource.hooks.answer {
+        let mut page = match &place.resource.hooks.answer {
             Some(answer) => self.api.answer_list(place.resource, &**answer, &options)?,
             None => self.api.list(place.resource, place.namespace, &options).await?,
         };
+        if !self.gates.remaining {
+            page.remaining = None;
+        }
         lists::answer(page, place.resource, &manner, call, self)
     }
 

@@ -354,7 +354,8 @@ fn group_literal(it: &Group) -> String {
 
 fn lifecycle(it: &Lifecycle) -> String {
     format!(
-        "Lifecycle {{ deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
+        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
+        it.introduced,
         it.deprecated,
         it.removed,
         group_version(it.replacement.as_ref())
