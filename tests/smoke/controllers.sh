@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed.
+# What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed; jobs
+# run by hand and by a schedule; budgets and autoscalers do their part.
 # There are no nodes: the script says of pods that they are ready. Every step says what it expects and fails when it
 # sees something else.
 #
@@ -98,6 +99,33 @@ replicas() {
   expect 'deleted' delete rc old --wait=false
 }
 
+batch() {
+  step "jobs run to an end, by hand and by a schedule"
+  local pod done='{"status": {"phase": "Succeeded"}}'
+  expect 'created' create job once --image=i
+  await 'once-' get pods -l job-name=once -o name
+  pod=$(k get pods -l job-name=once -o name)
+  expect 'patched' patch "$pod" --subresource=status --type=merge -p "$done"
+  expect 'condition met' wait --for=condition=complete job/once --timeout=30s
+  expect 'once +1/1 ' get job once
+  expect 'Completed.*Job completed' get events
+  expect 'created' create cronjob often --image=i --schedule='* * * * *'
+  expect 'created' create job by-hand --from=cronjob/often
+  await 'by-hand-' get pods -l job-name=by-hand -o name
+  expect 'deleted' delete cronjob often --wait=false
+}
+
+disruptions() {
+  step "a budget allows what it can, and an autoscaler keeps its limits"
+  expect 'created' create deployment held --image=i --replicas=3
+  expect 'created' create poddisruptionbudget held --selector=app=held --max-unavailable=1
+  await '^1 3$' get pdb held -o jsonpath='{.status.disruptionsAllowed} {.status.expectedPods}'
+  expect 'autoscaled' autoscale deployment held --min=4 --max=6 --cpu-percent=50
+  await '^4$' get deployment held -o jsonpath='{.spec.replicas}'
+  await 'FailedGetResourceMetric' describe hpa held
+  expect 'deleted' delete hpa held
+}
+
 everything() {
   round=$((round + 1))
   namespace=loops-$round
@@ -108,6 +136,8 @@ everything() {
   local attending=$!
   rollouts
   replicas
+  batch
+  disruptions
   kill "$attending"
   wait "$attending" 2>/dev/null || true
 }

@@ -3,31 +3,42 @@
 use crate::cluster::{Cluster, Options};
 use apiserver::serve::InMemory;
 use auth::User;
+use controllers::context::Accounts;
 use controllers::{Context, loops};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use names::Names;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// A cluster in which some loops run.
 pub struct Managed {
     pub cluster: Cluster,
-    running: Option<JoinHandle<()>>,
+    running: Option<Running>,
     options: loops::Options,
+}
+
+struct Running {
+    task: JoinHandle<()>,
+    /// What every loop holds as long as it lives.
+    held: Weak<dyn Fn(&'static str) -> Client + Send + Sync>,
 }
 
 impl Managed {
     /// With the loops of these names.
     pub async fn start(controllers: &[&str]) -> Self {
-        let options = loops::Options {
+        let mut options = loops::Options {
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
             ..loops::Options::default()
         };
+        // there is one server, which has heard of everything
+        options.namespaces.settle = Duration::ZERO;
         Self::with(Options::default(), options).await
     }
 
@@ -45,15 +56,29 @@ impl Managed {
 
     /// Ends all loops where they are, until they begin anew.
     pub async fn pause_loops(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.abort();
-            let _ = running.await;
-        }
+        let Some(Running { task, held }) = self.running.take() else { return };
+        task.abort();
+        let _ = task.await;
+        // a manager that has crashed asks for nothing any more, and what it asked for was done when another begins
+        crate::soon("the end of all loops", async {
+            while held.strong_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        // writes are done in order: when this one is, all before it are
+        let last = json!({"metadata": {"generateName": "last-"}});
+        self.cluster.create("/api/v1/namespaces/kube-public/configmaps", last).await;
     }
 
     /// A client through memory, as the administrator.
     pub fn client(&self) -> Client {
         client(&self.cluster, User::apiserver(), "test")
+    }
+
+    /// The same as somebody else.
+    pub fn client_of(&self, user: &str) -> Client {
+        client(&self.cluster, User::named(user).authenticated(), "test")
     }
 }
 
@@ -61,19 +86,20 @@ fn client(cluster: &Cluster, user: User, agent: &str) -> Client {
     Client::new(InMemory::new(cluster.server.service.clone(), user, agent), names::DEFAULT_NAMESPACE)
 }
 
-fn run(cluster: &Cluster, options: loops::Options) -> JoinHandle<()> {
+fn run(cluster: &Cluster, options: loops::Options) -> Running {
     let names = Names::kubernetes();
     let user = User::named("system:kube-controller-manager").authenticated();
     let agent = "kube-controller-manager";
     let service = cluster.server.service.clone();
     // each loop is held to the role that it has upstream
-    let accounts = move |name: &'static str| {
+    let accounts: Accounts = Arc::new(move |name| {
         let user = User::service_account("kube-system", name);
         Client::new(InMemory::new(service.clone(), user, agent), names::DEFAULT_NAMESPACE)
-    };
+    });
+    let held = Arc::downgrade(&accounts);
     let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
-    let context = context.with_accounts(Arc::new(accounts));
-    tokio::spawn(async move { loops::run(context, &options).await.unwrap() })
+    let context = context.with_accounts(accounts);
+    Running { task: tokio::spawn(async move { loops::run(context, &options).await.unwrap() }), held }
 }
 
 /// Waits until the objects of a kind, by name, are as they should be, and gives them.

@@ -24,6 +24,24 @@ pub enum Tone {
     Warning,
 }
 
+/// Something to be told about an object, decided but not told yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub tone: Tone,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Note {
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Note { tone: Tone::Normal, reason, message: message.into() }
+    }
+
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Note { tone: Tone::Warning, reason, message: message.into() }
+    }
+}
+
 /// Writes events in the name of one component. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
@@ -68,6 +86,10 @@ impl Recorder {
         message: impl Into<String>,
     ) {
         self.tell_about(reference(object), tone, reason, message);
+    }
+
+    pub fn note<K: Resource<DynamicType = ()>>(&self, object: &K, note: Note) {
+        self.tell(object, note.tone, note.reason, note.message);
     }
 
     pub fn tell_about(&self, about: ObjectReference, tone: Tone, reason: &str, message: impl Into<String>) {

@@ -33,6 +33,8 @@ struct Mine {
     /// How far the informer must come.
     until: Reached,
     deleted: Vec<(Key, Option<String>)>,
+    /// Objects that were on their way out, and are gone with what was written.
+    gone: Vec<(Key, Option<String>)>,
 }
 
 impl<K: Watched> Written<K> {
@@ -51,6 +53,22 @@ impl<K: Watched> Written<K> {
         // a write that changes nothing is no news to anybody
         if version > reached.version {
             self.remember(key, reached, |mine| mine.until.version = mine.until.version.max(version));
+        }
+    }
+
+    /// The same, where the last finalizer may have come off an object on its way out: then it is gone, and the answer
+    /// has the revision of before.
+    pub fn released(&self, key: &Key, object: &K) {
+        let meta = object.meta();
+        let is_held = meta.finalizers.as_ref().is_some_and(|it| !it.is_empty())
+            || meta.deletion_grace_period_seconds.is_some_and(|it| it > 0);
+        if meta.deletion_timestamp.is_none() || is_held {
+            return self.wrote(key, object);
+        }
+        let gone = (Key::of(object), meta.uid.clone());
+        let reached = *self.informer.reached().borrow();
+        if !self.is_gone(&gone) {
+            self.remember(key, reached, |mine| mine.gone.push(gone));
         }
     }
 
@@ -83,6 +101,9 @@ impl<K: Watched> Written<K> {
             for gone in &mine.deleted {
                 wait(&|_| self.is_deleted(gone)).await;
             }
+            for gone in &mine.gone {
+                wait(&|_| self.is_gone(gone)).await;
+            }
         };
         let waited = tokio::time::timeout(PATIENCE, waiting).await;
         if waited.is_err() {
@@ -90,6 +111,10 @@ impl<K: Watched> Written<K> {
             return Err(Failure::Other("what was written has not been seen yet".to_owned()));
         }
         Ok(())
+    }
+
+    fn is_gone(&self, (key, uid): &(Key, Option<String>)) -> bool {
+        self.informer.get(key).is_none_or(|it| it.meta().uid != *uid)
     }
 
     fn is_deleted(&self, (key, uid): &(Key, Option<String>)) -> bool {

@@ -3,7 +3,8 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Selector};
-use crate::{Options, cron, failurepolicy, gates, job, metadata, read};
+use crate::{Options, failurepolicy, gates, job, metadata, read};
+use cron::{Schedule, Zone};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
@@ -96,7 +97,7 @@ fn schedule(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::required(path, ""));
         return;
     }
-    if let Err(why) = cron::check(text) {
+    if let Err(why) = Schedule::parse(text, Zone::UTC) {
         out.push(Problem::invalid_text(path, text, &why));
     }
     if text.contains("TZ") && read::has(spec, &["timeZone"]) {

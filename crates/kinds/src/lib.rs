@@ -16,7 +16,6 @@ mod conditions;
 pub mod configmap;
 pub mod controllerrevision;
 pub mod crd;
-mod cron;
 pub mod cronjob;
 pub mod csi;
 pub mod csr;

@@ -18,8 +18,10 @@ const ORDER: &[&str] = &[
     "store",
     "merge",
     "cel",
+    "cron",
     "schema",
     "names",
+    "metrics",
     "ambient",
 ];
 

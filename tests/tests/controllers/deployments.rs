@@ -1,6 +1,6 @@
 //! Deployments: what they make, say and keep.
 
-use super::rollouts::{Observed, deployment, look, set_image};
+use super::rollouts::{Observed, deployment, is_done, look, set_image};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -44,7 +44,7 @@ async fn a_rollout_there_and_back() {
             all.get("web").is_some_and(|it| {
                 it.annotations().get(REVISION).map(String::as_str) == Some(revision)
                     && condition(it, "Progressing") == "True NewReplicaSetAvailable"
-                    && it.status.as_ref().and_then(|it| it.observed_generation) == it.metadata.generation
+                    && is_done(it, 3)
             })
         }
     };

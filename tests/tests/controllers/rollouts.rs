@@ -80,7 +80,8 @@ fn disturb(client: Client) -> (tokio::task::JoinHandle<()>, Arc<AtomicUsize>) {
     (running, turns)
 }
 
-fn is_done(deployment: &Deployment, replicas: i32) -> bool {
+/// Whether all pods are there, of the present template, and available.
+pub fn is_done(deployment: &Deployment, replicas: i32) -> bool {
     let Some(status) = &deployment.status else { return false };
     let all = [status.replicas, status.updated_replicas, status.available_replicas];
     all == [Some(replicas); 3] && status.observed_generation >= deployment.metadata.generation

@@ -1,7 +1,6 @@
-//! Schedules in the notation of cron: five fields, or a word for what is common.
-//!
-//! Checks only; what is wrong is told in the words that clients know.
+//! Texts of schedules, and names of zones.
 
+use crate::{Due, Fields, Zone};
 use schema::time;
 
 /// Zones are known as files of their names, and so are their problems.
@@ -29,51 +28,93 @@ const FIELDS: [Bounds; 5] = [
     Bounds { least: 0, most: 6, names: DAYS },
 ];
 
-/// What is wrong with a schedule, if anything.
-pub(crate) fn check(schedule: &str) -> Result<(), String> {
-    let zoned = ["TZ=", "CRON_TZ="].iter().find_map(|start| schedule.strip_prefix(start));
-    let rest = match zoned {
-        None => schedule,
+/// What a text says, and the zone that it names itself; or what is wrong with it.
+pub(crate) fn schedule(text: &str) -> Result<(Due, Option<Zone>), String> {
+    let zoned = ["TZ=", "CRON_TZ="].iter().find_map(|start| text.strip_prefix(start));
+    let (zone, rest) = match zoned {
+        None => (None, text),
         Some(zoned) => {
             let (zone, rest) = zoned.split_once(' ').unwrap_or((zoned, ""));
-            check_zone(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
-            rest.trim()
+            let known = Zone::named(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
+            (Some(known), rest.trim())
         }
     };
-    if rest.starts_with('@') {
-        return check_word(rest);
+    Ok((due(rest)?, zone))
+}
+
+fn due(text: &str) -> Result<Due, String> {
+    if text.starts_with('@') {
+        return word(text);
     }
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    if fields.len() != FIELDS.len() {
-        let found = fields.len();
+    let texts: Vec<&str> = text.split_whitespace().collect();
+    if texts.len() != FIELDS.len() {
+        let found = texts.len();
         return Err(format!(
             "expected exactly {} fields, found {found}: [{}]",
             FIELDS.len(),
-            fields.join(" ")
+            texts.join(" ")
         ));
     }
-    fields.iter().zip(&FIELDS).try_for_each(|(field, bounds)| {
-        field.split(',').filter(|part| !part.is_empty()).try_for_each(|part| check_range(part, bounds))
-    })
+    let mut read = [Field::default(); FIELDS.len()];
+    for ((text, bounds), field) in texts.iter().zip(&FIELDS).zip(&mut read) {
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            field.add(range(part, bounds)?);
+        }
+    }
+    let [minutes, hours, days, months, weekdays] = read;
+    Ok(Due::At(Fields {
+        minutes: minutes.bits,
+        hours: hours.bits,
+        days: days.bits,
+        months: months.bits,
+        weekdays: weekdays.bits,
+        either: !days.any && !weekdays.any,
+    }))
 }
 
-fn check_word(word: &str) -> Result<(), String> {
-    const KNOWN: &[&str] = &["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+fn word(word: &str) -> Result<Due, String> {
     if let Some(duration) = word.strip_prefix("@every ") {
         return match time::parse_duration(duration) {
-            Ok(_) => Ok(()),
+            // whole seconds, and one at least
+            Ok(nanos) => Ok(Due::Every((nanos / 1_000_000_000).max(1))),
             Err(why) => Err(format!("failed to parse duration {word}: {why}")),
         };
     }
-    if KNOWN.contains(&word) { Ok(()) } else { Err(format!("unrecognized descriptor: {word}")) }
+    due(match word {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        _ => return Err(format!("unrecognized descriptor: {word}")),
+    })
 }
 
-fn check_range(text: &str, bounds: &Bounds) -> Result<(), String> {
+/// The numbers that a field has.
+#[derive(Clone, Copy, Default)]
+struct Field {
+    bits: u64,
+    /// Whether it leaves the choice open.
+    any: bool,
+}
+
+impl Field {
+    fn add(&mut self, other: Field) {
+        self.bits |= other.bits;
+        self.any |= other.any;
+    }
+}
+
+fn range(text: &str, bounds: &Bounds) -> Result<Field, String> {
     let (parts, ends): (Vec<&str>, Vec<&str>);
     parts = text.split('/').collect();
     ends = parts[0].split('-').collect();
+    let mut any = false;
     let (start, mut end) = match ends[..] {
-        ["*" | "?", ..] => (bounds.least, bounds.most),
+        ["*" | "?", ..] => {
+            any = true;
+            (bounds.least, bounds.most)
+        }
         [one] => {
             let number = parse(one, bounds)?;
             (number, number)
@@ -101,7 +142,9 @@ fn check_range(text: &str, bounds: &Bounds) -> Result<(), String> {
     } else if step == 0 {
         Err(format!("step of range should be a positive number: {text}"))
     } else {
-        Ok(())
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        let bits = (start..=end).step_by(step).fold(0, |bits, number| bits | 1u64 << number);
+        Ok(Field { bits, any: any && step == 1 })
     }
 }
 
@@ -127,7 +170,7 @@ fn number(text: &str) -> Result<i64, String> {
 }
 
 /// What is wrong with the name of a time zone, if anything.
-pub(crate) fn check_zone(zone: &str) -> Result<(), String> {
+pub fn check_zone(zone: &str) -> Result<(), String> {
     if matches!(zone, "" | "UTC" | "Local") {
         return Ok(());
     }
@@ -162,10 +205,10 @@ mod tests {
             "@every 1h30m",
             "TZ=Europe/Berlin * * * * *",
         ];
-        for schedule in good {
-            assert_eq!(check(schedule), Ok(()), "{schedule}");
+        for text in good {
+            assert_eq!(schedule(text).map(drop), Ok(()), "{text}");
         }
-        let bad = |schedule: &str, why: &str| assert_eq!(check(schedule), Err(why.to_owned()));
+        let bad = |text: &str, why: &str| assert_eq!(schedule(text).map(drop), Err(why.to_owned()));
         bad("* * * *", "expected exactly 5 fields, found 4: [* * * *]");
         bad("60 * * * *", "end of range (60) above maximum (59): 60");
         bad("* * 0 * *", "beginning of range (0) below minimum (1): 0");
@@ -187,5 +230,7 @@ mod tests {
         assert_eq!(check_zone("europe/berlin"), Err("unknown time zone europe/berlin".to_owned()));
         assert_eq!(check_zone("../x"), Err("time: invalid location name".to_owned()));
         assert!(ZONES.lines().is_sorted());
+        let unknown: Vec<_> = ZONES.lines().filter(|zone| Zone::named(zone).is_err()).collect();
+        assert_eq!(unknown, [""; 0]);
     }
 }
