@@ -178,7 +178,7 @@ impl Planner<'_> {
             && let Some(members) = members(list)
         {
             let value = args.into_iter().next().map(Box::new);
-            return Ok(match value.filter(|_| !list_is_empty(&members)) {
+            return Ok(match value.filter(|_| !members.is_empty()) {
                 Some(value) => Node::OneOf(value, members),
                 None => Node::Constant(CelValue::Bool(false)),
             });
@@ -242,10 +242,6 @@ fn constants(nodes: &[Node]) -> Option<Vec<CelValue<'static>>> {
         _ => None,
     };
     nodes.iter().map(constant).collect()
-}
-
-fn list_is_empty(members: &HashSet<Key>) -> bool {
-    members.is_empty()
 }
 
 /// What is equal to an item of a list of plain values; `None` where the list has others.

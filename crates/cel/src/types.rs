@@ -116,15 +116,15 @@ impl Bindings {
         }
     }
 
-    /// Whether a value of type `actual` fits where `wanted` is.
-    pub fn fits(&mut self, wanted: &Type, actual: &Type) -> bool {
-        self.all_fit(std::slice::from_ref(wanted), std::slice::from_ref(actual))
+    /// Whether two types fit together.
+    pub fn fits(&mut self, a: &Type, b: &Type) -> bool {
+        self.all_fit(std::slice::from_ref(a), std::slice::from_ref(b))
     }
 
-    /// Whether all of these fit together.
-    pub fn all_fit(&mut self, wanted: &[Type], actual: &[Type]) -> bool {
+    /// Whether all of these fit together, one by one.
+    pub fn all_fit(&mut self, a: &[Type], b: &[Type]) -> bool {
         self.changes.clear();
-        let fits = wanted.len() == actual.len() && wanted.iter().zip(actual).all(|(a, b)| self.assign(a, b));
+        let fits = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.assign(a, b));
         if !fits {
             while let Some((nth, before)) = self.changes.pop() {
                 self.bound[nth as usize] = before;
