@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kubectl as somebody else than the administrator: as a service account with a token of its own, as a bootstrap
-# token, as somebody impersonated. Every step says what it expects and fails when it sees something else.
+# token, with a certificate that was asked for, as somebody impersonated. Every step says what it expects and fails when it sees something else.
 #
 #   tests/smoke/identity.sh              the kubectl of the PATH, and the oldest and newest beside it
 #   tests/smoke/identity.sh KUBECTL...   these
@@ -80,6 +80,45 @@ bootstrap() {
   refuse 'Unauthorized|logged in' --context node get nodes
 }
 
+certificate() {
+  step "a certificate that is asked for"
+  if ! command -v openssl >/dev/null; then
+    echo "    LEFT OUT: there is no openssl on this machine"
+    return
+  fi
+  local name=jane-$round cluster
+  openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/O=dev/O=ops/CN=$name" \
+    -keyout "$scratch/$name.key" -out "$scratch/$name.csr" 2>/dev/null
+  cat >"$scratch/$name.yaml" <<EOF
+apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {name: $name}
+spec:
+  signerName: kubernetes.io/kube-apiserver-client
+  usages: [client auth, digital signature]
+  expirationSeconds: 3600
+  request: $(base64 <"$scratch/$name.csr" | tr -d '\n')
+EOF
+  expect 'created' create -f "$scratch/$name.yaml"
+  expect 'Pending' get csr "$name"
+  expect 'approved' certificate approve "$name"
+  for _ in $(seq 100); do
+    expect '.' get csr "$name"
+    if grep -q 'Approved,Issued' <<<"$output"; then break; fi
+    sleep 0.1
+  done
+  expect 'Approved,Issued' get csr "$name"
+  k get csr "$name" -o 'jsonpath={.status.certificate}' | base64 -d >"$scratch/$name.crt"
+  cluster=$(k config view --minify --context "$admin" -o 'jsonpath={.contexts[0].context.cluster}')
+  k config set-credentials "$name" --client-certificate "$scratch/$name.crt" --client-key "$scratch/$name.key" \
+    --embed-certs >/dev/null
+  k config set-context "$name" --cluster "$cluster" --user "$name" >/dev/null
+  # shellcheck disable=SC2046
+  expect "$name" --context "$name" $(whoami)
+  grep -q dev <<<"$output" && grep -q ops <<<"$output"
+  refuse "User \"$name\" cannot list" --context "$name" get nodes
+}
+
 impersonation() {
   step "as somebody else"
   # shellcheck disable=SC2046
@@ -89,7 +128,7 @@ impersonation() {
   expect '^yes' --as bob --as-group system:masters auth can-i '*' '*'
 }
 
-start_server --ephemeral --enable-bootstrap-token-auth --feature-gates APISelfSubjectReview=true \
+start_server --ephemeral --components apiserver,controller-manager --enable-bootstrap-token-auth --feature-gates APISelfSubjectReview=true \
   --runtime-config authentication.k8s.io/v1alpha1=true
 for kubectl in "${kubectls[@]}"; do
   say "identity with $(basename "$kubectl")"
@@ -100,6 +139,7 @@ for kubectl in "${kubectls[@]}"; do
   service_account
   tokens_die
   bootstrap
+  certificate
   impersonation
 done
 stop_server

@@ -9,7 +9,7 @@ use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
     Config, Found, Gates, Server, StartError, StoreChoice, admission, audit, browsers, fairness, identity,
-    limits, permission,
+    limits, observe, permission,
 };
 use http::Method;
 use names::Names;
@@ -46,6 +46,7 @@ pub struct Options {
     pub gates: Gates,
     pub browsers: browsers::Options,
     pub cache: cache::Options,
+    pub observe: observe::Options,
     /// The port to listen on; 0 is any.
     pub port: u16,
     /// When the server's clock starts, in Unix seconds.
@@ -77,6 +78,7 @@ impl Default for Options {
             gates: Gates::default(),
             browsers: browsers::Options::default(),
             cache: cache::Options::default(),
+            observe: observe::Options::default(),
             port: 0,
             now: NOW,
         }
@@ -169,6 +171,7 @@ impl Cluster {
             found: options.found,
             gates: options.gates,
             browsers: options.browsers,
+            observe: options.observe,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -33,10 +33,12 @@ struct Running {
 impl Managed {
     /// With the loops of these names.
     pub async fn start(controllers: &[&str]) -> Self {
-        let options = loops::Options {
+        let mut options = loops::Options {
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
             ..loops::Options::default()
         };
+        // there is one server, which has heard of everything
+        options.namespaces.settle = Duration::ZERO;
         Self::with(Options::default(), options).await
     }
 
@@ -72,6 +74,11 @@ impl Managed {
     /// A client through memory, as the administrator.
     pub fn client(&self) -> Client {
         client(&self.cluster, User::apiserver(), "test")
+    }
+
+    /// The same as somebody else.
+    pub fn client_of(&self, user: &str) -> Client {
+        client(&self.cluster, User::named(user).authenticated(), "test")
     }
 }
 

@@ -53,6 +53,11 @@ impl Authority {
         self.issuer.pem()
     }
 
+    /// The authority's own certificate and key, for others to sign with.
+    pub fn pair(&self) -> Pair {
+        Pair { certificate: self.issuer.pem(), key: self.issuer.key().serialize_pem() }
+    }
+
     /// A client's certificate: the common name is the user, the organization a group.
     pub fn client(&self, name: &str, group: &str) -> Pair {
         self.client_from(name, group, NOW - 60, YEAR)

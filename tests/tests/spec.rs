@@ -16,6 +16,7 @@ mod spec {
     mod browsers;
     mod callers;
     mod cases;
+    mod debug;
     mod defaults;
     mod deletion;
     mod dialects;
@@ -34,6 +35,7 @@ mod spec {
     mod limits;
     mod lists;
     mod map;
+    mod metrics;
     mod negotiation;
     mod nodes;
     mod oidc;
@@ -58,6 +60,7 @@ mod spec {
     mod states;
     mod tables;
     mod tokens;
+    mod traces;
     mod versions;
     mod virtual_resources;
     mod watch;

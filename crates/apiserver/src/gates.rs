@@ -5,10 +5,7 @@
 
 use crate::request::Asked;
 use http::{HeaderMap, header};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use metrics::{About, Gauge, Registry};
 
 /// The gates that something stands behind, and all of them as they are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +24,8 @@ pub struct Gates {
     pub turns: bool,
     /// Requests are recorded.
     pub record: bool,
+    /// Spans of requests are sent to a collector.
+    pub tracing: bool,
     /// Every gate there is, for those who collect numbers.
     pub shown: Vec<Shown>,
 }
@@ -50,16 +49,15 @@ impl Default for Gates {
             storage_hash: true,
             turns: true,
             record: true,
+            tracing: false,
             shown: Vec::new(),
         }
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    name: &'static str,
-    stage: String,
-}
+const SHOWN: About =
+    About::alpha("kubernetes_feature_enabled", "Feature gates with their stages, and whether they are open.")
+        .by(&["name", "stage"]);
 
 impl Gates {
     /// Takes out of a request what asks for something that is switched off.
@@ -77,15 +75,11 @@ impl Gates {
     }
 
     /// Shows every gate among the metrics. A finished feature has no stage there.
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        let family = Family::<Labels, Gauge>::default();
+    pub(crate) fn tell(&self, registry: &Registry) {
+        let family = registry.family::<Gauge>(SHOWN);
         for gate in &self.shown {
             let stage = if gate.stage == "ga" { String::new() } else { gate.stage.to_uppercase() };
-            family.get_or_create(&Labels { name: gate.name, stage }).set(i64::from(gate.open));
-        }
-        if !self.shown.is_empty() {
-            let help = "Feature gates with their stages, and whether they are open";
-            registry.register("kubernetes_feature_enabled", help, family);
+            family.of(&[gate.name, &stage]).set(i64::from(gate.open));
         }
     }
 }

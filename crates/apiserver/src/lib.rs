@@ -31,6 +31,7 @@ mod holdings;
 pub mod identity;
 pub mod limits;
 mod negotiate;
+pub mod observe;
 mod own;
 mod own_service;
 pub mod permission;
@@ -39,6 +40,7 @@ pub mod serve;
 pub mod server;
 mod start;
 mod status;
+pub mod trace;
 
 pub use gates::Gates;
 pub use negotiate::pretty;

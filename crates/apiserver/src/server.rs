@@ -9,6 +9,7 @@ use crate::gates::Gates;
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
+use crate::observe;
 use crate::own;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
@@ -16,6 +17,7 @@ use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
+use crate::trace::Tracing;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -57,6 +59,8 @@ pub struct Config {
     pub found: Found,
     pub gates: Gates,
     pub browsers: browsers::Options,
+    /// What an operator gets to see.
+    pub observe: observe::Options,
 }
 
 /// How clients and pods find the server.
@@ -122,6 +126,18 @@ impl Server {
             client_authorities: config.listen.tls.client_authorities.clone(),
             proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
         };
+        let registry = config.observe.metrics.clone();
+        let traced = config.observe.tracing.clone().map(|configuration| {
+            let instance = rest::metadata::new_uid(&config.world);
+            Tracing::start(configuration, instance, config.world.clone(), &registry)
+        });
+        let calls = call::Counted::new(&registry);
+        let callers = [
+            config.permission.webhook.as_ref().map(|it| &it.caller),
+            config.identity.token_webhook.as_ref().map(|it| &it.caller),
+            config.identity.oidc.as_ref().map(|it| &it.caller),
+        ];
+        callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
@@ -135,7 +151,8 @@ impl Server {
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
-            pod_security: admission::pod_security::Counters::default(),
+            pod_security: admission::pod_security::Counters::new(&registry),
+            answers: admission::Answers::new(&registry, &config.world),
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
@@ -153,6 +170,7 @@ impl Server {
         };
         let identity = Identity::new(config.identity, &config.names, &config.world, &found_at);
         let callers = identity.chain.clone();
+        callers.measure(&registry);
         let sources = Sources {
             authorizer: authorizer.clone(),
             callers: callers.clone(),
@@ -162,6 +180,7 @@ impl Server {
         let mut api = Api::new(config.names, storage, config.world, admission);
         api.opened = config.serving.gates.clone();
         api.closed = config.serving.closed.clone();
+        api.measure(&registry);
         let api = Arc::new(api);
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
@@ -179,7 +198,7 @@ impl Server {
         node.look_into(&api);
         let takes_turns = config.fairness.on && config.gates.turns;
         let fairness =
-            takes_turns.then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
+            takes_turns.then(|| Fairness::new(config.fairness, &config.limits, world.clone(), &registry));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
@@ -189,23 +208,25 @@ impl Server {
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
-            Service::new(api.clone(), ending, found_at, callers, authorizer, identity.published, limits);
+            Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        service.issuer = identity.published;
         service.delete_workers = config.delete_workers.max(1);
         if fairness.is_some() {
             // turns are taken, so nobody is turned away for the number alone
             service.in_flight = Arc::default();
         }
         service.fairness = fairness;
+        service.tracing = traced;
         service.browsers = Browsers::new(config.browsers);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
-        service.metrics.include(|registry| parts.pod_security.register(registry));
-        service.metrics.include(|registry| config.gates.register(registry));
+        config.gates.tell(&service.metrics.registry);
         let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
         service.release = config.serving.release;
         service.gates = config.gates;
-        service.audit = Audit::start(recorded, &names, &world, &service.metrics.audit)?;
+        service.audit = Audit::start(recorded, &names, &world, &service.metrics.audit, &calls)?;
+        service.metrics.tell_of(&api, &service.in_flight);
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ambient::World;
 use arc_swap::ArcSwap;
@@ -27,6 +28,7 @@ pub(crate) struct Shared<E: Entry> {
     world: World,
     contents: ArcSwap<Contents<E>>,
     publishing: Mutex<Publishing<E>>,
+    watchers: Arc<AtomicUsize>,
     pins: Mutex<Pins<E>>,
 }
 
@@ -70,9 +72,12 @@ impl<E: Entry> Cache<E> {
     /// An empty cache that is complete up to what is published.
     pub fn new(published: Arc<Published>, options: Options, world: World) -> Self {
         let revision = published.get();
+        let watchers = Arc::<AtomicUsize>::default();
+        let hub = Hub::new(watchers.clone());
         let shared = Shared {
             contents: ArcSwap::from_pointee(Contents::new(revision)),
-            publishing: Mutex::new(Publishing { ring: Ring::new(revision), hub: Hub::new() }),
+            publishing: Mutex::new(Publishing { ring: Ring::new(revision), hub }),
+            watchers,
             pins: Mutex::new(Pins::new()),
             published,
             options,
@@ -248,6 +253,11 @@ impl<E: Entry> Cache<E> {
         self.shared.publishing.lock().ring.oldest()
     }
 
+    /// How many watchers there are, without locking.
+    pub fn watchers(&self) -> usize {
+        self.shared.watchers.load(Ordering::Relaxed)
+    }
+
     /// Numbers about the cache.
     pub fn stats(&self) -> Stats {
         let pins = self.shared.pins.lock().len();
@@ -260,7 +270,7 @@ impl<E: Entry> Cache<E> {
             ring_events: publishing.ring.len(),
             ring_bytes: publishing.ring.bytes(),
             pins,
-            watchers: publishing.hub.len(),
+            watchers: self.watchers(),
             deliveries: publishing.hub.deliveries,
             lagged: publishing.hub.lagged,
         }
@@ -269,6 +279,12 @@ impl<E: Entry> Cache<E> {
     #[cfg(test)]
     pub(crate) fn lists(&self) -> usize {
         self.shared.publishing.lock().hub.lists()
+    }
+
+    /// The same number as [`watchers`](Self::watchers), counted.
+    #[cfg(test)]
+    pub(crate) fn counted_watchers(&self) -> usize {
+        self.shared.publishing.lock().hub.len()
     }
 }
 

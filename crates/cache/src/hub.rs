@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use crate::queue::{Offered, Phase, Queue};
@@ -20,6 +21,8 @@ pub(crate) struct Hub<E> {
     terms: HashMap<Arc<str>, Vec<Seat<E>>>,
     next_id: u64,
     closed: bool,
+    /// How many watchers have a seat, for those who ask without the lock.
+    seated: Arc<AtomicUsize>,
     pub(crate) deliveries: u64,
     pub(crate) lagged: u64,
 }
@@ -47,7 +50,7 @@ impl Wakes {
 }
 
 impl<E: Entry> Hub<E> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(seated: Arc<AtomicUsize>) -> Self {
         Self {
             all: Vec::new(),
             namespaces: HashMap::new(),
@@ -55,6 +58,7 @@ impl<E: Entry> Hub<E> {
             terms: HashMap::new(),
             next_id: 0,
             closed: false,
+            seated,
             deliveries: 0,
             lagged: 0,
         }
@@ -82,15 +86,18 @@ impl<E: Entry> Hub<E> {
                 }
             };
             seats.insert(seats.partition_point(|one| one.id < id), seat);
+            self.seated.fetch_add(1, Ordering::Relaxed);
         }
         (id, queue)
     }
 
     /// Lets a watcher go. One that was cut off or closed has no seat any more; that is fine.
     pub(crate) fn leave(&mut self, id: SeatId, interest: &Interest) {
+        let seated = &self.seated;
         let remove = |seats: &mut Vec<Seat<E>>| {
             if let Ok(index) = seats.binary_search_by_key(&id, |seat| seat.id) {
                 seats.remove(index);
+                seated.fetch_sub(1, Ordering::Relaxed);
             }
         };
         match interest {
@@ -103,7 +110,7 @@ impl<E: Entry> Hub<E> {
 
     /// Puts `event` into the queue of each watcher it interests, and cuts off those whose queue is full.
     pub(crate) fn publish(&mut self, event: &Arc<Event<E>>, options: &Options, wakes: &mut Wakes) {
-        let Self { all, namespaces, objects, terms, deliveries, lagged, .. } = self;
+        let Self { all, namespaces, objects, terms, deliveries, lagged, seated, .. } = self;
         let mut inform = |seats: &mut Vec<Seat<E>>| {
             seats.retain(|seat| {
                 if seat.namespace.as_ref().is_some_and(|wanted| **wanted != *event.key.namespace()) {
@@ -118,6 +125,7 @@ impl<E: Entry> Hub<E> {
                     }
                     Offered::Lagged(waker) => {
                         *lagged += 1;
+                        seated.fetch_sub(1, Ordering::Relaxed);
                         wakes.0.extend(waker);
                         false
                     }
@@ -156,10 +164,12 @@ impl<E: Entry> Hub<E> {
             wakes.0.extend(seat.queue.end(phase));
             ended += 1;
         }
+        self.seated.store(0, Ordering::Relaxed);
         ended
     }
 
     /// How many watchers have a seat.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let keyed = self.namespaces.values().chain(self.terms.values()).chain(self.objects.values());
         self.all.len() + keyed.map(Vec::len).sum::<usize>()

@@ -6,17 +6,25 @@
 //!
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
 //! which may be asked again. What was answered can be kept in a [`Memory`],
-//! and what many ask at the same time is asked [`Together`].
+//! and what many ask at the same time is asked [`Together`]. [`Procedures`] of a server are called with messages.
 
+mod counted;
+mod grpc;
 mod kubeconfig;
 mod memory;
+mod parent;
 mod tls;
 mod together;
+mod transport;
 mod webhook;
 
+pub use counted::Counted;
+pub use grpc::{Endpoint, Procedures};
 pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
+pub use parent::{TRACEPARENT, within};
 pub use together::Together;
+pub use transport::Transport;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
@@ -31,7 +39,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Whom to call, and what is shown to whom.
 #[derive(Debug, Clone, Default)]
@@ -156,9 +166,15 @@ pub struct Caller {
     base: String,
     credentials: Credentials,
     limits: Limits,
+    counted: OnceLock<Arc<Counted>>,
 }
 
 impl Caller {
+    /// Counts its calls from now on.
+    pub fn measure(&self, counted: &Arc<Counted>) {
+        self.counted.get_or_init(|| counted.clone());
+    }
+
     pub fn new(target: &Target, limits: Limits) -> Result<Self, BadTarget> {
         let url: Uri = target.url.parse().map_err(|_| BadTarget::Url(target.url.clone()))?;
         if url.host().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
@@ -170,7 +186,8 @@ impl Caller {
             .pool_idle_timeout(Duration::from_secs(90))
             .build(connector);
         let base = target.url.trim_end_matches('/').to_owned();
-        Ok(Caller { client, base, credentials: target.credentials.clone(), limits })
+        let (credentials, counted) = (target.credentials.clone(), OnceLock::new());
+        Ok(Caller { client, base, credentials, limits, counted })
     }
 
     /// Fetches what lies at a path below the target, which may be empty.
@@ -212,10 +229,22 @@ impl Caller {
         if let Some(value) = credentials.header().await? {
             headers.insert(AUTHORIZATION, value);
         }
-        match tokio::time::timeout(self.limits.time, self.answered(request)).await {
+        if let Some(value) = parent::parent() {
+            headers.insert(TRACEPARENT, value);
+        }
+        let (method, began) = (request.method().clone(), Instant::now());
+        // of URLs that others name, the host would be theirs to make up
+        let host = request.uri().authority().filter(|_| url.starts_with(&self.base)).cloned();
+        let outcome = match tokio::time::timeout(self.limits.time, self.answered(request)).await {
             Ok(answered) => answered,
             Err(_) => Err(CallError::Late(self.limits.time)),
+        };
+        if let Some(counted) = self.counted.get() {
+            let status = outcome.as_ref().ok().map(|answer| answer.status);
+            let host = host.as_ref().map_or("other", |host| host.as_str());
+            counted.called(host, &method, status, began.elapsed());
         }
+        outcome
     }
 
     async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {

@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub(crate) fn connector(target: &Target) -> Result<HttpsConnector<HttpConnector>, BadTarget> {
@@ -41,6 +42,7 @@ pub(crate) fn connector(target: &Target) -> Result<HttpsConnector<HttpConnector>
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(Duration::from_secs(30)));
     let name =
         target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
     Ok(match name {

@@ -1,11 +1,16 @@
 //! What every loop is given: a client, the shared informers, the names of the dialect, the clock.
 
+use crate::discovery::Discovery;
 use crate::events::Recorder;
-use crate::informer::{Informer, Watched};
+use crate::follow::Source;
+use crate::informer::{Informer, Selected, Watched};
+use crate::measures::Measures;
+use crate::monitors::Monitors;
 use ambient::World;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::chrono::{DateTime, Utc};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use names::Names;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -21,6 +26,7 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
+    pub measures: Measures,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
     shared: Arc<Shared>,
@@ -29,11 +35,16 @@ pub struct Context {
 /// Makes the client of an account of the system's namespace.
 pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
+/// Which objects of a kind an informer follows: in one namespace or in all, with some fields or with any.
+type Selection = (TypeId, String, String);
+
 struct Shared {
     /// Watches for all loops.
     client: Client,
-    informers: Mutex<HashMap<TypeId, Box<dyn Any + Send>>>,
+    informers: Mutex<HashMap<Selection, Box<dyn Any + Send>>>,
     following: Mutex<Vec<AbortHandle>>,
+    discovery: Arc<Discovery>,
+    monitors: Mutex<Option<Monitors>>,
 }
 
 impl Drop for Shared {
@@ -47,9 +58,21 @@ impl Context {
         let names = Arc::new(names);
         let events =
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
-        let shared =
-            Shared { client: client.clone(), informers: Mutex::default(), following: Mutex::default() };
-        Context { client, world, names, events, accounts: None, shared: Arc::new(shared) }
+        let shared = Shared {
+            client: client.clone(),
+            informers: Mutex::default(),
+            following: Mutex::default(),
+            discovery: Arc::new(Discovery::new(client.clone())),
+            monitors: Mutex::default(),
+        };
+        let measures = Measures::default();
+        Context { client, world, names, events, measures, accounts: None, shared: Arc::new(shared) }
+    }
+
+    /// What loops count is counted in these.
+    #[must_use]
+    pub fn counted_in(self, measures: Measures) -> Self {
+        Context { measures, ..self }
     }
 
     /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,
@@ -78,16 +101,58 @@ impl Context {
     where
         K::DynamicType: Default,
     {
+        self.obtain("", "", || Api::<K>::all(self.shared.client.clone()))
+    }
+
+    /// The one informer of those objects of a kind that a field selector chooses, in one namespace or, without a name,
+    /// in all. The others are never sent.
+    pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
+    where
+        K: Watched + Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        self.obtain(namespace, fields, || {
+            let client = self.shared.client.clone();
+            let api =
+                if namespace.is_empty() { Api::all(client) } else { Api::namespaced(client, namespace) };
+            Selected { api, fields: fields.to_owned() }
+        })
+    }
+
+    fn obtain<K: Watched, S: Source<K>>(
+        &self,
+        namespace: &str,
+        fields: &str,
+        source: impl FnOnce() -> S,
+    ) -> Informer<K> {
         let mut informers = self.shared.informers.lock();
-        if let Some(known) = informers.get(&TypeId::of::<K>()).and_then(|it| it.downcast_ref::<Informer<K>>())
-        {
+        let selection = (TypeId::of::<K>(), namespace.to_owned(), fields.to_owned());
+        if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
             return known.clone();
         }
         let informer = Informer::<K>::new();
-        informers.insert(TypeId::of::<K>(), Box::new(informer.clone()));
-        let following = tokio::spawn(informer.clone().follow(Api::<K>::all(self.shared.client.clone())));
+        informers.insert(selection, Box::new(informer.clone()));
+        let following = tokio::spawn(informer.clone().follow(source()));
         self.shared.following.lock().push(following.abort_handle());
         informer
+    }
+
+    /// Which resources the server has, shared by all who ask.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        self.shared.discovery.clone()
+    }
+
+    /// The metadata of everything, which is followed from when it is first asked for.
+    pub fn monitors(&self) -> Monitors {
+        let mut monitors = self.shared.monitors.lock();
+        if let Some(known) = &*monitors {
+            return known.clone();
+        }
+        let new = Monitors::new(self.shared.client.clone(), self.discovery(), &self.names);
+        *monitors = Some(new.clone());
+        let following = tokio::spawn(new.clone().keep());
+        self.shared.following.lock().push(following.abort_handle());
+        new
     }
 
     pub fn now(&self) -> i64 {

@@ -5,8 +5,7 @@
 //! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
 //! field is left out: no loop looks at it, and it is often half of an object.
 
-use crate::queue::Backoff;
-use futures_util::{StreamExt, pin_mut};
+use crate::follow::{self, Sink, Source};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::RwLock;
@@ -290,94 +289,36 @@ impl<K: Watched> Informer<K> {
 
     /// Follows the server for ever.
     pub(crate) async fn follow(self, source: impl Source<K>) {
-        let mut backoff = Backoff::default();
-        loop {
-            let mut version = match self.list(&source).await {
-                Ok(version) => version,
-                Err(why) => {
-                    tracing::warn!(kind = std::any::type_name::<K>(), %why, "cannot list");
-                    tokio::time::sleep(backoff.pause()).await;
-                    continue;
-                }
-            };
-            self.has_reached(&version);
-            self.shared.synced.send_replace(true);
-            loop {
-                match self.watch(&source, &mut version).await {
-                    Ok(Ended::Quietly) => backoff = Backoff::default(),
-                    Ok(Ended::Forgotten) => break,
-                    Err(why) => {
-                        tracing::debug!(kind = std::any::type_name::<K>(), %why, "a watch broke");
-                        tokio::time::sleep(backoff.pause()).await;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn list(&self, source: &impl Source<K>) -> Result<String, kube::Error> {
-        let mut seen: HashSet<Key> = HashSet::new();
-        let mut next: Option<String> = None;
-        loop {
-            let (objects, version, more) = source.list(next.as_deref()).await?;
-            for object in objects {
-                seen.insert(Key::of(&object));
-                self.put(object);
-            }
-            match more {
-                Some(more) => next = Some(more),
-                None => {
-                    let known: Vec<Key> = self.shared.state.read().objects.keys().cloned().collect();
-                    known.iter().filter(|key| !seen.contains(key)).for_each(|key| self.remove(key));
-                    return Ok(version);
-                }
-            }
-        }
-    }
-
-    async fn watch(&self, source: &impl Source<K>, version: &mut String) -> Result<Ended, kube::Error> {
-        let events = source.watch(version.clone()).await?;
-        pin_mut!(events);
-        while let Some(event) = events.next().await {
-            match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => *version = self.tell(object),
-                WatchEvent::Deleted(object) => *version = self.tell_gone(&object),
-                WatchEvent::Bookmark(mark) => {
-                    version.clone_from(&mark.metadata.resource_version);
-                    self.has_reached(version);
-                }
-                WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Forgotten),
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            }
-        }
-        Ok(Ended::Quietly)
+        follow::follow(std::any::type_name::<K>(), source, self).await;
     }
 }
 
-enum Ended {
-    /// The server ended it in good order: it can be resumed.
-    Quietly,
-    /// What happened since is no longer known.
-    Forgotten,
-}
+impl<K: Watched> Sink<K> for Informer<K> {
+    type Listed = HashSet<Key>;
 
-/// Where objects come from.
-pub(crate) trait Source<K>: Send + Sync + 'static {
-    /// A page, its revision, and where the next one begins.
-    fn list(
-        &self,
-        after: Option<&str>,
-    ) -> impl Future<Output = Result<(Vec<K>, String, Option<String>), kube::Error>> + Send;
+    fn listed(&self, object: K, all: &mut HashSet<Key>) {
+        all.insert(Key::of(&object));
+        self.put(object);
+    }
 
-    fn watch(
-        &self,
-        version: String,
-    ) -> impl Future<
-        Output = Result<
-            impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send,
-            kube::Error,
-        >,
-    > + Send;
+    fn whole(&self, all: HashSet<Key>, version: &str) {
+        let known: Vec<Key> = self.shared.state.read().objects.keys().cloned().collect();
+        known.iter().filter(|key| !all.contains(key)).for_each(|key| self.remove(key));
+        self.has_reached(version);
+        self.shared.synced.send_replace(true);
+    }
+
+    fn changed(&self, object: K) -> String {
+        self.tell(object)
+    }
+
+    fn gone(&self, object: K) -> String {
+        self.tell_gone(&object)
+    }
+
+    fn reached(&self, version: &str) {
+        self.has_reached(version);
+    }
 }
 
 fn list_params(after: Option<&str>) -> ListParams {
@@ -390,9 +331,7 @@ fn list_params(after: Option<&str>) -> ListParams {
 
 impl<K: Watched> Source<K> for Api<K> {
     async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
-        let page = Api::list(self, &list_params(after)).await?;
-        let version = page.metadata.resource_version.unwrap_or_default();
-        Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
+        page(self, &list_params(after)).await
     }
 
     async fn watch(
@@ -402,6 +341,35 @@ impl<K: Watched> Source<K> for Api<K> {
     {
         Api::watch(self, &WatchParams::default(), &version).await
     }
+}
+
+/// The objects that a field selector chooses.
+pub(crate) struct Selected<K> {
+    pub(crate) api: Api<K>,
+    pub(crate) fields: String,
+}
+
+impl<K: Watched> Source<K> for Selected<K> {
+    async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
+        page(&self.api, &list_params(after).fields(&self.fields)).await
+    }
+
+    async fn watch(
+        &self,
+        version: String,
+    ) -> Result<impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send, kube::Error>
+    {
+        Api::watch(&self.api, &WatchParams::default().fields(&self.fields), &version).await
+    }
+}
+
+async fn page<K: Watched>(
+    api: &Api<K>,
+    params: &ListParams,
+) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
+    let page = api.list(params).await?;
+    let version = page.metadata.resource_version.unwrap_or_default();
+    Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@
 //!
 //! What always holds: who could not renew in time stops leading before others may begin.
 
+use crate::events::reference;
 use crate::unless;
 use ambient::World;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::chrono::{DateTime, Utc};
 use kube::Client;
@@ -59,6 +61,16 @@ impl Options {
     }
 }
 
+/// What came of trying to take or renew the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Took {
+    Mine,
+    /// Somebody else holds it, as far as is known.
+    Others,
+    /// Somebody wrote to it at the same time: it must be looked at again.
+    Raced,
+}
+
 /// One that wants to lead.
 pub struct Candidate {
     leases: Api<Lease>,
@@ -66,22 +78,26 @@ pub struct Candidate {
     world: World,
     /// The lease as it was seen last, and when.
     seen: Option<(LeaseSpec, Duration)>,
+    lease: Option<ObjectReference>,
 }
 
 impl Candidate {
     pub fn new(client: Client, options: Options, world: World) -> Self {
         let leases = Api::namespaced(client, &options.namespace);
-        Candidate { leases, options, world, seen: None }
+        Candidate { leases, options, world, seen: None, lease: None }
     }
 
     /// Waits until it leads.
     pub async fn lead(&mut self) {
         loop {
-            match self.take().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(why) => {
+            match tokio::time::timeout(self.options.renew_within, self.take()).await {
+                Ok(Ok(Took::Mine)) => return,
+                Ok(Ok(Took::Others | Took::Raced)) => {}
+                Ok(Err(why)) => {
                     tracing::info!(lease = self.options.name, %why, "the lease could not be asked for")
+                }
+                Err(_) => {
+                    tracing::info!(lease = self.options.name, "the lease was asked for without an answer")
                 }
             }
             tokio::time::sleep(self.pause()).await;
@@ -95,13 +111,17 @@ impl Candidate {
             tokio::time::sleep(self.options.retry).await;
             let left = self.options.renew_within.saturating_sub(self.world.elapsed().saturating_sub(renewed));
             let began = self.world.elapsed();
-            match tokio::time::timeout(left, self.take()).await {
-                Ok(Ok(true)) => renewed = began,
-                Ok(Ok(false)) => return,
+            // one answer that does not come leaves time for another try
+            match tokio::time::timeout(left.min(self.options.renew_within / 2), self.take()).await {
+                Ok(Ok(Took::Mine)) => renewed = began,
+                Ok(Ok(Took::Others)) => return,
+                Ok(Ok(Took::Raced)) => {}
                 Ok(Err(why)) => {
                     tracing::info!(lease = self.options.name, %why, "the lease could not be renewed")
                 }
-                Err(_) => return,
+                Err(_) => {
+                    tracing::info!(lease = self.options.name, "the lease was renewed without an answer")
+                }
             }
             if self.world.elapsed().saturating_sub(renewed) >= self.options.renew_within {
                 return;
@@ -132,8 +152,8 @@ impl Candidate {
         self.options.retry.mul_f64(1.0 + 1.2 * spread)
     }
 
-    /// Takes or renews the lease; whether this one holds it now.
-    async fn take(&mut self) -> Result<bool, kube::Error> {
+    /// Takes or renews the lease.
+    async fn take(&mut self) -> Result<Took, kube::Error> {
         let found = unless(404, self.leases.get(&self.options.name).await)?;
         let Some(mut lease) = found else {
             let lease = Lease {
@@ -145,17 +165,33 @@ impl Candidate {
         };
         let there = lease.spec.clone().unwrap_or_default();
         if !self.may_take(&there) {
-            return Ok(false);
+            return Ok(Took::Others);
         }
         lease.spec = Some(self.held(Some(&there)));
         let replaced = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
         self.took(replaced)
     }
 
-    fn took(&mut self, written: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
-        let Some(lease) = unless(409, written)? else { return Ok(false) };
-        self.seen = Some((lease.spec.unwrap_or_default(), self.world.elapsed()));
-        Ok(true)
+    fn took(&mut self, written: Result<Lease, kube::Error>) -> Result<Took, kube::Error> {
+        let Some(lease) = unless(409, written)? else { return Ok(Took::Raced) };
+        self.seen = Some((lease.spec.clone().unwrap_or_default(), self.world.elapsed()));
+        self.lease = Some(reference(&lease));
+        Ok(Took::Mine)
+    }
+
+    /// The name of the lease.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// Who wants to lead.
+    pub fn identity(&self) -> &str {
+        &self.options.identity
+    }
+
+    /// The lease that is held, for events about it.
+    pub fn lease(&self) -> Option<&ObjectReference> {
+        self.lease.as_ref()
     }
 
     /// Whether nobody else holds the lease, as far as it was seen to be renewed.

@@ -16,26 +16,52 @@
 //! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
+pub mod accounts;
 pub mod adopt;
+pub(crate) mod ask;
+pub mod backends;
+pub mod bootstrap_signer;
+mod bootstrap_token;
+pub mod client;
+pub mod clusterrole_aggregation;
 pub mod context;
 pub mod cronjob;
+mod csr;
+pub mod csrapproving;
+pub mod csrcleaner;
+pub mod csrsigning;
 pub mod deployment;
+pub mod discovery;
 pub mod disruption;
+pub mod endpoint;
+pub mod endpointslice;
+pub mod endpointslicemirroring;
 pub mod events;
+pub(crate) mod follow;
+pub mod garbagecollector;
 pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod informer;
 pub mod job;
 pub mod leader;
 pub mod loops;
+pub mod measures;
+pub mod monitors;
+pub mod namespace;
 pub mod podgc;
 pub mod pods;
 pub mod queue;
 pub mod replicas;
+pub mod resourcequota;
 pub mod rewrite;
+pub mod root_ca_publisher;
 pub mod run;
 pub mod scales;
 pub mod serviceaccount;
+pub mod serviceaccount_token;
+pub(crate) mod slices;
+pub mod storage_version_gc;
+pub mod token_cleaner;
 pub mod ttlafterfinished;
 pub mod written;
 

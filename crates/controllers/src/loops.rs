@@ -1,13 +1,16 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, cronjob, deployment, disruption, horizontalpodautoscaling, job, podgc, replicas, serviceaccount,
-    ttlafterfinished,
+    Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
+    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
+    horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher,
+    serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// A loop on its way. Ends only with the manager.
@@ -28,14 +31,26 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    /// How long is waited between the starts of two loops.
+    pub start_interval: Duration,
     pub cron_jobs: cronjob::Options,
+    pub csr_approving: csrapproving::Options,
+    pub csr_signing: csrsigning::Options,
     pub deployments: deployment::Options,
     pub disruption: disruption::Options,
+    pub endpoint_slice_mirroring: endpointslicemirroring::Options,
+    pub endpoint_slices: endpointslice::Options,
+    pub endpoints: endpoint::Options,
+    pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub jobs: job::Options,
+    pub namespaces: namespace::Options,
     pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
+    pub resource_quotas: resourcequota::Options,
+    pub root_ca_publisher: root_ca_publisher::Options,
+    pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
     pub ttl_after_finished: ttlafterfinished::Options,
 }
@@ -44,15 +59,26 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             controllers: vec!["*".to_owned()],
+            start_interval: Duration::ZERO,
             cron_jobs: cronjob::Options::default(),
+            csr_approving: Default::default(),
+            csr_signing: Default::default(),
             deployments: deployment::Options::default(),
             disruption: disruption::Options::default(),
+            endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
+            endpoint_slices: endpointslice::Options::default(),
+            endpoints: endpoint::Options::default(),
+            garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             jobs: job::Options::default(),
+            namespaces: namespace::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
-            service_accounts: serviceaccount::Options::default(),
+            resource_quotas: resourcequota::Options::default(),
+            root_ca_publisher: Default::default(),
+            service_account_tokens: Default::default(),
+            service_accounts: Default::default(),
             ttl_after_finished: ttlafterfinished::Options::default(),
         }
     }
@@ -61,10 +87,40 @@ impl Default for Options {
 /// Every loop, in the order of names.
 pub const CONTROLLERS: &[Controller] = &[
     Controller {
+        name: "bootstrapsigner",
+        on: false,
+        account: "bootstrap-signer",
+        start: |context, _| Box::pin(bootstrap_signer::run(context)),
+    },
+    Controller {
+        name: "clusterrole-aggregation",
+        on: true,
+        account: "clusterrole-aggregation-controller",
+        start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
+    },
+    Controller {
         name: "cronjob",
         on: true,
         account: "cronjob-controller",
         start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
+    },
+    Controller {
+        name: "csrapproving",
+        on: true,
+        account: "certificate-controller",
+        start: |context, options| Box::pin(csrapproving::run(context, options.csr_approving.clone())),
+    },
+    Controller {
+        name: "csrcleaner",
+        on: true,
+        account: "certificate-controller",
+        start: |context, _| Box::pin(csrcleaner::run(context)),
+    },
+    Controller {
+        name: "csrsigning",
+        on: true,
+        account: "certificate-controller",
+        start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
     },
     Controller {
         name: "deployment",
@@ -79,6 +135,32 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
     },
     Controller {
+        name: "endpoint",
+        on: true,
+        account: "endpoint-controller",
+        start: |context, options| Box::pin(endpoint::run(context, options.endpoints.clone())),
+    },
+    Controller {
+        name: "endpointslice",
+        on: true,
+        account: "endpointslice-controller",
+        start: |context, options| Box::pin(endpointslice::run(context, options.endpoint_slices.clone())),
+    },
+    Controller {
+        name: "endpointslicemirroring",
+        on: true,
+        account: "endpointslicemirroring-controller",
+        start: |context, options| {
+            Box::pin(endpointslicemirroring::run(context, options.endpoint_slice_mirroring.clone()))
+        },
+    },
+    Controller {
+        name: "garbagecollector",
+        on: true,
+        account: "generic-garbage-collector",
+        start: |context, options| Box::pin(garbagecollector::run(context, options.garbage_collector.clone())),
+    },
+    Controller {
         name: "horizontalpodautoscaling",
         on: true,
         account: "horizontal-pod-autoscaler",
@@ -91,6 +173,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "job-controller",
         start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+    },
+    Controller {
+        name: "namespace",
+        on: true,
+        account: "namespace-controller",
+        start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
         name: "podgc",
@@ -116,10 +204,44 @@ pub const CONTROLLERS: &[Controller] = &[
         },
     },
     Controller {
+        name: "resourcequota",
+        on: true,
+        account: "resourcequota-controller",
+        start: |context, options| Box::pin(resourcequota::run(context, options.resource_quotas.clone())),
+    },
+    Controller {
+        name: "root-ca-cert-publisher",
+        on: true,
+        account: "root-ca-cert-publisher",
+        start: |context, options| {
+            Box::pin(root_ca_publisher::run(context, options.root_ca_publisher.clone()))
+        },
+    },
+    Controller {
         name: "serviceaccount",
         on: true,
         account: "service-account-controller",
         start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+    Controller {
+        name: "serviceaccount-token",
+        on: true,
+        account: "",
+        start: |context, options| {
+            Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
+        },
+    },
+    Controller {
+        name: "storage-version-gc",
+        on: false,
+        account: "storage-version-garbage-collector",
+        start: |context, _| Box::pin(storage_version_gc::run(context)),
+    },
+    Controller {
+        name: "tokencleaner",
+        on: false,
+        account: "token-cleaner",
+        start: |context, _| Box::pin(token_cleaner::run(context)),
     },
     Controller {
         name: "ttl-after-finished",
@@ -161,13 +283,16 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let mut running = JoinSet::new();
-    for controller in chosen(&options.controllers)? {
+    for (at, controller) in chosen(&options.controllers)?.into_iter().enumerate() {
+        if at > 0 && !options.start_interval.is_zero() {
+            tokio::time::sleep(options.start_interval).await;
+        }
         tracing::info!(controller = controller.name, "starts");
         let started = (controller.start)(context.of_account(controller.account), options);
-        running.spawn(async move {
+        running.spawn(context.measures.clone().scope(async move {
             started.await;
             controller.name
-        });
+        }));
     }
     if running.is_empty() {
         return std::future::pending().await;

@@ -3,11 +3,12 @@
 //! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
 
+use metrics::Histogram;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -59,9 +60,10 @@ struct Shared<T> {
 struct State<T> {
     /// In the order in which they came.
     ready: VecDeque<T>,
-    /// Those in `ready`, and those that come again when they are done.
-    waiting: HashSet<T>,
-    busy: HashSet<T>,
+    /// Those in `ready`, and those that come again when they are done; since when they wait.
+    waiting: HashMap<T, Instant>,
+    /// Since when they are worked on.
+    busy: HashMap<T, Instant>,
     later: BinaryHeap<Reverse<(Instant, u64)>>,
     /// What `later` stands for; of several times for one key the earliest counts.
     due: HashMap<T, (Instant, u64)>,
@@ -73,6 +75,14 @@ struct State<T> {
     refilled: Option<Instant>,
     closed: bool,
     counts: Counts,
+    times: Option<Times>,
+}
+
+/// Where it is counted how long keys waited, and how long they were worked on.
+#[derive(Clone)]
+pub struct Times {
+    pub waited: Histogram,
+    pub worked: Histogram,
 }
 
 /// What has gone through a queue.
@@ -81,14 +91,17 @@ pub struct Counts {
     pub adds: u64,
     pub retries: u64,
     pub depth: u64,
+    /// How long the keys have been worked on that still are: all together, and the one that has been longest.
+    pub unfinished: Duration,
+    pub longest: Duration,
 }
 
 impl<T: Clone + Eq + Hash> Default for Queue<T> {
     fn default() -> Self {
         let state = State {
             ready: VecDeque::new(),
-            waiting: HashSet::new(),
-            busy: HashSet::new(),
+            waiting: HashMap::new(),
+            busy: HashMap::new(),
             later: BinaryHeap::new(),
             due: HashMap::new(),
             keys: HashMap::new(),
@@ -98,18 +111,20 @@ impl<T: Clone + Eq + Hash> Default for Queue<T> {
             refilled: None,
             closed: false,
             counts: Counts::default(),
+            times: None,
         };
         Queue { shared: Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }) }
     }
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
-    fn add(&mut self, key: T) -> bool {
-        self.counts.adds += 1;
-        if !self.waiting.insert(key.clone()) {
+    fn add(&mut self, key: T, now: Instant) -> bool {
+        if self.waiting.contains_key(&key) {
             return false;
         }
-        if self.busy.contains(&key) {
+        self.counts.adds += 1;
+        self.waiting.insert(key.clone(), now);
+        if self.busy.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -139,7 +154,7 @@ impl<T: Clone + Eq + Hash> State<T> {
             // one that was set to an earlier time has no key any more
             if let Some(key) = self.keys.remove(&id) {
                 self.due.remove(&key);
-                self.add(key);
+                self.add(key, now);
             }
         }
         None
@@ -161,7 +176,7 @@ impl<T: Clone + Eq + Hash> State<T> {
 impl<T: Clone + Eq + Hash> Queue<T> {
     /// To be worked on as soon as a worker is free.
     pub fn add(&self, key: T) {
-        if self.shared.state.lock().add(key) {
+        if self.shared.state.lock().add(key, Instant::now()) {
             self.shared.news.notify_one();
         }
     }
@@ -208,10 +223,13 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                     self.shared.news.notify_one();
                     return None;
                 }
-                let due = state.ripen(Instant::now());
+                let now = Instant::now();
+                let due = state.ripen(now);
                 if let Some(key) = state.ready.pop_front() {
-                    state.waiting.remove(&key);
-                    state.busy.insert(key.clone());
+                    if let (Some(since), Some(times)) = (state.waiting.remove(&key), &state.times) {
+                        times.waited.took(now - since);
+                    }
+                    state.busy.insert(key.clone(), now);
                     if !state.ready.is_empty() || due.is_some() {
                         self.shared.news.notify_one();
                     }
@@ -232,8 +250,10 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     /// A key has been worked on; if it was added meanwhile it comes again.
     pub fn done(&self, key: &T) {
         let mut state = self.shared.state.lock();
-        state.busy.remove(key);
-        if state.waiting.contains(key) {
+        if let (Some(since), Some(times)) = (state.busy.remove(key), &state.times) {
+            times.worked.took(since.elapsed());
+        }
+        if state.waiting.contains_key(key) {
             state.ready.push_back(key.clone());
             drop(state);
             self.shared.news.notify_one();
@@ -247,8 +267,43 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     }
 
     pub fn counts(&self) -> Counts {
-        let state = self.shared.state.lock();
-        Counts { depth: state.ready.len() as u64, ..state.counts }
+        self.shared.counts()
+    }
+}
+
+impl<T> Shared<T> {
+    fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        let mut counts = Counts { depth: state.ready.len() as u64, ..state.counts };
+        for since in state.busy.values() {
+            counts.unfinished += since.elapsed();
+            counts.longest = counts.longest.max(since.elapsed());
+        }
+        counts
+    }
+}
+
+/// A queue of which only the counts can be seen.
+pub trait Counted: Send + Sync {
+    fn counts(&self) -> Counts;
+}
+
+impl<T: Send + Sync> Counted for Shared<T> {
+    fn counts(&self) -> Counts {
+        Shared::counts(self)
+    }
+}
+
+impl<T: Send + Sync + 'static> Queue<T> {
+    /// How long keys take is counted there from now on.
+    pub fn timed(&self, times: Times) {
+        self.shared.state.lock().times = Some(times);
+    }
+
+    /// To look at the counts for as long as the queue is used.
+    pub fn counted(&self) -> Weak<dyn Counted> {
+        let shared: Arc<dyn Counted> = self.shared.clone();
+        Arc::downgrade(&shared)
     }
 }
 
@@ -277,6 +332,29 @@ mod tests {
         assert_eq!((next(&queue), next(&queue)), (Some(1), None));
         queue.done(&1);
         assert_eq!(next(&queue), None);
+        // a key that waits already is not added again
+        assert_eq!(queue.counts().adds, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_long_keys_take_is_counted() {
+        let queue = Queue::default();
+        const BUCKETS: metrics::Buckets =
+            metrics::Buckets { bounds: &metrics::seconds([1.5, 6.0]), unit: 1e9 };
+        let times = Times { waited: Histogram::new(BUCKETS), worked: Histogram::new(BUCKETS) };
+        queue.timed(times.clone());
+        queue.add(1);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        queue.add(2);
+        assert_eq!(next(&queue), Some(1));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(next(&queue), Some(2));
+        tokio::time::advance(Duration::from_secs(4)).await;
+        let counts = queue.counts();
+        assert_eq!((counts.unfinished.as_secs(), counts.longest.as_secs()), (11, 7));
+        assert_eq!((times.waited.count(), times.worked.count()), (2, 0));
+        queue.done(&1);
+        assert_eq!((times.worked.count(), queue.counts().unfinished.as_secs()), (1, 4));
     }
 
     #[tokio::test(start_paused = true)]

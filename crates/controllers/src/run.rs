@@ -1,6 +1,6 @@
 //! Running a loop: workers that take keys from its queue.
 
-use crate::{Failure, Queue};
+use crate::{Failure, Queue, measures};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,6 +15,11 @@ pub trait Reconcile: Send + Sync + 'static {
 
     /// Brings the world closer to what is asked for.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, Failure>> + Send;
+
+    /// What its queue is called in metrics, where that is something else.
+    fn queue_name(&self) -> &'static str {
+        self.name()
+    }
 
     /// After so many failures in a row a key is left alone until it changes; without one it is tried for ever.
     fn gives_up_after(&self) -> Option<u32> {
@@ -33,6 +38,7 @@ pub enum Next {
 
 /// Works until the queue is closed.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
+    measures::show(this.queue_name(), &queue);
     let mut working = tokio::task::JoinSet::new();
     for _ in 0..workers.max(1) {
         let (this, queue) = (this.clone(), queue.clone());

@@ -17,6 +17,16 @@ pub struct Demand {
     smooth: f64,
 }
 
+/// What was wanted over a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Demanded {
+    pub most: u32,
+    pub mean: f64,
+    pub deviation: f64,
+    /// An estimate of what will be.
+    pub smooth: f64,
+}
+
 impl Demand {
     /// From `at` on this many seats are wanted.
     pub fn set(&mut self, at: Duration, seats: u32) {
@@ -33,8 +43,8 @@ impl Demand {
         self.since = self.since.max(at);
     }
 
-    /// The most that was wanted since the last call, and the estimate. Begins a new while.
-    pub fn look(&mut self, at: Duration) -> (u32, f64) {
+    /// What was wanted since the last call. Begins a new while.
+    pub fn look(&mut self, at: Duration) -> Demanded {
         self.pass(at);
         let whole = at.saturating_sub(self.began).as_secs_f64();
         let (mean, deviation) = if whole > 0.0 {
@@ -46,9 +56,9 @@ impl Demand {
         // up at once, down slowly
         let envelope = mean + deviation;
         self.smooth = envelope.max(KEPT * self.smooth + (1.0 - KEPT) * envelope);
-        let most = self.most;
+        let seen = Demanded { most: self.most, mean, deviation, smooth: self.smooth };
         (self.began, self.most, self.sum, self.sum_of_squares) = (at, self.now, 0.0, 0.0);
-        (most, self.smooth)
+        seen
     }
 }
 
@@ -62,12 +72,11 @@ mod tests {
         let mut demand = Demand::default();
         demand.set(at(0), 10);
         demand.set(at(5), 0);
-        let (most, smooth) = demand.look(at(10));
-        // a mean of five, and a deviation of five
-        assert_eq!((most, smooth), (10, 10.0));
-        let (most, smooth) = demand.look(at(20));
-        assert!(most == 0 && (9.0..10.0).contains(&smooth), "{smooth}");
-        let after = (3..200).map(|step| demand.look(at(step * 10)).1).last();
+        let seen = demand.look(at(10));
+        assert_eq!(seen, Demanded { most: 10, mean: 5.0, deviation: 5.0, smooth: 10.0 });
+        let seen = demand.look(at(20));
+        assert!(seen.most == 0 && (9.0..10.0).contains(&seen.smooth), "{seen:?}");
+        let after = (3..200).map(|step| demand.look(at(step * 10)).smooth).last();
         assert!(after.is_some_and(|smooth| smooth < 0.2), "{after:?}");
     }
 }

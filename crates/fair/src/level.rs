@@ -1,7 +1,8 @@
 //! A priority level: seats, those who hold them and those who wait.
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Demanded};
 use crate::queues::{QueueView, Queues, Request, Standing, Width};
+use crate::usage::{Fullness, Usage};
 use ambient::World;
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -49,6 +50,10 @@ struct State {
     taken: u32,
     queues: Queues<oneshot::Sender<Ticket>>,
     demand: Demand,
+    usage: Usage,
+    /// Seats with nothing lent, and how many may wait.
+    nominal: u32,
+    room: u32,
     next_id: u64,
 }
 
@@ -61,6 +66,17 @@ impl State {
     fn note_demand(&mut self, now: Duration) {
         let wanted = self.taken.saturating_add(self.queues.waiting_seats());
         self.demand.set(now, wanted);
+        let Standing { running, waiting, .. } = self.queues.standing();
+        let full = Fullness {
+            seats: self.taken,
+            limit: self.limit,
+            running,
+            waiting,
+            room: self.room,
+            demand: wanted,
+            nominal: self.nominal,
+        };
+        self.usage.set(now, &full);
     }
 }
 
@@ -70,7 +86,13 @@ impl Level {
             Shape::Queue { queues, hand, longest } => Queues::new(queues, hand, longest.into()),
             Shape::Exempt | Shape::Refuse => Queues::new(1, 1, 0),
         };
-        let state = State { limit: limit.max(1), taken: 0, queues, demand: Demand::default(), next_id: 0 };
+        let room = match shape {
+            Shape::Queue { queues, longest, .. } => u32::from(queues) * u32::from(longest),
+            Shape::Exempt | Shape::Refuse => 1,
+        };
+        let (limit, usage) = (limit.max(1), Usage::new(world.elapsed()));
+        let (nominal, demand) = (limit, Demand::default());
+        let state = State { limit, taken: 0, queues, demand, usage, nominal, room, next_id: 0 };
         Arc::new(Level { world, shape, state: Mutex::new(state) })
     }
 
@@ -106,9 +128,9 @@ impl Level {
         let id = state.next_id;
         state.next_id += 1;
         let (tell, told) = oneshot::channel();
-        state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
+        let length = state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
         state.note_demand(now);
-        Entry::Wait(Waiting { level: self.clone(), queue, id, told })
+        Entry::Wait(Waiting { level: self.clone(), queue, id, length, told })
     }
 
     fn ticket(self: &Arc<Self>, queue: usize, width: Width, started: Duration, waited: Duration) -> Ticket {
@@ -179,12 +201,26 @@ impl Level {
         self.dispatch();
     }
 
+    /// From now on there are so many seats with nothing lent, and just these at first.
+    pub fn set_nominal(self: &Arc<Self>, seats: u32) {
+        self.state.lock().nominal = seats.max(1);
+        self.set_limit(seats);
+    }
+
+    /// How full it was, until now.
+    pub fn usage(&self) -> Usage {
+        let now = self.world.elapsed();
+        let mut state = self.state.lock();
+        state.usage.pass(now);
+        state.usage.clone()
+    }
+
     pub fn limit(&self) -> u32 {
         self.state.lock().limit
     }
 
-    /// What was wanted since the last call: the most, and an estimate of what will be.
-    pub fn look_at_demand(&self) -> (u32, f64) {
+    /// What was wanted since the last call.
+    pub fn look_at_demand(&self) -> Demanded {
         self.state.lock().demand.look(self.world.elapsed())
     }
 
@@ -194,6 +230,11 @@ impl Level {
             Shape::Queue { .. } => self.state.lock().queues.view(),
             Shape::Exempt | Shape::Refuse => Vec::new(),
         }
+    }
+
+    /// The clock by which the queues take turns.
+    pub fn virtual_time(&self) -> f64 {
+        self.state.lock().queues.virtual_time()
     }
 
     /// How many wait and run, and how many seats those have.
@@ -242,7 +283,15 @@ pub struct Waiting {
     level: Arc<Level>,
     queue: usize,
     id: u64,
+    length: usize,
     told: oneshot::Receiver<Ticket>,
+}
+
+impl Waiting {
+    /// How long its queue was when it had joined.
+    pub fn queue_length(&self) -> usize {
+        self.length
+    }
 }
 
 impl Future for Waiting {

@@ -17,7 +17,9 @@ pub mod hand;
 mod level;
 pub mod limits;
 mod queues;
+mod usage;
 
-pub use demand::Demand;
+pub use demand::{Demand, Demanded};
 pub use level::{Entry, Level, Refused, Shape, Ticket, Waiting};
 pub use queues::{QueueView, RequestView, Standing, Width};
+pub use usage::{Timed, Usage};

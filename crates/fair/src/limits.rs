@@ -43,16 +43,24 @@ pub struct Wanted {
     pub smooth: f64,
 }
 
-/// The limits of the next while: nobody gets less than what is kept for it or what it used of its own, and the
+impl Wanted {
+    fn least(&self) -> f64 {
+        f64::from(self.bounds.least.max(self.bounds.nominal.min(self.most)))
+    }
+
+    /// The seats that it should have, if there were enough.
+    pub fn target(&self) -> f64 {
+        self.smooth.max(self.least())
+    }
+}
+
+/// The limits of the next while, and the part of its target that every level gets within its bounds: nobody gets less than what is kept for it or what it used of its own, and the
 /// rest goes to all by what they want, within their bounds.
-pub fn lend(levels: &[Wanted], server: u32) -> Vec<u32> {
-    let least: Vec<f64> = levels
-        .iter()
-        .map(|level| f64::from(level.bounds.least.max(level.bounds.nominal.min(level.most))))
-        .collect();
+pub fn lend(levels: &[Wanted], server: u32) -> (f64, Vec<u32>) {
+    let least: Vec<f64> = levels.iter().map(Wanted::least).collect();
     let most: Vec<f64> =
         levels.iter().zip(&least).map(|(level, least)| f64::from(level.bounds.most).max(*least)).collect();
-    let target: Vec<f64> = levels.iter().zip(&least).map(|(level, least)| level.smooth.max(*least)).collect();
+    let target: Vec<f64> = levels.iter().map(Wanted::target).collect();
     let server = f64::from(server);
     let given = |fraction: f64| -> Vec<f64> {
         let each = (0..levels.len()).map(|at| (fraction * target[at]).max(least[at]).min(most[at]));
@@ -61,12 +69,12 @@ pub fn lend(levels: &[Wanted], server: u32) -> Vec<u32> {
     let total = |seats: &[f64]| seats.iter().sum::<f64>();
     let rounded = |seats: Vec<f64>| seats.into_iter().map(|seats| seats.round().max(1.0) as u32).collect();
     if total(&least) >= server {
-        return rounded(least);
+        return (0.0, rounded(least));
     }
     // what everybody gets grows with the fraction: the one that uses everything up is found by halving
     let (mut low, mut high) = (0.0, server.max(1.0));
     if total(&given(high)) <= server {
-        return rounded(given(high));
+        return (high, rounded(given(high)));
     }
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
@@ -76,7 +84,7 @@ pub fn lend(levels: &[Wanted], server: u32) -> Vec<u32> {
             low = middle;
         }
     }
-    rounded(given(low))
+    (low, rounded(given(low)))
 }
 
 #[cfg(test)]
@@ -103,7 +111,7 @@ mod tests {
         let seats = bounds(&levels, 100);
         let want = |first: u32, second: u32| {
             let wanted = |at: usize, most: u32| Wanted { bounds: seats[at], most, smooth: most.into() };
-            lend(&[wanted(0, first), wanted(1, second)], 100)
+            lend(&[wanted(0, first), wanted(1, second)], 100).1
         };
         // nobody wants anything: the seats are where they belong
         assert_eq!(want(0, 0), [50, 50]);

@@ -156,13 +156,16 @@ impl<T> Queues<T> {
         self.queues.get(queue).is_some_and(|queue| queue.waiting.len() < self.longest)
     }
 
-    pub fn add(&mut self, queue: usize, request: Request<T>) {
-        let Some(queue) = self.begun(queue) else { return };
+    /// Gives how many wait in that queue now.
+    pub fn add(&mut self, queue: usize, request: Request<T>) -> usize {
+        let Some(queue) = self.begun(queue) else { return 0 };
         let seats = request.width.most();
         queue.waiting_seats += seats;
         queue.waiting.push_back(request);
+        let length = queue.waiting.len();
         self.waiting_seats += seats;
         self.standing.waiting += 1;
+        length
     }
 
     /// A queue that has something to do from now on, whatever it had before.
@@ -258,6 +261,11 @@ impl<T> Queues<T> {
             waiting: it.waiting.iter().map(request).collect(),
         };
         self.queues.iter().map(queue).collect()
+    }
+
+    /// The service that an active queue would have had by now with its equal share, in seat-seconds.
+    pub fn virtual_time(&self) -> f64 {
+        self.now
     }
 
     pub fn standing(&self) -> Standing {

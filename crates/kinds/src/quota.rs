@@ -73,10 +73,11 @@ pub fn charge(
     if written.old.is_some() && !follows_changes(written.group, written.plural) {
         return Ok(Vec::new());
     }
-    let is_pod = written.group.is_empty() && written.plural == "pods";
-    let usage = usage(written, written.object, names);
+    let (group, plural) = (written.group, written.plural);
+    let is_pod = group.is_empty() && plural == "pods";
+    let usage = usage(group, plural, written.object, names);
     let nothing = Quantity::new(0);
-    let of_this = |it: &&Limited| it.group == written.group && it.plural == written.plural;
+    let of_this = |it: &&Limited| it.group == group && it.plural == plural;
     let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
     let mut uncovered: BTreeSet<&str> = contains
         .flat_map(|part| usage.iter().filter(move |(name, _)| name.contains(part.as_str())))
@@ -86,7 +87,8 @@ pub fn charge(
     let mut concerned = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {
         let hard = read::map(quota, &["status", "hard"]);
-        let bounded: BTreeSet<&str> = hard.keys().filter(|name| concerns(written, name, names)).collect();
+        let bounded: BTreeSet<&str> =
+            hard.keys().filter(|name| concerns(group, plural, name, names)).collect();
         if bounded.is_empty() || !in_scope(quota, written.object, is_pod) {
             continue;
         }
@@ -104,7 +106,7 @@ pub fn charge(
         uncovered.retain(|name| !bounded.contains(name));
         concerned.push((at, hard, used));
     }
-    let before = written.old.map(|old| self::usage(written, old, names)).unwrap_or_default();
+    let before = written.old.map(|old| self::usage(group, plural, old, names)).unwrap_or_default();
     let mut delta = usage.clone();
     // what is given back is counted by whoever counts again
     for (name, amount) in before {
@@ -161,20 +163,51 @@ fn amount_of(list: &Map, name: &str) -> Quantity {
     quantities::parse(list.get(name).unwrap_or(&Value::Null))
 }
 
+/// The resource whose objects a bound counts by number alone, as group and plural, if it does.
+pub fn counts(name: &str) -> Option<(&str, &str)> {
+    if PLAIN.contains(&name) {
+        return Some(("", name));
+    }
+    let counted = name.strip_prefix("count/")?;
+    Some(counted.split_once('.').map_or(("", counted), |(plural, group)| (group, plural)))
+}
+
+/// What objects take of what a quota bounds. Nothing is said about what such objects never take.
+pub fn used<'o>(
+    quota: &Value,
+    group: &str,
+    plural: &str,
+    objects: impl IntoIterator<Item = &'o Value>,
+    names: &Names,
+) -> BTreeMap<String, Quantity> {
+    let hard = read::map(quota, &["spec", "hard"]);
+    let bounded = hard.keys().filter(|name| concerns(group, plural, name, names));
+    let mut used: Amounts = bounded.map(|name| (name.to_owned(), Quantity::new(0))).collect();
+    let is_pod = group.is_empty() && plural == "pods";
+    for object in objects.into_iter().filter(|it| in_scope(quota, it, is_pod)) {
+        for (name, amount) in usage(group, plural, object, names) {
+            if let Some(sum) = used.get_mut(&name) {
+                *sum = sum.plus(&amount);
+            }
+        }
+    }
+    used
+}
+
 /// The name under which objects of any resource are counted.
-fn counted(written: &Written<'_>) -> String {
-    match written.group {
-        "" => format!("count/{}", written.plural),
-        group => format!("count/{}.{group}", written.plural),
+fn counted(group: &str, plural: &str) -> String {
+    match group {
+        "" => format!("count/{plural}"),
+        group => format!("count/{plural}.{group}"),
     }
 }
 
-/// Whether a bound says something about such an object.
-fn concerns(written: &Written<'_>, name: &str, names: &Names) -> bool {
-    if name == counted(written) {
+/// Whether a bound says something about such objects.
+pub fn concerns(group: &str, plural: &str, name: &str, names: &Names) -> bool {
+    if name == counted(group, plural) {
         return true;
     }
-    match (written.group, written.plural) {
+    match (group, plural) {
         ("", "pods") => {
             let compute = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
             name == "pods"
@@ -198,10 +231,10 @@ fn concerns(written: &Written<'_>, name: &str, names: &Names) -> bool {
 }
 
 /// What an object takes.
-fn usage(written: &Written<'_>, object: &Value, names: &Names) -> Amounts {
+fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
     let one = Quantity::new(1);
-    let mut usage = Amounts::from([(counted(written), one.clone())]);
-    match (written.group, written.plural) {
+    let mut usage = Amounts::from([(counted(group, plural), one.clone())]);
+    match (group, plural) {
         // a pod that has ended takes nothing but its place in the list
         ("", "pods") if matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded") => {}
         ("", "pods") => usage.extend(pod_usage(object)),
@@ -498,6 +531,38 @@ mod tests {
             ("CrossNamespacePodAffinity", 0),
         ] {
             assert_eq!(told(&quota(scope), "pods", pod, None).map(|it| it.len()), Ok(counts), "{scope}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_is_summed_up() {
+        let quota = json(
+            r#"{"spec":{"hard":{"pods":"9","requests.cpu":"9","count/pods":"9","secrets":"9"},
+                "scopes":["NotBestEffort"]}}"#,
+        );
+        let pod = |more: &str| {
+            json(&format!(
+                r#"{{"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"300m"}}}}}}]}}{more}}}"#
+            ))
+        };
+        let ended = pod(r#","status":{"phase":"Failed"}"#);
+        let best = json(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
+        let used = used(&quota, "", "pods", &[pod(""), pod(""), ended, best], &Names::kubernetes());
+        let shown: Vec<_> = used.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        assert_eq!(shown, ["count/pods=3", "pods=2", "requests.cpu=600m"]);
+    }
+
+    #[test]
+    fn plain_counts_name_their_resource() {
+        for (name, expected) in [
+            ("secrets", Some(("", "secrets"))),
+            ("count/deployments.apps", Some(("apps", "deployments"))),
+            ("count/widgets.a.example", Some(("a.example", "widgets"))),
+            ("count/pods", Some(("", "pods"))),
+            ("pods", None),
+            ("requests.cpu", None),
+        ] {
+            assert_eq!(counts(name), expected, "{name}");
         }
     }
 

@@ -85,6 +85,36 @@ impl Names {
         self.well_known(&format!("{}-apiserver-client", self.prefix))
     }
 
+    /// Who signs the certificates by which agents show who they are: `kubernetes.io/kube-apiserver-client-kubelet`.
+    pub fn agent_client_signer(&self) -> String {
+        format!("{}-{}", self.client_signer(), self.agent)
+    }
+
+    /// Who signs those that agents show to their clients: `kubernetes.io/kubelet-serving`.
+    pub fn agent_serving_signer(&self) -> String {
+        self.well_known(&format!("{}-serving", self.agent))
+    }
+
+    /// Who signs whatever was asked for before signers had names.
+    pub fn legacy_signer(&self) -> String {
+        self.well_known("legacy-unknown")
+    }
+
+    /// The type of secrets that hold a token of a service account.
+    pub fn account_token_type(&self) -> String {
+        self.well_known("service-account-token")
+    }
+
+    /// The type of secrets that hold a token by which new nodes introduce themselves.
+    pub fn bootstrap_token_type(&self) -> String {
+        self.well_known_under("bootstrap", "token")
+    }
+
+    /// The config map by which pods know the API server: `kube-root-ca.crt`.
+    pub fn root_authority_map(&self) -> String {
+        format!("{}-root-ca.crt", self.prefix)
+    }
+
     /// The well-known signer that a name means, in this dialect's spelling. The specification's spelling means
     /// the same one.
     pub fn signer(&self, name: &str) -> Option<String> {
@@ -98,11 +128,11 @@ impl Names {
             let of_agents = rest.strip_prefix('-').is_some_and(|rest| agent.contains(&rest));
             return match rest {
                 "" => Some(self.client_signer()),
-                _ => of_agents.then(|| format!("{}-{}", self.client_signer(), self.agent)),
+                _ => of_agents.then(|| self.agent_client_signer()),
             };
         }
         let serving = path.strip_suffix("-serving").is_some_and(|path| agent.contains(&path));
-        serving.then(|| self.well_known(&format!("{}-serving", self.agent)))
+        serving.then(|| self.agent_serving_signer())
     }
 
     /// `application/vnd.kubernetes.protobuf`.

@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::controller_manager;
 use crate::flags::{self, Line, Unread};
-use crate::options::{Apiserver, Problems};
+use crate::options::{Apiserver, ControllerManager, Loops, Problems};
 use crate::wanted::{Company, Wanted};
 
 /// The version line of `pintle version` and `--version`.
@@ -37,6 +38,8 @@ Examples:
   pintle up --ephemeral      the same, kept in memory and gone when stopped
   pintle up --help           everything that can be set
   pintle apiserver --help    the API server alone, as one component among others
+  pintle controller-manager --help
+                             the control loops alone
   pintle convert --help      turn objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
@@ -47,6 +50,9 @@ pub enum Command {
     /// Start the API server alone, as one component among others
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(Box<Apiserver>),
+    /// Start the control loops alone, against an API server elsewhere
+    #[command(after_help = CONTROLLER_MANAGER_EXAMPLES)]
+    ControllerManager(Box<ControllerManager>),
     /// Turn objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -78,6 +84,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub server: Apiserver,
+
+    #[command(flatten)]
+    pub loops: Loops,
 }
 
 impl Up {
@@ -100,6 +109,21 @@ Examples:
 
 All flags of upstream's API server are taken, in its syntax, with its defaults; docs/flags.md says which have
 no effect. A link to this program that is called kube-apiserver or cluster-apiserver runs this command.";
+
+const CONTROLLER_MANAGER_EXAMPLES: &str = "\
+Examples:
+  pintle controller-manager --kubeconfig manager.kubeconfig --use-service-account-credentials \\
+      --authentication-kubeconfig manager.kubeconfig --authorization-kubeconfig manager.kubeconfig \\
+      --cluster-signing-cert-file ca.crt --cluster-signing-key-file ca.key \\
+      --service-account-private-key-file sa.key --root-ca-file ca.crt
+      All loops against the API server of the kubeconfig, each as a service account of its own.
+
+  pintle controller-manager --kubeconfig admin.kubeconfig --controllers '*,-deployment' --leader-elect=false
+      All but one, without waiting for a lease.
+
+All flags of upstream's controller manager are taken, in its syntax, with its defaults; docs/flags.md says which
+have no effect. A link to this program that is called kube-controller-manager or cluster-controller-manager runs
+this command.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -233,6 +257,7 @@ impl Cli {
         let read = match &self.command {
             Command::Up(up) => Wanted::read(&up.server, up.company()),
             Command::Apiserver(server) => Wanted::read(server, Company::Alone),
+            Command::ControllerManager(asked) => return controller_manager::problems(asked),
             Command::Convert(_) | Command::Version => return Vec::new(),
         };
         read.err().map(|Problems(all)| all).unwrap_or_default()
@@ -291,8 +316,10 @@ mod tests {
         assert_eq!((up.server.bind_address.to_string().as_str(), up.server.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
         assert_eq!(up.server.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
-        let Apiserver { store, write_kubeconfig, verbose, .. } = &up.server;
-        assert!(!store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && *verbose == 0);
+        let Apiserver { store, write_kubeconfig, logs, .. } = &up.server;
+        assert!(
+            !store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && logs.verbosity == 0
+        );
     }
 
     #[test]
@@ -303,7 +330,7 @@ mod tests {
         assert_eq!(up.store.data_dir, Some("d".into()));
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
         assert_eq!(up.write_kubeconfig, Some("k".into()));
-        assert_eq!((&up.tls_san, up.verbose), (&vec!["a".to_owned(), "b".to_owned()], 2));
+        assert_eq!((&up.tls_san, up.logs.verbosity), (&vec!["a".to_owned(), "b".to_owned()], 2));
         let up = &super::tests::up(
             "pintle up --runtime-config api/all=false,v1 --runtime-config batch/v1=true \
                      --allow-privileged --event-ttl 1h30m",

@@ -6,30 +6,30 @@
 
 mod cli;
 mod control_loops;
+mod controller_manager;
 mod convert;
 mod files;
 mod flags;
 mod kubeconfig;
+mod logs;
 mod options;
 mod pki;
+mod process;
+mod signals;
 mod up;
 mod wanted;
 mod world;
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
-use options::Problems;
+use options::{Problems, Wrong};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The environment variable that overrides `-v`, in the syntax of tracing's filters.
-const LOG_VARIABLE: &str = "PINTLE_LOG";
 
 fn main() -> ExitCode {
     small_pages();
@@ -69,14 +69,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Convert(asked) => convert::convert(&asked),
         Command::Up(asked) => {
-            log_to_stderr(asked.server.verbose, &cli.warnings);
+            let verbosity = begin_log(&asked.server.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::up(*asked, world))
+            runtime()?.block_on(up::up(*asked, world, verbosity))
         }
         Command::Apiserver(asked) => {
-            log_to_stderr(asked.verbose, &cli.warnings);
+            let verbosity = begin_log(&asked.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::apiserver(*asked, world))
+            runtime()?.block_on(up::apiserver(*asked, world, verbosity))
+        }
+        Command::ControllerManager(asked) => {
+            begin_log(&asked.logs, &cli.warnings)?;
+            let world = world::real()?;
+            runtime()?.block_on(controller_manager::controller_manager(*asked, world))
         }
     }
 }
@@ -91,16 +96,14 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// Begins the log, with what it should say about the command line.
-fn log_to_stderr(verbose: u8, warnings: &[String]) {
-    let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = stderr().is_terminal();
-    // the error would mean that a log is set up already
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).try_init();
+fn begin_log(asked: &logs::Logs, warnings: &[String]) -> anyhow::Result<logs::Verbosity> {
+    let mut wrong = Wrong::default();
+    let verbosity = logs::begin(asked, &mut wrong);
+    wrong.check()?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    Ok(verbosity)
 }
 
 /// Errors of others may span lines; ours do not.

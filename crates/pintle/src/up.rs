@@ -4,40 +4,49 @@
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
 use apiserver::serve::{Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Server, StartError, StoreChoice};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
-use crate::control_loops::ControlLoops;
-use crate::options::{Apiserver, Authorities};
+use crate::control_loops::{self, ControlLoops};
+use crate::logs::Verbosity;
+use crate::options::{Apiserver, Authorities, Loops, Wrong};
 use crate::pki::{Hosts, Pair, Pki};
+use crate::signals::Signals;
 use crate::wanted::{Company, Wanted};
-use crate::{files, kubeconfig};
+use crate::{files, kubeconfig, process};
 
 /// Runs a control plane until a signal stops it.
-pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
+pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     anyhow::ensure!(
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
-    let loops = asked.components.contains(&Component::ControllerManager);
-    run(&asked.server, asked.company(), loops, world).await
+    let loops = asked.components.contains(&Component::ControllerManager).then_some(&asked.loops);
+    run(&asked.server, asked.company(), loops, (world, verbosity)).await
 }
 
 /// Runs the API server alone.
-pub async fn apiserver(asked: Apiserver, world: World) -> anyhow::Result<()> {
-    run(&asked, Company::Alone, false, world).await
+pub async fn apiserver(asked: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
+    run(&asked, Company::Alone, None, (world, verbosity)).await
 }
 
-async fn run(asked: &Apiserver, company: Company, loops: bool, world: World) -> anyhow::Result<()> {
+async fn run(
+    asked: &Apiserver,
+    company: Company,
+    loops: Option<&Loops>,
+    (world, verbosity): (World, Verbosity),
+) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let wanted = Wanted::read(asked, company)?;
+    let mut wanted = Wanted::read(asked, company)?;
+    wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
+    process::tell(&wanted.observe.metrics);
     let home = Home::prepare(asked)?;
     let names = wanted.names.clone();
     let own = match wanted.needs_own_identity(company) {
@@ -48,11 +57,21 @@ async fn run(asked: &Apiserver, company: Company, loops: bool, world: World) -> 
     let administrator = own.as_ref().filter(|_| wanted.believes_own_clients(company));
     let administrator =
         administrator.map(|pki| (wanted.shown.believed(&pki.ca.certificate), pki.admin.clone()));
+    let loops = match loops {
+        Some(asked) => {
+            let signer = wanted.identity.service_accounts.signer.clone();
+            let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
+            let mut options = control_loops::trusted(own.as_ref(), believed, signer)?;
+            let mut wrong = Wrong::default();
+            asked.onto(&mut options, &mut wrong);
+            wrong.check()?;
+            Some(options)
+        }
+        None => None,
+    };
+    let counted = wanted.observe.metrics.clone();
     let server = start_server(wanted, company, home.directory(), own.as_ref(), &world).await?;
-    let loops = loops.then(|| {
-        let options = controllers::loops::Options::default();
-        ControlLoops::start(&server, &names, options, &world)
-    });
+    let loops = loops.map(|options| ControlLoops::start(&server, &names, options, counted, &world));
     let mut written = None;
     if let Some((believed, admin)) = administrator {
         let file = home.kubeconfig(asked, &world);
@@ -113,26 +132,6 @@ async fn run_until_stopped(
                 written.remove_if_temporary();
             }
             std::process::exit(130)
-        }
-    }
-}
-
-/// The two signals that mean stop.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
         }
     }
 }
@@ -236,7 +235,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// The machine's name, where the system tells it in one of the usual places.
-fn machine_name() -> Option<String> {
+pub(crate) fn machine_name() -> Option<String> {
     let told = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let told = told.iter().find_map(|path| std::fs::read_to_string(path).ok());
     told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
@@ -293,6 +292,7 @@ async fn start_server(
         found: wanted.found,
         gates: wanted.gates,
         browsers: wanted.browsers,
+        observe: wanted.observe,
     };
     Server::start(config).await.map_err(explained)
 }

@@ -2,10 +2,14 @@
 
 use crate::files;
 use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
-use apiserver::{Found, Gates, admission, audit, browsers, fairness, identity, limits, permission, serve};
+use apiserver::{
+    Found, Gates, admission, audit, browsers, fairness, identity, limits, observe, permission, serve,
+};
 use kinds::Serving;
+use metrics::Registry;
 use names::Names;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// In which company the server runs, which decides what it does where nothing is said.
@@ -40,6 +44,7 @@ pub struct Wanted {
     pub found: Found,
     pub gates: Gates,
     pub browsers: browsers::Options,
+    pub observe: observe::Options,
 }
 
 impl Wanted {
@@ -49,7 +54,6 @@ impl Wanted {
         let names = asked.dialect.read(&mut wrong);
         asked.store.read(&names, &mut wrong);
         asked.outward.read(&names, &mut wrong);
-        asked.metrics.read(&mut wrong);
         if company == Company::Alone && asked.secure_port == 0 {
             wrong.add("--secure-port", "must be between 1 and 65535: it cannot be turned off with 0");
         }
@@ -64,6 +68,13 @@ impl Wanted {
         let limits = asked.limits.read(&mut wrong);
         let fairness = asked.limits.of_turns(gates.turns, &mut wrong);
         let browsers = asked.browsers.read(&mut wrong);
+        let observe = observe::Options {
+            metrics: Arc::new(Registry::new(asked.observing.numbers.read(&mut wrong))),
+            tracing: asked.observing.tracing(gates.tracing, &names, &mut wrong),
+            verbosity: None,
+            profiling: asked.observing.profiling,
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        };
         let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &names);
         let serving = wrong.take("--runtime-config", serving).unwrap_or_default();
         if asked.runtime_config.iter().any(|pair| pair.trim_start().starts_with("api/legacy")) {
@@ -107,6 +118,7 @@ impl Wanted {
             found,
             gates,
             browsers,
+            observe,
             names,
         })
     }

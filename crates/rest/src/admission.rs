@@ -7,10 +7,13 @@
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::Requester;
+use crate::measure::{Outcome, Phase};
+use crate::notes::Step;
 use crate::resource::Resource;
 use ambient::Soon;
 use schema::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A check that writes pass before they are stored.
 pub trait Admission: Send + Sync {
@@ -127,10 +130,25 @@ impl Api {
         mut object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
+        let began = self.world.elapsed();
+        let mut answer = Ok(());
         for check in write.resource.checks.of_write(write) {
-            check.admit(write, object.as_deref_mut(), old).get().await?;
+            answer = check.admit(write, object.as_deref_mut(), old).get().await;
+            if answer.is_err() {
+                break;
+            }
         }
-        Ok(())
+        self.step_ended(write, Phase::Admit, began, answer.is_err());
+        answer
+    }
+
+    fn step_ended(&self, write: &Admitted<'_>, phase: Phase, began: Duration, rejected: bool) {
+        let now = self.world.elapsed();
+        write.user.notes.reached(Step::Admitted, now);
+        if let Some(steps) = self.steps.get() {
+            let outcome = Outcome { phase, operation: write.operation, rejected };
+            steps.took(outcome, now.saturating_sub(began));
+        }
     }
 
     /// The last words, one after the other.
@@ -140,9 +158,15 @@ impl Api {
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
+        let began = self.world.elapsed();
+        let mut answer = Ok(());
         for check in write.resource.checks.of_write(write) {
-            check.settle(write, object, old).get().await?;
+            answer = check.settle(write, object, old).get().await;
+            if answer.is_err() {
+                break;
+            }
         }
-        Ok(())
+        self.step_ended(write, Phase::Settle, began, answer.is_err());
+        answer
     }
 }

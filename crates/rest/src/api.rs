@@ -2,6 +2,7 @@
 
 use crate::admission::{Admission, Checks};
 use crate::hooks::{Context, Hooks, Requester};
+use crate::measure::Steps;
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
@@ -9,11 +10,12 @@ use crate::storage::{Storage, Unreadable};
 use ambient::World;
 use arc_swap::ArcSwap;
 use memchr::memmem;
+use metrics::Registry;
 use names::Names;
 use schema::Value;
 use schema::table::{Kind, Ref};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Everything that the verbs work on.
 pub struct Api {
@@ -27,6 +29,7 @@ pub struct Api {
     resources: ArcSwap<Resources>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
+    pub(crate) steps: OnceLock<Steps>,
 }
 
 /// The resources of a moment.
@@ -80,15 +83,15 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        Api {
-            names,
-            storage,
-            world,
-            opened: Vec::new(),
-            closed: Vec::new(),
-            resources: ArcSwap::default(),
-            admission,
-        }
+        let (resources, steps) = (ArcSwap::default(), OnceLock::new());
+        let (opened, closed) = (Vec::new(), Vec::new());
+        Api { names, storage, world, opened, closed, resources, admission, steps }
+    }
+
+    /// Counts what is done from now on, with the kinds that are registered from now on.
+    pub fn measure(&self, registry: &Registry) {
+        self.storage.measure(registry);
+        self.steps.get_or_init(|| Steps::new(registry));
     }
 
     pub fn resources(&self) -> Arc<Resources> {

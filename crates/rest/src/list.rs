@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::{DecodeError, Engine};
 use cache::Snapshot;
 use schema::{Value, decode, encode};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,11 @@ impl Api {
         let revision = snapshot.revision();
         let within = (!namespace.is_empty()).then_some(namespace);
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        let mut found = snapshot.range(within, after).filter(|(_, object)| selector.matches(object));
+        let fetched = Cell::new(0);
+        let mut found = snapshot.range(within, after).filter(|(_, object)| {
+            fetched.set(fetched.get() + 1);
+            selector.matches(object)
+        });
         let mut items = Vec::new();
         let mut last = None;
         for (key, object) in found.by_ref().take(limit) {
@@ -113,6 +118,7 @@ impl Api {
             last = Some(key);
         }
         let more = items.len() == limit && found.next().is_some();
+        resource.collection.listed(fetched.get(), items.len());
         let (Some(last), true) = (last, more) else {
             return Page { revision, items, continue_token: String::new(), remaining: None };
         };

@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use schema::Value;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How much the record of a request shows; each holds what those before it do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -55,6 +56,54 @@ impl Named {
     }
 }
 
+/// Where a request is on its way. Those that it does not come by are not reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It is known who asks.
+    Authenticated,
+    /// It is in the record.
+    Recorded,
+    /// It is known whom it is for.
+    Impersonated,
+    /// It is its turn.
+    Admissible,
+    /// It is permitted.
+    Authorized,
+    /// All of it is here.
+    Received,
+    /// Nobody has anything against the write.
+    Admitted,
+    /// What was written is durable.
+    Stored,
+}
+
+impl Step {
+    pub const ALL: [Step; 8] = [
+        Step::Authenticated,
+        Step::Recorded,
+        Step::Impersonated,
+        Step::Admissible,
+        Step::Authorized,
+        Step::Received,
+        Step::Admitted,
+        Step::Stored,
+    ];
+
+    /// What is done until it is reached.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Authenticated => "authentication",
+            Step::Recorded => "audit",
+            Step::Impersonated => "impersonation",
+            Step::Admissible => "priorityandfairness",
+            Step::Authorized => "authorization",
+            Step::Received => "body",
+            Step::Admitted => "admission",
+            Step::Stored => "store",
+        }
+    }
+}
+
 /// Shared by all that work on one request. The same note is kept once, since work may be done again.
 #[derive(Debug, Default)]
 pub struct Notes {
@@ -62,9 +111,41 @@ pub struct Notes {
     annotations: Mutex<Vec<(String, String)>>,
     shown: AtomicU8,
     traffic: Mutex<Traffic>,
+    /// When each step was reached, in nanoseconds; 0 is never. Of a step that is done again the last time counts.
+    steps: [AtomicU64; Step::ALL.len()],
+    /// Nanoseconds spent waiting for webhooks.
+    elsewhere: AtomicU64,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Notes {
+    /// A step is behind the request, by the clock that never goes back.
+    pub fn reached(&self, step: Step, at: Duration) {
+        self.steps[step as usize].store(nanoseconds(at), Ordering::Relaxed);
+    }
+
+    /// The steps that are behind it, in order, and when they were.
+    pub fn steps(&self) -> impl Iterator<Item = (Step, Duration)> {
+        let reached = |step: Step| match self.steps[step as usize].load(Ordering::Relaxed) {
+            0 => None,
+            at => Some((step, Duration::from_nanos(at))),
+        };
+        Step::ALL.into_iter().filter_map(reached)
+    }
+
+    /// So long the request has waited for a webhook.
+    pub fn waited_for_webhook(&self, long: Duration) {
+        self.elsewhere.fetch_add(nanoseconds(long), Ordering::Relaxed);
+    }
+
+    /// How long it has waited for webhooks in all.
+    pub fn elsewhere(&self) -> Duration {
+        Duration::from_nanos(self.elsewhere.load(Ordering::Relaxed))
+    }
+
     /// The client should know this although the request succeeds.
     pub fn warn(&self, warning: impl Into<String>) {
         let (warning, mut warnings) = (warning.into(), self.warnings.lock());

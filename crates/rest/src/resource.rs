@@ -3,6 +3,7 @@
 use crate::admission::Checks;
 use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks};
+use crate::measure::Counted;
 use crate::object::Object;
 use crate::selector::Selected;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref, Subresource};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Objects of one stored kind; several versions of a kind share one.
 pub struct Collection {
@@ -25,6 +27,8 @@ pub struct Collection {
     pub cache: Cache<Object>,
     /// Which selectable field watches are indexed by.
     pub indexed: Option<usize>,
+    /// What is done with it.
+    pub(crate) counted: Counted,
 }
 
 impl Collection {
@@ -62,8 +66,13 @@ impl Collection {
     }
 }
 
+/// How many resources there have been.
+static RESOURCES: AtomicU32 = AtomicU32::new(1);
+
 /// A resource as it is served under one group and version.
 pub struct Resource {
+    /// Its number, which no other has or had: what is kept beside it is found by that. Never 0.
+    pub number: u32,
     pub kind: Ref<Kind>,
     /// Full group name, empty for core.
     pub group: String,
@@ -94,6 +103,7 @@ impl Resource {
         let list_header = header_of_list(&kind, &api_version);
         let row_reads = row_reads(&kind, &hooks);
         Resource {
+            number: RESOURCES.fetch_add(1, Ordering::Relaxed),
             header,
             list_header,
             row_reads,

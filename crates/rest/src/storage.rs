@@ -1,16 +1,19 @@
 //! Joins the store with the caches: what is recovered fills them, what is committed is published to them.
 
+use crate::admission::Operation;
+use crate::measure::{Counted, Families};
 use crate::object::{Draft, Object};
 use crate::reserve::Reservation;
 use crate::resource::Collection;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cache::{Cache, Change, Published};
+use metrics::Registry;
 use parking_lot::Mutex;
 use schema::encode::EmptyLists;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::{Expect, Recovered, Revision, Store, StoreError, Write};
 
 /// Everything that is stored.
@@ -22,6 +25,7 @@ pub struct Storage {
     unclaimed: Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>,
     options: cache::Options,
     world: ambient::World,
+    measured: OnceLock<Arc<Families>>,
 }
 
 /// Why the caches could not be filled.
@@ -50,7 +54,13 @@ impl Storage {
         let collections = Arc::new(Collections::default());
         let (target, raised) = (collections.clone(), published.clone());
         store.start(Box::new(move |changes| publish(changes, &target, &raised)))?;
-        Ok(Storage { store, published, collections, unclaimed: Mutex::new(unclaimed), options, world })
+        let (unclaimed, measured) = (Mutex::new(unclaimed), OnceLock::new());
+        Ok(Storage { store, published, collections, unclaimed, options, world, measured })
+    }
+
+    /// Counts what is done with collections that are made from now on.
+    pub(crate) fn measure(&self, registry: &Registry) {
+        self.measured.get_or_init(|| Families::new(registry));
     }
 
     /// The collection of a stored kind, made and filled when it is first asked for.
@@ -66,6 +76,7 @@ impl Storage {
             cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),
+            counted: Counted::of(self.measured.get().cloned()),
         });
         let mut records = Vec::new();
         let from: Arc<str> = prefix.as_str().into();
@@ -104,7 +115,8 @@ impl Storage {
         if let Some(at) = expires_at {
             write = write.expiring(at);
         }
-        let revision = self.store.write(write).await?;
+        let operation = if expect == Expect::Absent { Operation::Create } else { Operation::Update };
+        let revision = self.written(collection, operation, write).await?;
         Ok(match draft.published.get() {
             Some(object) => object.clone(),
             None => draft.commit(revision.0),
@@ -123,7 +135,19 @@ impl Storage {
         if let Some(held) = held {
             write = write.with_note(Arc::new(held));
         }
-        self.store.write(write).await
+        self.written(collection, Operation::Delete, write).await
+    }
+
+    async fn written(
+        &self,
+        collection: &Collection,
+        operation: Operation,
+        write: Write,
+    ) -> Result<Revision, StoreError> {
+        let began = self.world.elapsed();
+        let wrote = self.store.write(write).await;
+        collection.wrote(operation, self.world.elapsed().saturating_sub(began));
+        wrote
     }
 
     /// Drops what has outlived its time in the caches.

@@ -115,6 +115,11 @@ impl Watch {
         }
     }
 
+    /// How many objects are still to be told that were there when it began.
+    pub fn initial(&self) -> usize {
+        self.initial.len()
+    }
+
     /// The revision up to which everything has been delivered, for a bookmark.
     pub fn progress(&self) -> Option<u64> {
         if self.initial.is_empty() { self.watcher.delivered_up_to() } else { None }

@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};
 use crate::metadata;
+use crate::notes::Step;
 use crate::object::{Draft, Object};
 use crate::options::WriteOptions;
 use crate::reserve::{Asked, Reservation};
@@ -250,7 +251,9 @@ impl Api {
         reservation: Option<Reservation>,
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
-        self.commit_as(writing.resource, object, reservation, expect).await
+        let stored = self.commit_as(writing.resource, object, reservation, expect).await;
+        writing.user.notes.reached(Step::Stored, self.world.elapsed());
+        stored
     }
 
     /// Takes what the next state needs and writes it there.

@@ -17,9 +17,11 @@ const ORDER: &[&str] = &[
     "cache",
     "store",
     "merge",
+    "cel",
     "cron",
     "schema",
     "names",
+    "metrics",
     "ambient",
 ];
 

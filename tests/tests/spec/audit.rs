@@ -329,7 +329,7 @@ async fn annotations_come_from_all_who_have_something_to_say() {
         "apiserver_audit_event_total ",
         "apiserver_audit_level_total{level=\"Metadata\"} ",
         "apiserver_audit_requests_rejected_total 0",
-        "apiserver_requested_deprecated_apis{group=\"flowcontrol.apiserver.k8s.io\",version=\"v1beta2\",resource=\"flowschemas\",subresource=\"\",removed_release=\"1.29\"} 1",
+        "apiserver_requested_deprecated_apis{group=\"flowcontrol.apiserver.k8s.io\",removed_release=\"1.29\",resource=\"flowschemas\",subresource=\"\",version=\"v1beta2\"} 1",
     ] {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }

@@ -144,7 +144,7 @@ async fn metrics_count_requests_and_objects() {
         let line = text.lines().find(fits).unwrap_or_else(|| panic!("no {name} {labels:?} in {text}"));
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
-    let labels = ["verb=\"create\"", "resource=\"configmaps\"", "code=\"201\""];
+    let labels = ["verb=\"POST\"", "resource=\"configmaps\"", "code=\"201\""];
     assert_eq!(sample("apiserver_request_total", &labels), 1.0);
     // the server keeps one itself
     assert_eq!(sample("apiserver_storage_objects", &["resource=\"configmaps\""]), 2.0);

@@ -81,13 +81,14 @@ async fn a_watch_that_nobody_reads_loses_its_connection() {
     let mut lazy = cluster.connect(&Who::Admin, Protocol::Http1).await;
     let head = format!("GET {CONFIGMAPS}?watch=1 HTTP/1.1\r\nhost: localhost\r\n\r\n");
     lazy.write_all(head.as_bytes()).await.unwrap();
-    let watches = &cluster.server.service.metrics.watches;
-    while watches.get() == 0 {
+    let resources = cluster.server.service.api.resources();
+    let cache = &resources.get("v1", "configmaps").unwrap().collection.cache;
+    while cache.watchers() == 0 {
         tokio::task::yield_now().await;
     }
     filled(&cluster).await;
     let gone = async {
-        while watches.get() > 0 {
+        while cache.watchers() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

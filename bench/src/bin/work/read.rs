@@ -81,6 +81,7 @@ impl Reads {
             browsers: Default::default(),
             fairness: Default::default(),
             limits: Default::default(),
+            observe: Default::default(),
         };
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };

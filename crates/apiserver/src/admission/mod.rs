@@ -18,6 +18,7 @@ mod event_rate_limit;
 mod extended_resource_toleration;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod measured;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -43,6 +44,7 @@ use creation::Creation;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
 pub use kinds::pod::admit::Tolerated;
+pub(crate) use measured::Answers;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
@@ -75,6 +77,8 @@ pub(crate) struct Parts {
     pub world: World,
     /// Where PodSecurity counts.
     pub pod_security: pod_security::Counters,
+    /// Where the answers of all plugins are counted.
+    pub answers: Answers,
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub tolerated: Tolerated,
@@ -212,7 +216,7 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
             continue;
         };
         match make(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
-            Ok(made) => chain.push(made),
+            Ok(made) => chain.push(parts.answers.of(plugin.name, made)),
             Err(why) => wrong.push(format!("admission plugin {}: {why}", plugin.name)),
         }
     }
@@ -228,11 +232,13 @@ mod tests {
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0));
+        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0) as World);
+        let registry = metrics::Registry::default();
         let parts = Parts {
             names,
-            world,
-            pod_security: Default::default(),
+            world: world.clone(),
+            pod_security: pod_security::Counters::new(&registry),
+            answers: Answers::new(&registry, &world),
             rbac: rbac.clone(),
             authorizer: rbac,
             tolerated: Tolerated::default(),

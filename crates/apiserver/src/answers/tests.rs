@@ -18,6 +18,7 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
         front_proxy: None,
         websocket_prefix: String::new(),
         world: world.clone(),
+        remaining: Default::default(),
     });
     (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, callers, store })
 }

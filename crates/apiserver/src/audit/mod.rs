@@ -28,17 +28,14 @@ pub(crate) use json::patch as patch_body;
 pub use log::{Rotation, Target};
 pub use policy::{BadPolicy, Level, Policy, Stage};
 pub use sink::{Format, Mode, Truncate};
-pub(crate) use trail::Trail;
+pub(crate) use trail::{ID, Trail};
 
 use ambient::{Soon, World};
 use batch::Batch;
 use event::{Record, Words};
+use metrics::{About, Counter, Family, Registry};
 use names::Names;
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 use sink::{Backend, Sink};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,43 +79,38 @@ pub enum BadAudit {
     Webhook(call::BadTarget),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PluginLabels {
-    plugin: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LevelLabels {
-    level: &'static str,
-}
+const EVENTS: About = About::alpha("apiserver_audit_event_total", "Audit events that were made.");
+const ERRORS: About =
+    About::alpha("apiserver_audit_error_total", "Audit events that were lost, by what lost them.")
+        .by(&["plugin"]);
+const LEVELS: About =
+    About::alpha("apiserver_audit_level_total", "Requests by level of their record.").by(&["level"]);
+const REJECTED: About = About::alpha(
+    "apiserver_audit_requests_rejected_total",
+    "Requests that were refused since they could not be recorded.",
+);
 
 /// What the record has cost so far.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Counters {
     events: Counter,
-    errors: Family<PluginLabels, Counter>,
-    levels: Family<LevelLabels, Counter>,
+    errors: Family<Counter>,
+    levels: Family<Counter>,
     rejected: Counter,
 }
 
 impl Counters {
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register("apiserver_audit_event", "Audit events that were made", self.events.clone());
-        registry.register(
-            "apiserver_audit_error",
-            "Audit events that were lost, by what lost them",
-            self.errors.clone(),
-        );
-        registry.register("apiserver_audit_level", "Requests by level of their record", self.levels.clone());
-        registry.register(
-            "apiserver_audit_requests_rejected",
-            "Requests that were refused since they could not be recorded",
-            self.rejected.clone(),
-        );
+    pub fn new(registry: &Registry) -> Self {
+        Counters {
+            events: registry.one(EVENTS),
+            errors: registry.family(ERRORS),
+            levels: registry.family(LEVELS),
+            rejected: registry.one(REJECTED),
+        }
     }
 
     fn lost(&self, plugin: &'static str, count: u64) {
-        self.errors.get_or_create(&PluginLabels { plugin }).inc_by(count);
+        self.errors.of(&[plugin]).inc_by(count);
     }
 }
 
@@ -141,6 +133,7 @@ impl Audit {
         names: &Names,
         world: &World,
         counters: &Counters,
+        calls: &Arc<call::Counted>,
     ) -> Result<Option<Arc<Self>>, BadAudit> {
         let (stopping, stopped) = watch::channel(false);
         let words = Arc::new(Words::new(names));
@@ -152,6 +145,7 @@ impl Audit {
         if let Some(hook) = options.webhook {
             let caller =
                 call::Caller::new(&hook.receiver, call::Limits::default()).map_err(BadAudit::Webhook)?;
+            caller.measure(calls);
             let webhook = webhook::Webhook {
                 caller,
                 initial_backoff: hook.initial_backoff,
@@ -184,8 +178,7 @@ impl Audit {
             workers.extend(work.map(|work| work(sink.clone())));
             sinks.push(sink);
         }
-        let level =
-            |level: Level| counters.levels.get_or_create(&LevelLabels { level: level.name() }).clone();
+        let level = |level: Level| counters.levels.of(&[level.name()]);
         let levels = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse].map(level);
         Ok(Some(Arc::new(Audit {
             policy,

@@ -76,9 +76,10 @@ fn record(id: &str) -> Record {
 }
 
 fn start(options: Options) -> (Arc<Audit>, Counters) {
-    let counters = Counters::default();
+    let registry = metrics::Registry::default();
+    let (counters, calls) = (Counters::new(&registry), call::Counted::new(&registry));
     let world: World = Simulated::new(1_700_000_000, 5);
-    let audit = Audit::start(options, &Names::kubernetes(), &world, &counters).unwrap();
+    let audit = Audit::start(options, &Names::kubernetes(), &world, &counters, &calls).unwrap();
     (audit.unwrap(), counters)
 }
 
@@ -93,7 +94,7 @@ fn lists(max_size: usize) -> Batching {
 }
 
 fn lost(counters: &Counters, plugin: &'static str) -> u64 {
-    counters.errors.get_or_create(&PluginLabels { plugin }).get()
+    counters.errors.of(&[plugin]).get()
 }
 
 /// The names of the events in a list.

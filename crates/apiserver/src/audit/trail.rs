@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 /// By this clients and servers speak of the same request.
-const ID: HeaderName = HeaderName::from_static("audit-id");
+pub(crate) const ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A request on its way.
 pub(crate) struct Trail<'a> {

@@ -6,18 +6,30 @@ use bytes::Bytes;
 pub const MAJOR: &str = "1";
 pub const MINOR: &str = "26";
 
-pub fn json() -> Bytes {
+/// Everything that it says: a name as metrics have it, the same as JSON has it, and the value.
+pub fn parts() -> [(&'static str, &'static str, String); 9] {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let arch = match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    format!(
-        "{{\"major\":\"{MAJOR}\",\"minor\":\"{MINOR}\",\"gitVersion\":\"v{MAJOR}.{MINOR}.4+pintle-{}\",\"gitCommit\":\"\",\
-         \"gitTreeState\":\"clean\",\"buildDate\":\"1970-01-01T00:00:00Z\",\"goVersion\":\"none\",\"compiler\":\"rustc\",\
-         \"platform\":\"{os}/{arch}\"}}",
-        env!("CARGO_PKG_VERSION")
-    )
-    .into()
+    let own = concat!("+pintle-", env!("CARGO_PKG_VERSION"));
+    [
+        ("major", "major", MAJOR.to_owned()),
+        ("minor", "minor", MINOR.to_owned()),
+        ("git_version", "gitVersion", format!("v{MAJOR}.{MINOR}.4{own}")),
+        ("git_commit", "gitCommit", String::new()),
+        ("git_tree_state", "gitTreeState", "clean".to_owned()),
+        ("build_date", "buildDate", "1970-01-01T00:00:00Z".to_owned()),
+        ("go_version", "goVersion", "none".to_owned()),
+        ("compiler", "compiler", "rustc".to_owned()),
+        ("platform", "platform", format!("{os}/{arch}")),
+    ]
+}
+
+pub fn json() -> Bytes {
+    // no value has anything that would need to be escaped
+    let fields = parts().map(|(_, name, value)| format!("\"{name}\":\"{value}\""));
+    format!("{{{}}}", fields.join(",")).into()
 }

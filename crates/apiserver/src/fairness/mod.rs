@@ -7,6 +7,7 @@
 //! What always holds: the masters' group and probes never wait; a request that may not wait any longer is told when
 //! to try again; what is mandatory is there, whoever removed it.
 
+mod counters;
 mod follow;
 mod objects;
 mod plan;
@@ -20,12 +21,13 @@ use crate::request::Asked;
 use ambient::World;
 use arc_swap::ArcSwap;
 use auth::Attributes;
+use counters::{Counters, Lent, Moment};
 use fair::{Entry, Ticket};
 use follow::Changes;
 use http::{HeaderMap, HeaderName};
-use plan::{Placed, Plan};
+use metrics::Registry;
+use plan::{Course, Plan};
 use rest::Api;
-use rules::Schema;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,24 +61,47 @@ pub(crate) struct Fairness {
     /// The longest that a request waits.
     patience: Duration,
     world: World,
+    counters: Arc<Counters>,
+    /// How seats were lent for the last time.
+    lent: ArcSwap<(f64, Arc<Vec<Lent>>)>,
 }
 
 /// The place of a request while it is carried out: where it belongs, and the seats that it has.
 #[derive(Default)]
 pub(crate) struct Seat {
-    belongs: Option<(Arc<Schema>, Arc<Placed>)>,
+    running: Option<Running>,
+    /// Where it belongs, although it is not carried out.
+    belongs: Option<Arc<Course>>,
     ticket: Option<Ticket>,
     /// Counts it among those that are carried out.
     pub place: Option<Place>,
 }
 
+/// A request that has its turn. However it ends, that it does is counted.
+struct Running {
+    course: Arc<Course>,
+    seats: u32,
+    watches: bool,
+    since: Duration,
+    world: World,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let took = self.world.elapsed().saturating_sub(self.since);
+        self.course.counted.ends(self.seats, took, self.watches);
+    }
+}
+
 impl Seat {
     /// The request is answered: says where it belonged, and gives the seats back when all is done.
     pub fn answered(self, headers: &mut HeaderMap) {
-        if let Some((schema, placed)) = &self.belongs {
-            headers.insert(SCHEMA, schema.header.clone());
-            headers.insert(LEVEL, placed.header.clone());
+        let running = self.running.as_ref().map(|running| &running.course);
+        if let Some(course) = running.or(self.belongs.as_ref()) {
+            headers.insert(SCHEMA, course.schema.header.clone());
+            headers.insert(LEVEL, course.placed.header.clone());
         }
+        drop(self.running);
         if let Some((long, ticket)) = self.ticket.and_then(Ticket::answered) {
             tokio::spawn(async move {
                 tokio::time::sleep(long).await;
@@ -92,9 +117,19 @@ pub(crate) struct Busy;
 
 impl Fairness {
     /// What may be carried out at a time in all are the seats.
-    pub fn new(options: Options, limits: &limits::Options, world: World) -> Self {
+    pub fn new(options: Options, limits: &limits::Options, world: World, registry: &Registry) -> Arc<Self> {
         let seats = limits.reading.saturating_add(limits.writing).max(1);
-        Fairness { plan: ArcSwap::default(), seats, patience: options.patience, world }
+        let (plan, lent, counters) = (ArcSwap::default(), ArcSwap::default(), Counters::new(registry));
+        let made = Arc::new(Fairness { plan, seats, patience: options.patience, world, counters, lent });
+        let known = Arc::downgrade(&made);
+        counters::tell(registry, move || known.upgrade().map(|it| it.moment()));
+        made
+    }
+
+    fn moment(&self) -> Moment {
+        let (plan, lent) = (self.plan.load(), self.lent.load());
+        let flows = plan.courses.iter().map(|course| course.counted.clone()).collect();
+        Moment { flows, levels: plan.levels.clone(), fraction: lent.0, lent: lent.1.clone() }
     }
 
     /// Asks for the seats that a request takes, and waits for them if need be.
@@ -103,26 +138,43 @@ impl Fairness {
         asked: &Asked,
         attributes: &Attributes<'_>,
         api: &Api,
-        seat: &mut Seat,
+        (seat, now): (&mut Seat, Duration),
     ) -> Result<(), Busy> {
-        let entry = {
-            let plan = self.plan.load();
-            let Some((schema, placed)) = plan.place(attributes) else { return Ok(()) };
-            seat.belongs = Some((schema.clone(), placed.clone()));
-            if placed.is_exempt() {
-                return Ok(());
+        let plan = self.plan.load();
+        let Some(course) = plan.place(attributes).cloned() else { return Ok(()) };
+        drop(plan);
+        let (placed, watches) = (&course.placed, asked.verb == "watch");
+        let begins = |course: Arc<Course>, seats: u32, since: Duration, waited: Duration| {
+            course.counted.begins(seats, waited);
+            Running { course, seats, watches, since, world: self.world.clone() }
+        };
+        if placed.is_exempt() {
+            seat.running = Some(begins(course, 1, now, Duration::ZERO));
+            return Ok(());
+        }
+        let (width, watchers) = width::of(asked, api, placed.bounds.nominal);
+        if let Some(watchers) = watchers {
+            course.counted.is_told_to(watchers);
+        }
+        let about = || shown::about(&course.schema, attributes);
+        let (ticket, why) = match placed.level.ask(course.schema.flow(attributes), width, about) {
+            Entry::Go(ticket) => (Some(ticket), None),
+            Entry::Refused(why) => (None, Some(why)),
+            Entry::Wait(waiting) => {
+                let reads = matches!(asked.verb, "get" | "list" | "watch");
+                let _waits = course.counted.waits(waiting.queue_length(), reads);
+                (tokio::time::timeout(self.patience, waiting).await.ok().flatten(), None)
             }
-            let width = width::of(asked, api, placed.bounds.nominal);
-            let about = || shown::about(schema, attributes);
-            placed.level.ask(schema.flow(attributes), width, about)
         };
-        let ticket = match entry {
-            Entry::Go(ticket) => Some(ticket),
-            Entry::Refused(_) => None,
-            Entry::Wait(waiting) => tokio::time::timeout(self.patience, waiting).await.ok().flatten(),
+        let Some(ticket) = ticket else {
+            course.counted.refused(why, self.world.elapsed().saturating_sub(now));
+            seat.belongs = Some(course);
+            return Err(Busy);
         };
-        seat.ticket = ticket;
-        if seat.ticket.is_some() { Ok(()) } else { Err(Busy) }
+        let waited = ticket.waited();
+        seat.ticket = Some(ticket);
+        seat.running = Some(begins(course, width.most(), now + waited, waited));
+        Ok(())
     }
 
     /// Reads the objects as they are.
@@ -131,7 +183,13 @@ impl Fairness {
         let all = |plural| objects::all(api, &group_version, plural);
         let (schemas, levels) = (all(objects::SCHEMAS), all(objects::LEVELS));
         let before = self.plan.load();
-        self.plan.store(Arc::new(Plan::read(&schemas, &levels, self.seats, &before, &self.world)));
+        self.plan.store(Arc::new(Plan::read(
+            &schemas,
+            &levels,
+            self.seats,
+            (&before, &self.counters),
+            &self.world,
+        )));
     }
 
     /// Makes what must be there and reads everything, before the first request.
@@ -156,7 +214,10 @@ impl Fairness {
                     objects::tell_all(&api).await;
                     self.read(&api);
                 }
-                _ = lending.tick() => self.plan.load().lend(self.seats),
+                _ = lending.tick() => {
+                    let (fraction, lent) = self.plan.load().lend(self.seats);
+                    self.lent.store(Arc::new((fraction, Arc::new(lent))));
+                }
                 _ = upkeep.tick() => objects::ensure(&api).await,
             }
         }

@@ -1,5 +1,6 @@
 //! The schemas and levels of the moment: where each request belongs.
 
+use super::counters::{Counters, Flow, Lent};
 use super::rules::{Schema, uid};
 use ambient::World;
 use auth::Attributes;
@@ -27,16 +28,29 @@ impl Placed {
     }
 }
 
+/// Where requests go that a schema takes.
+pub(super) struct Course {
+    pub schema: Schema,
+    pub placed: Arc<Placed>,
+    pub counted: Arc<Flow>,
+}
+
 #[derive(Default)]
 pub(super) struct Plan {
     /// In the order in which they are tried.
-    schemas: Vec<(Arc<Schema>, Arc<Placed>)>,
+    pub courses: Vec<Arc<Course>>,
     pub levels: Vec<Arc<Placed>>,
 }
 
 impl Plan {
     /// Reads all objects. Levels that stay as they are keep those who run and wait in them.
-    pub fn read(schemas: &[Value], levels: &[Value], server: u32, before: &Plan, world: &World) -> Self {
+    pub fn read(
+        schemas: &[Value],
+        levels: &[Value],
+        server: u32,
+        (before, counters): (&Plan, &Arc<Counters>),
+        world: &World,
+    ) -> Self {
         let read: Vec<(&Value, Shape, Share)> =
             levels.iter().map(|object| (object, shape(object), share(object))).collect();
         let shares: Vec<Share> = read.iter().map(|(_, _, share)| share.clone()).collect();
@@ -47,7 +61,7 @@ impl Plan {
             let level = match kept {
                 Some(kept) => {
                     if kept.bounds != bounds {
-                        kept.level.set_limit(bounds.nominal);
+                        kept.level.set_nominal(bounds.nominal);
                     }
                     kept.level.clone()
                 }
@@ -56,36 +70,53 @@ impl Plan {
             Arc::new(Placed { name: name.to_owned(), header: uid(object), level, bounds })
         });
         let levels: Vec<_> = placed.collect();
-        let mut schemas: Vec<_> = schemas.iter().map(|object| Arc::new(Schema::read(object))).collect();
+        let mut schemas: Vec<_> = schemas.iter().map(Schema::read).collect();
         schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
-        let placed = |schema: Arc<Schema>| {
-            let level = levels.iter().find(|it| it.name == schema.level)?.clone();
-            Some((schema, level))
+        let course = |schema: Schema| {
+            let placed = levels.iter().find(|it| it.name == schema.level)?.clone();
+            let kept = before
+                .courses
+                .iter()
+                .find(|it| it.schema.name == schema.name && it.placed.name == placed.name)
+                .map(|it| it.counted.clone());
+            let counted = kept.unwrap_or_else(|| Arc::new(Flow::new(counters, &placed.name, &schema.name)));
+            Some(Arc::new(Course { schema, placed, counted }))
         };
-        Plan { schemas: schemas.into_iter().filter_map(placed).collect(), levels }
+        Plan { courses: schemas.into_iter().filter_map(course).collect(), levels }
     }
 
     /// Where a request belongs: to the first schema that takes it, or to the last one.
-    pub fn place(&self, asked: &Attributes<'_>) -> Option<&(Arc<Schema>, Arc<Placed>)> {
-        let found = self.schemas.iter().find(|(schema, _)| schema.matches(asked));
-        found.or_else(|| self.schemas.iter().find(|(schema, _)| schema.name == CATCH_ALL))
+    pub fn place(&self, asked: &Attributes<'_>) -> Option<&Arc<Course>> {
+        let found = self.courses.iter().find(|course| course.schema.matches(asked));
+        found.or_else(|| self.courses.iter().find(|course| course.schema.name == CATCH_ALL))
     }
 
-    /// Gives every level the seats that it should have now, given what all wanted of late.
-    pub fn lend(&self, server: u32) {
+    /// Gives every level the seats that it should have now, given what all wanted of late. Tells the part of its
+    /// target that each got, and what that follows from.
+    pub fn lend(&self, server: u32) -> (f64, Vec<Lent>) {
         let limited: Vec<_> = self.levels.iter().filter(|placed| !placed.is_exempt()).collect();
+        let demands: Vec<_> = limited.iter().map(|placed| placed.level.look_at_demand()).collect();
         let wanted: Vec<Wanted> = limited
             .iter()
-            .map(|placed| {
-                let (most, smooth) = placed.level.look_at_demand();
-                Wanted { bounds: placed.bounds, most, smooth }
+            .zip(&demands)
+            .map(|(placed, demand)| Wanted {
+                bounds: placed.bounds,
+                most: demand.most,
+                smooth: demand.smooth,
             })
             .collect();
-        for (placed, limit) in limited.iter().zip(limits::lend(&wanted, server)) {
+        let (fraction, limits) = limits::lend(&wanted, server);
+        for (placed, limit) in limited.iter().zip(limits) {
             if placed.level.limit() != limit {
                 placed.level.set_limit(limit);
             }
         }
+        let lent = |((placed, demand), wanted): ((&&Arc<Placed>, fair::Demanded), &Wanted)| Lent {
+            level: placed.name.clone(),
+            demand,
+            target: wanted.target(),
+        };
+        (fraction, limited.iter().zip(demands).zip(&wanted).map(lent).collect())
     }
 }
 

@@ -5,11 +5,16 @@ use fair::Shape;
 use names::Names;
 use schema::Value;
 
+fn counters() -> Arc<Counters> {
+    Counters::new(&Registry::default())
+}
+
 /// The plan of a cluster to which nobody has added anything.
 fn plan() -> Plan {
     let names = Names::kubernetes();
     let (schemas, levels) = objects::of_every_cluster(&names);
-    Plan::read(&schemas, &levels, 600, &Plan::default(), &(ambient::Simulated::new(0, 1) as World))
+    let world: World = ambient::Simulated::new(0, 1);
+    Plan::read(&schemas, &levels, 600, (&Plan::default(), &counters()), &world)
 }
 
 fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, String) {
@@ -38,8 +43,8 @@ fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, Strin
         }
         _ => panic!("{text}"),
     };
-    let (schema, placed) = plan.place(&asked).unwrap();
-    (schema.name.clone(), placed.name.clone())
+    let course = plan.place(&asked).unwrap();
+    (course.schema.name.clone(), course.placed.name.clone())
 }
 
 #[test]
@@ -106,13 +111,13 @@ fn seats_are_shared_out_and_levels_outlive_changes() {
     let at = levels.iter().position(|it| it.text(&["metadata", "name"]) == "system").unwrap();
     levels[at].set(&["spec", "limited", "nominalConcurrencyShares"], 60);
     let world: World = ambient::Simulated::new(0, 1);
-    let second = Plan::read(&schemas, &levels, 600, &first, &world);
+    let second = Plan::read(&schemas, &levels, 600, (&first, &counters()), &world);
     let (before, after) = (level(&first, "system"), level(&second, "system"));
     assert!(Arc::ptr_eq(&before.level, &after.level));
     assert!(after.level.limit() > before.bounds.nominal);
     // another shape is another level
     levels[at].set(&["spec", "limited", "limitResponse", "queuing", "queues"], 7);
-    let third = Plan::read(&schemas, &levels, 600, &second, &world);
+    let third = Plan::read(&schemas, &levels, 600, (&second, &counters()), &world);
     assert!(!Arc::ptr_eq(&level(&third, "system").level, &after.level));
     second.lend(600);
     assert!(second.levels.iter().all(|placed| placed.is_exempt() || placed.level.limit() >= 1));

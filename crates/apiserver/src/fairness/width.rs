@@ -8,30 +8,31 @@ use std::time::Duration;
 /// So many objects of a list are worth a seat.
 const OBJECTS: u64 = 100;
 /// So many watchers of a change are worth a seat for a while.
-const WATCHERS: u32 = 100;
+const WATCHERS: u64 = 100;
 /// How long that while is.
 const TELLING: Duration = Duration::from_millis(5);
 /// Nothing takes more seats than this.
 const MOST: u32 = 10;
 
-/// The width of a request, given the seats of its level: one request never takes more than a part of them.
-pub(super) fn of(asked: &Asked, api: &Api, seats: u32) -> Width {
+/// The width of a request, given the seats of its level: one request never takes more than a part of them. Of a
+/// write also how many watchers are to be told of it.
+pub(super) fn of(asked: &Asked, api: &Api, seats: u32) -> (Width, Option<u64>) {
     let most = MOST.min((seats * 15).div_ceil(100)).max(1);
-    let Some(target) = &asked.target else { return Width::default() };
+    let plain = (Width::default(), None);
+    let Some(target) = &asked.target else { return plain };
     let resources = api.resources();
-    let Some(resource) = resources.get(&target.group_version, &target.resource) else {
-        return Width::default();
-    };
+    let Some(resource) = resources.get(&target.group_version, &target.resource) else { return plain };
     match asked.verb {
         "list" => {
-            Width { seats: objects(asked, resource, &target.namespace).clamp(1, most), ..Width::default() }
+            let seats = objects(asked, resource, &target.namespace).clamp(1, most);
+            (Width { seats, ..Width::default() }, None)
         }
         "create" | "update" | "patch" | "delete" | "deletecollection" if target.subresource != "token" => {
-            let watchers = u32::try_from(resource.collection.cache.stats().watchers).unwrap_or(u32::MAX);
-            let after_seats = (watchers / WATCHERS).min(most);
-            Width { seats: 1, after_seats, after: TELLING }
+            let watchers = resource.collection.cache.watchers() as u64;
+            let after_seats = u32::try_from(watchers / WATCHERS).unwrap_or(u32::MAX).min(most);
+            (Width { seats: 1, after_seats, after: TELLING }, Some(watchers))
         }
-        _ => Width::default(),
+        _ => plain,
     }
 }
 

@@ -104,6 +104,11 @@ impl InFlight {
         self.reading.taken() + self.writing.taken() + self.beyond.taken()
     }
 
+    /// How many only read, and how many may write.
+    pub fn kinds(&self) -> (usize, usize) {
+        (self.reading.taken(), self.writing.taken())
+    }
+
     /// Waits until no request is being carried out.
     pub async fn wait_for_none(&self) {
         self.waited_for.store(true, Ordering::SeqCst);

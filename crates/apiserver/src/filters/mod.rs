@@ -14,6 +14,7 @@
 pub mod in_flight;
 
 use crate::audit::Trail;
+use crate::describe::metrics::Callers;
 use crate::fairness::{Busy, Fairness, Seat};
 use crate::identity::Chain;
 use crate::request::Asked;
@@ -22,8 +23,9 @@ use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message,
 use http::HeaderMap;
 use in_flight::InFlight;
 use names::Names;
-use rest::{Api, ApiError, Notes, Subject};
+use rest::{Api, ApiError, Notes, Step, Subject};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a request goes no further.
 #[derive(Debug)]
@@ -53,6 +55,26 @@ pub struct Gate<'a> {
     pub in_flight: &'a Arc<InFlight>,
     pub fairness: Option<&'a Fairness>,
     pub api: &'a Api,
+    /// Where the time that all this takes is counted.
+    pub counted: &'a Callers,
+    /// When the request came.
+    pub came: Duration,
+}
+
+/// Time from filter to filter: the end of one is the beginning of the next.
+struct Laps<'a> {
+    api: &'a Api,
+    notes: &'a Notes,
+    last: Duration,
+}
+
+impl Laps<'_> {
+    /// A filter is behind the request; gives how long it took.
+    fn lap(&mut self, step: Step) -> Duration {
+        let now = self.api.world.elapsed();
+        self.notes.reached(step, now);
+        now.saturating_sub(std::mem::replace(&mut self.last, now))
+    }
 }
 
 /// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
@@ -65,29 +87,37 @@ pub async fn pass(
     seat: &mut Seat,
     mut trail: Option<&mut Trail<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let Gate { callers, authorizer, names, in_flight, fairness, api } = *gate;
-    let caller = match authenticate(headers, peer, callers, notes).await {
+    let Gate { authorizer, names, in_flight, fairness, api, counted, came, .. } = *gate;
+    let mut laps = Laps { api, notes, last: came };
+    let caller = match authenticate(headers, peer, gate, notes, &mut laps).await {
         Ok(caller) => caller,
         Err(error) => {
             unidentified(asked, trail);
             return Err(error.into());
         }
     };
-    if let Some(trail) = &mut trail
-        && !trail.received(&caller, &attributes(asked, &caller)).get().await
-    {
-        trail.abandon();
-        return Err(Refused::Unrecorded);
+    if let Some(trail) = &mut trail {
+        if !trail.received(&caller, &attributes(asked, &caller)).get().await {
+            trail.abandon();
+            return Err(Refused::Unrecorded);
+        }
+        counted.filters.audit.took(laps.lap(Step::Recorded));
     }
-    let user = act_as(caller, headers, authorizer, names, trail.as_deref_mut()).await?;
+    let user = act_as(caller.clone(), headers, authorizer, names, trail.as_deref_mut()).await?;
+    if !Arc::ptr_eq(&user, &caller) {
+        counted.filters.impersonation.took(laps.lap(Step::Impersonated));
+    }
     if !in_flight::lasts(asked) {
         seat.place = Some(in_flight.enter(asked, &user).ok_or(Refused::NoRoom)?);
     }
     let wanted = attributes(asked, &user);
     if let Some(fairness) = fairness {
-        fairness.enter(asked, &wanted, api, seat).await.map_err(|Busy| Refused::NoRoom)?;
+        let entered = fairness.enter(asked, &wanted, api, (seat, laps.last)).await;
+        counted.filters.room.took(laps.lap(Step::Admissible));
+        entered.map_err(|Busy| Refused::NoRoom)?;
     }
     let decision = authorizer.authorize(&wanted).get().await;
+    counted.filters.authorization.took(laps.lap(Step::Authorized));
     if let Some(trail) = trail {
         trail.decided(&decision);
     }
@@ -108,10 +138,19 @@ pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    callers: &Chain,
+    gate: &Gate<'_>,
     notes: &Notes,
+    laps: &mut Laps<'_>,
 ) -> Result<Arc<User>, ApiError> {
-    callers.caller(headers, peer, notes).await.map_err(|why| {
+    let found = gate.callers.caller(headers, peer, notes).await;
+    let took = laps.lap(Step::Authenticated);
+    gate.counted.filters.authentication.took(took);
+    match &found {
+        Ok(user) => gate.counted.is(&user.name, took),
+        Err(why) if why.is_nothing_shown() => gate.counted.unknown.took(took),
+        Err(_) => gate.counted.refused.took(took),
+    }
+    found.map_err(|why| {
         tracing::debug!(remote = %peer.remote, %why, "a caller was not believed");
         ApiError::unauthorized()
     })

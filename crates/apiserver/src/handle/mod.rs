@@ -4,10 +4,12 @@ pub(crate) mod answer;
 mod deprecation;
 mod lists;
 mod resource;
+mod underway;
 mod watch;
 
 use crate::audit::{Audit, Trail};
 use crate::browsers::Browsers;
+use crate::describe::debug;
 use crate::describe::discovery::Documents;
 use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
@@ -20,21 +22,24 @@ use crate::gates::Gates;
 use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
-use crate::negotiate::tagged;
+use crate::negotiate::{gzip, tagged};
+use crate::observe::{self, Verbosity};
 use crate::request::Asked;
-use crate::serve::{Body, Handler, Leave, Peer, Shutdown, panic_text, unpanicked};
+use crate::serve::{Body, Handler, Leave, Peer, Seldom, Shutdown, panic_text, unpanicked};
 use crate::start::Start;
+use crate::trace::Tracing;
 use arc_swap::ArcSwap;
 use auth::Authorizer;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use rest::{Api, ApiError, Notes, Resource};
+use rest::{Api, ApiError, Notes, Resource, Step};
 use schema::Value;
 use schema::table::Release;
 use std::sync::Arc;
 use std::time::Duration;
+use underway::Underway;
 
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -74,6 +79,16 @@ pub struct Service {
     pub advertised: String,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
+    /// Requests that took long.
+    slow: Seldom,
+    /// Who sends spans to a collector, if anybody does.
+    pub(crate) tracing: Option<Tracing>,
+    /// How much is logged, where that can be changed.
+    pub verbosity: Option<Verbosity>,
+    /// Whether there are pages that show the inside of the server.
+    pub profiling: bool,
+    /// The command line of the process.
+    pub command: Vec<String>,
 }
 
 /// A request with everything that is known about it.
@@ -96,16 +111,30 @@ impl Call<'_> {
 
 /// Whether a subresource can be asked for here.
 pub fn serves(resource: &Resource, name: &str) -> bool {
-    resource.hooks.subresources.iter().any(|one| one.name == name)
-        || resource.hooks.actions.iter().any(|one| one.name == name)
-        || resource.hooks.views.iter().any(|one| one.name == name)
-        || resource.hooks.parts.iter().any(|one| one.name == name)
-        || resource::on_node(name)
+    part_number(resource, name).is_some_and(|number| number > 0)
+}
+
+/// Which of its subresources a name is, counted from one; 0 is the resource itself.
+pub(crate) fn part_number(resource: &Resource, name: &str) -> Option<usize> {
+    if name.is_empty() {
+        return Some(0);
+    }
+    let hooks = &resource.hooks;
+    let own = hooks.subresources.iter().map(|one| one.name);
+    let own = own.chain(hooks.actions.iter().map(|one| one.name));
+    let own = own.chain(hooks.views.iter().map(|one| &*one.name));
+    let own = own.chain(hooks.parts.iter().map(|one| one.name));
+    let mut all = own.chain(resource::ON_NODE);
+    Some(all.position(|one| one == name)? + 1)
 }
 
 impl Handler for Service {
     async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         self.respond(request, peer).await
+    }
+
+    fn unsafe_connection(&self) {
+        self.metrics.handshake_errors.inc();
     }
 }
 
@@ -116,15 +145,15 @@ impl Service {
         advertised: String,
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
-        issuer: Option<Arc<Published>>,
         limits: limits::Options,
+        observe: observe::Options,
     ) -> Self {
         let start = Arc::<Start>::default();
         let (store, world) = (api.storage.store.clone(), api.world.clone());
         let health = Health::new(store, shutdown.clone(), start.clone(), world, &limits);
         Service {
             api,
-            metrics: Metrics::default(),
+            metrics: Metrics::new(observe.metrics),
             shutdown,
             in_flight: Arc::new(InFlight::new(limits.reading, limits.writing)),
             limits,
@@ -133,7 +162,7 @@ impl Service {
             delete_workers: 1,
             callers,
             authorizer,
-            issuer,
+            issuer: None,
             fairness: None,
             audit: None,
             release: kinds::RELEASE,
@@ -142,6 +171,11 @@ impl Service {
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
+            slow: Seldom::default(),
+            tracing: None,
+            verbosity: observe.verbosity,
+            profiling: observe.profiling,
+            command: observe.command,
         }
     }
 
@@ -151,7 +185,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let started = self.api.world.elapsed();
+        let came = self.api.world.elapsed();
         let (mut parts, body) = request.into_parts();
         let page = self.browsers.allowed(&parts.headers);
         if let Some(mut answer) = self.browsers.preflight(&parts.method, page.as_ref()) {
@@ -163,30 +197,23 @@ impl Service {
         }
         let mut asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         self.gates.narrow(&mut asked, &mut parts.headers);
+        let underway = Underway::new(self, &asked, &parts, &peer, came);
         let notes = Arc::<Notes>::default();
         let mut seat = Seat::default();
         let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
-        let answered = match &mut trail {
-            None => self.answer(&asked, &parts, &peer, body, (&notes, &mut seat), None).await,
-            Some(recorded) => {
-                match unpanicked(self.answer(
-                    &asked,
-                    &parts,
-                    &peer,
-                    body,
-                    (&notes, &mut seat),
-                    Some(recorded),
-                ))
-                .await
-                {
-                    Ok(answered) => answered,
-                    Err(panic) => {
-                        if let Some(trail) = trail {
-                            trail.panicked(panic_text(&*panic)).await;
-                        }
-                        std::panic::resume_unwind(panic)
-                    }
+        let work = || self.answer(&underway, &parts, &peer, body, (&notes, &mut seat), trail.as_mut());
+        let answered = match underway.traceparent() {
+            None => unpanicked(work()).await,
+            Some(parent) => Box::pin(call::within(parent, unpanicked(work()))).await,
+        };
+        let answered = match answered {
+            Ok(answered) => answered,
+            Err(panic) => {
+                if let Some(trail) = trail {
+                    trail.panicked(panic_text(&*panic)).await;
                 }
+                underway.broke();
+                std::panic::resume_unwind(panic)
             }
         };
         let mut response = match answered {
@@ -210,24 +237,12 @@ impl Service {
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
-        let (resource, subresource) = asked
-            .target
-            .as_ref()
-            .map_or(("", ""), |target| (target.resource.as_str(), target.subresource.as_str()));
-        // names that no resource has would let anybody grow the counters without end
-        let known = asked
-            .target
-            .as_ref()
-            .is_some_and(|t| self.api.resources().get(&t.group_version, &t.resource).is_some());
-        let (resource, subresource) = if known { (resource, subresource) } else { ("", "") };
-        let took = self.api.world.elapsed().saturating_sub(started);
-        self.metrics.request(asked.verb, resource, subresource, response.status().as_u16(), took);
-        response
+        underway.answered(&notes, response)
     }
 
     async fn answer<B>(
         self: &Arc<Self>,
-        asked: &Asked,
+        underway: &Underway<'_>,
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
@@ -238,6 +253,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let asked = underway.asked;
         let (callers, authorizer) = (&*self.callers, &*self.authorizer);
         let gate = Gate {
             callers,
@@ -246,6 +262,8 @@ impl Service {
             in_flight: &self.in_flight,
             fairness: self.fairness.as_deref(),
             api: &self.api,
+            counted: &self.metrics.callers,
+            came: underway.came,
         };
         let headers = &parts.headers;
         let patience = match self.patience(asked) {
@@ -264,13 +282,19 @@ impl Service {
                     Refused::Api(error) => Err(error),
                     Refused::Impersonation(why) => Ok(failed_plainly(&parts.uri, &why.to_string())),
                     Refused::Unrecorded => Ok(failed_plainly(&parts.uri, "failed to store audit event")),
-                    Refused::NoRoom => Ok(come_back(1, "Too many requests, please try again later.\n")),
+                    Refused::NoRoom => {
+                        self.metrics.requests.terminated(&underway.labels(), StatusCode::TOO_MANY_REQUESTS);
+                        Ok(come_back(1, "Too many requests, please try again later.\n"))
+                    }
                     Refused::Undecided(why) => Ok(failed_plainly(&parts.uri, &why)),
                 };
             }
         };
         let work = async {
             let body = read_body(body).await?;
+            if !body.is_empty() {
+                notes.reached(Step::Received, self.api.world.elapsed());
+            }
             let (connection, notes) = (peer.connection, notes.clone());
             let call = Call { asked, headers, user, body, connection, notes };
             match &asked.target {
@@ -284,7 +308,10 @@ impl Service {
         match tokio::time::timeout(patience, work).await {
             // what is still to be sent is still being carried out
             Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
-            Err(_) => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
+            Err(_) => {
+                self.metrics.requests.terminated(&underway.labels(), StatusCode::GATEWAY_TIMEOUT);
+                Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout"))
+            }
         }
     }
 
@@ -348,10 +375,15 @@ impl Service {
         let path = call.asked.path.as_str();
         let trimmed = path.trim_end_matches('/');
         match trimmed {
-            "/metrics" => return Ok(text(200, self.metrics.text(&self.api))),
+            "/metrics" => return Ok(self.numbers(call)),
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
+        }
+        if self.profiling
+            && let Some(page) = debug::page(self, call)
+        {
+            return Ok(page);
         }
         if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.fairness) {
             let details = call.asked.query.flag("includeRequestDetails");
@@ -401,6 +433,20 @@ impl Service {
             }
             None => Ok(not_a_page()),
         }
+    }
+
+    /// Everything that is counted.
+    fn numbers(&self, call: &Call<'_>) -> Response<Body> {
+        let pages = self.metrics.registry.pages().map(Bytes::from);
+        let mut response = match answer::Manner::accepts_gzip(call) {
+            true => answer::compressed(Response::new(Body::frames(gzip(pages)))),
+            false => Response::new(Body::frames(pages)),
+        };
+        let media = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, media);
+        headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
+        response
     }
 
     /// What verifiers of tokens elsewhere need to know.
@@ -501,7 +547,7 @@ where
     let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
 }
 
-fn text(code: u16, text: String) -> Response<Body> {
+pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     let mut response = Response::new(Body::full(text));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -16,8 +16,10 @@ use schema::{Value, proto};
 use std::sync::Arc;
 
 /// Subresources that only a node can answer.
+pub const ON_NODE: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
+
 pub fn on_node(subresource: &str) -> bool {
-    matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy")
+    ON_NODE.contains(&subresource)
 }
 
 impl Service {
@@ -40,6 +42,11 @@ impl Service {
         let place = Place::find(&resource, target, call.asked.verb)?;
         if call.asked.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
+        }
+        if !call.body.is_empty() {
+            let verb =
+                if call.asked.verb == "deletecollection" { "delete_collection" } else { call.asked.verb };
+            self.metrics.requests.body(&resource, verb, call.body.len());
         }
         let answered = self.verb(call, &place).await;
         let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {

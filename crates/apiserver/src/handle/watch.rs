@@ -3,6 +3,7 @@
 use super::answer::{self, Manner};
 use super::resource::Place;
 use super::{Call, Service, lists};
+use crate::describe::metrics::{self, Labels, Lasting};
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Transform};
 use crate::serve::Body;
@@ -56,7 +57,10 @@ pub(crate) async fn start(
         Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
         _ => shortest.mul_f64(1.0 + (ambient::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
     };
-    service.metrics.watches.inc();
+    let (requests, labels) = (&service.metrics.requests, Labels::of(call.asked, call.headers, &service.api));
+    let lasting = requests.lasts(&labels, service.api.world.elapsed());
+    let counted = requests.events(place.resource);
+    counted.initial.inc_by(watch.initial() as u64);
     let end = Instant::now() + limit;
     let bookmarks = options.allow_bookmarks;
     let events = Events {
@@ -67,6 +71,8 @@ pub(crate) async fn start(
         transform: output.transform,
         include,
         first: true,
+        lasting,
+        counted,
         bookmarks,
         end,
         timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
@@ -95,6 +101,8 @@ struct Events {
     include: Include,
     /// Whether nothing has been sent yet: the first table tells its columns.
     first: bool,
+    lasting: Lasting,
+    counted: metrics::Events,
     bookmarks: bool,
     end: Instant,
     /// Rings for the next bookmark or at the end, whichever is first. A server that stops ends the watch
@@ -110,7 +118,7 @@ fn due(end: Instant, bookmarks: bool) -> Instant {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.service.metrics.watches.dec();
+        self.lasting.end(self.service.api.world.elapsed());
     }
 }
 
@@ -120,7 +128,11 @@ impl Stream for Events {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
         match this.watch.poll_next(cx) {
-            Poll::Ready(Some(Ok(seen))) => return Poll::Ready(Some(this.encode(&seen))),
+            Poll::Ready(Some(Ok(seen))) => {
+                let event = this.encode(&seen);
+                this.counted.sizes.observe(event.len() as u64);
+                return Poll::Ready(Some(event));
+            }
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }

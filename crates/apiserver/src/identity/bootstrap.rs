@@ -34,11 +34,7 @@ pub struct BootstrapTokens {
 
 impl BootstrapTokens {
     pub fn new(names: &Names, objects: Objects) -> Self {
-        BootstrapTokens {
-            objects,
-            namespace: names.system_namespace(),
-            kind: names.well_known_under("bootstrap", "token"),
-        }
+        BootstrapTokens { objects, namespace: names.system_namespace(), kind: names.bootstrap_token_type() }
     }
 
     fn owner(&self, token: &str) -> Option<User> {

@@ -15,9 +15,10 @@ use ambient::World;
 use auth::User;
 use auth::tokens::{Authenticator, Bearer, Identified, Verdict, bearer};
 use http::HeaderMap;
+use metrics::{About, Histogram, Registry};
 use rest::Notes;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What is told when a token is known to nobody.
 const INVALID_TOKEN: &str = "invalid bearer token";
@@ -37,13 +38,29 @@ pub struct Chain {
     /// Whether those who show nothing are answered as nobody in particular.
     pub anonymous: bool,
     pub world: World,
+    /// How long the certificates of callers are still good for, if anybody counts.
+    pub remaining: OnceLock<Histogram>,
 }
+
+const REMAINING: About = About::alpha(
+    "apiserver_client_certificate_expiration_seconds",
+    "How long the certificates are still good for that requests came with.",
+)
+.sizes(&[
+    0, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 345_600, 604_800, 2_592_000, 7_776_000,
+    15_552_000, 31_104_000,
+]);
 
 /// Why nobody believes a caller: everything that was found wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal(Vec<String>);
 
 impl Refusal {
+    /// Whether there was nothing that could have been believed.
+    pub fn is_nothing_shown(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn add(&mut self, why: impl Into<String>) {
         let why = why.into();
         if !self.0.contains(&why) {
@@ -67,6 +84,11 @@ impl fmt::Display for Refusal {
 }
 
 impl Chain {
+    /// Counts from now on.
+    pub fn measure(&self, registry: &Registry) {
+        self.remaining.get_or_init(|| registry.one(REMAINING));
+    }
+
     /// Who sent a request.
     pub async fn caller(
         &self,
@@ -115,9 +137,13 @@ impl Chain {
     fn by_certificate(&self, headers: &HeaderMap, peer: &Peer, refusal: &mut Refusal) -> Option<Arc<User>> {
         let shown = peer.certificate.as_ref()?;
         // a connection may outlast the certificate that it was made with
-        if ambient::unix_seconds(&self.world) > shown.until {
+        let now = ambient::unix_seconds(&self.world);
+        if now > shown.until {
             refusal.add("x509: certificate has expired");
             return None;
+        }
+        if let Some(remaining) = self.remaining.get() {
+            remaining.observe(shown.until.abs_diff(now));
         }
         let vouched = match (&self.front_proxy, &shown.proxy) {
             (Some(front), Some(Ok(name))) => front.user(headers, name),

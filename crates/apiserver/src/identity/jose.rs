@@ -261,7 +261,8 @@ impl PublicKey {
     }
 }
 
-/// A private key that signs, and its public half.
+/// A private key that signs, and its public half. Cheap to clone.
+#[derive(Clone)]
 pub struct Signer {
     private: Arc<dyn SigningKey>,
     scheme: SignatureScheme,

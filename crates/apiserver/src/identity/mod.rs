@@ -161,6 +161,7 @@ impl Identity {
             audiences,
             anonymous: options.anonymous,
             world: world.clone(),
+            remaining: Default::default(),
         };
         let published = published.and_then(Result::ok).map(Arc::new);
         Identity { chain: Arc::new(chain), issuer, published, accounts, objects }

@@ -11,9 +11,12 @@ pub use compress::{WORTH_IT, accepts_gzip, gzip};
 pub use pretty::{pretty, wants_pretty};
 pub use revalidate::tagged;
 
+use http::{HeaderMap, header};
 use names::Names;
 use rest::ApiError;
 use rest::input::Format;
+
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// The format of a body by its content type.
 pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, ApiError> {
@@ -28,6 +31,12 @@ pub fn body_format(content_type: Option<&str>, names: &Names) -> Result<Format, 
         media if proper && media == protobuf => Ok(Format::Protobuf),
         _ => Err(ApiError::unsupported_media_type(&["application/json", "application/yaml", &protobuf])),
     }
+}
+
+/// Whether a patch says what its sender wants to own.
+pub fn is_apply(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    patch_type(given) == APPLY
 }
 
 /// The media type of a patch, without parameters.

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_core::Stream;
 use http_body::{Frame, SizeHint};
+use metrics::Histogram;
 
 /// The body of an answer.
 #[derive(Default)]
@@ -47,6 +48,29 @@ impl<K> Iterator for Holding<K> {
     }
 }
 
+/// Pieces that are counted until the last was made, or nobody wants more.
+struct Sized {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    bytes: u64,
+    sizes: Histogram,
+}
+
+impl Iterator for Sized {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let piece = self.pieces.next();
+        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        piece
+    }
+}
+
+impl Drop for Sized {
+    fn drop(&mut self) {
+        self.sizes.observe(self.bytes);
+    }
+}
+
 impl Body {
     /// One piece.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
@@ -73,6 +97,22 @@ impl Body {
             // what is there already needs nothing more
             whole => whole,
         }
+    }
+
+    /// The same body, whose size is observed once it is known; that of a stream never is.
+    #[must_use]
+    pub fn sized(self, sizes: &Histogram) -> Self {
+        match self {
+            Self::Frames { pieces, remaining: None } => {
+                let pieces = Box::new(Sized { pieces, bytes: 0, sizes: sizes.clone() });
+                return Self::Frames { pieces, remaining: None };
+            }
+            Self::Empty => sizes.observe(0),
+            Self::Full(ref bytes) => sizes.observe(bytes.len() as u64),
+            Self::Frames { remaining: Some(bytes), .. } => sizes.observe(bytes),
+            Self::Stream(_) => {}
+        }
+        self
     }
 
     /// Pieces that come in their own time.

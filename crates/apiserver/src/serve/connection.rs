@@ -100,8 +100,14 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
     let stream = tokio::select! {
         done = handshake => match done {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%remote, %error, "no TLS connection"),
-            Err(_) => return tracing::debug!(%remote, "TLS handshake took too long"),
+            Ok(Err(error)) => {
+                server.handler.unsafe_connection();
+                return tracing::debug!(%remote, %error, "no TLS connection");
+            }
+            Err(_) => {
+                server.handler.unsafe_connection();
+                return tracing::debug!(%remote, "TLS handshake took too long");
+            }
         },
         () = server.shutdown.stopping() => return,
     };

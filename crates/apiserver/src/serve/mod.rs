@@ -62,6 +62,9 @@ pub trait Handler: Send + Sync + 'static {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// A connection ended before it was safe.
+    fn unsafe_connection(&self) {}
 }
 
 /// Put among an answer's extensions: its request is the last that the connection takes. Those that are being

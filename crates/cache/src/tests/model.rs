@@ -220,6 +220,7 @@ impl Run {
         }
         let stats = self.bench.cache.stats();
         assert_eq!((stats.watchers, stats.lagged), (self.mirrors.len(), self.lagged as u64));
+        assert_eq!(self.bench.cache.counted_watchers(), stats.watchers);
         assert!(stats.ring_events <= 150 && stats.ring_bytes <= 40_000 && stats.pins <= 3);
     }
 

@@ -14,6 +14,7 @@ mod replicas;
 mod sources;
 mod status;
 
+use self::metrics::Metrics;
 use crate::events::Note;
 use crate::rewrite;
 use crate::scales::{Found, Scales, Target};
@@ -26,7 +27,6 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use limits::{History, Range};
-use metrics::Metrics;
 use parking_lot::Mutex;
 use rest::selector::{Requirement, parse_labels};
 use sources::Scaled;

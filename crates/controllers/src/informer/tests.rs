@@ -89,7 +89,7 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
     let following = tokio::spawn(informer.clone().follow(server.clone()));
     informer.synced().await;
     while server.asked.lock().len() < 5 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     // both watches, the list made anew, and a watch from there
     assert_eq!(*server.asked.lock(), ["list", "100", "5", "list", "100"]);

@@ -10,7 +10,6 @@ mod conversion;
 mod defaults;
 mod formats;
 mod openapi;
-mod pattern;
 mod spec;
 mod structural;
 mod value;

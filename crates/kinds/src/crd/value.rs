@@ -3,10 +3,10 @@
 //! The schema is the tree that stands in a definition. Always true: a value that is valid gives no complaint,
 //! and the work is linear in the value for each schema that speaks of it.
 
-use super::{formats, pattern};
+use super::formats;
 use crate::read;
 use schema::problem::{Problem, Reason, quoted, shown};
-use schema::{Map, Value, encode};
+use schema::{Map, Value, encode, pattern};
 
 /// Everything that is wrong with a value; `at` is the path of the value as fields are named.
 pub(super) fn check(schema: &Value, value: &Value, at: &str) -> Vec<Problem> {

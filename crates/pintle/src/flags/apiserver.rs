@@ -1,7 +1,7 @@
 //! What the API server can be told without effect, and where it differs from what all components together do.
 
 use super::idle::Idle;
-use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Pairs, Quantity, Text, Uint};
+use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Quantity, Text, Uint};
 
 /// As a component among others the server does what upstream's does where nothing is said.
 pub const DEFAULTS: &[(&str, &str)] = &[
@@ -18,12 +18,10 @@ const NO_CLOUD: &str = "there is no code for particular clouds in the server";
 const NO_AGGREGATION: &str = "requests are not passed on to other API servers yet";
 const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
 const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
-const PLAIN_LOG: &str = "the log is text on standard error";
-const ALL_METRICS: &str = "every metric is shown, with all of its labels";
+const ONE_STREAM: &str = "the log goes to standard error";
 
 pub const IDLE: &[Idle] = &[
     Idle::new("aggregator-reject-forwarding-redirect", Bool, "true", NO_AGGREGATION),
-    Idle::new("allow-metric-labels", Pairs, "", ALL_METRICS),
     Idle::new("apiserver-count", Int, "1", "the only server is this one").deprecated(),
     Idle::new("cloud-config", Text, "", NO_CLOUD),
     Idle::new("cloud-provider", Text, "", NO_CLOUD),
@@ -38,7 +36,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
         .deprecated(),
-    Idle::new("disabled-metrics", List, "", ALL_METRICS),
     Idle::new("enable-aggregator-routing", Bool, "false", NO_AGGREGATION),
     Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
     Idle::new(
@@ -68,12 +65,10 @@ pub const IDLE: &[Idle] = &[
     Idle::new("lease-reuse-duration-seconds", Int, "60", "events expire by their own time, without leases"),
     Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
     Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
-    Idle::new("log-json-split-stream", Bool, "false", PLAIN_LOG),
-    Idle::new("logging-format", Choice(&["text", "json"]), "text", PLAIN_LOG),
+    Idle::new("log-json-split-stream", Bool, "false", ONE_STREAM),
     Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
         .deprecated(),
     Idle::new("permit-address-sharing", Bool, "false", "an address that lingers is always taken over"),
-    Idle::new("profiling", Bool, "true", "there are no profiles to serve yet"),
     Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
     Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
     Idle::new(
@@ -82,8 +77,6 @@ pub const IDLE: &[Idle] = &[
         "application/vnd.kubernetes.protobuf",
         "objects are kept as the JSON that they are answered with",
     ),
-    Idle::new("tracing-config-file", Text, "", "traces are not sent anywhere yet"),
-    Idle::new("vmodule", Text, "", "PINTLE_LOG selects by part of the program"),
     Idle::new("watch-cache", Bool, "true", MEMORY),
     Idle::new("watch-cache-sizes", List, "", MEMORY),
 ];

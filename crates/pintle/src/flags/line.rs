@@ -10,6 +10,7 @@
 //!
 //! and where clap refuses the whole line, it is asked about every argument alone, so that all that is wrong is told.
 
+use super::idle::HEADING;
 use super::value::truth;
 use super::{COMPONENTS, idle_of};
 use clap::error::ErrorKind;
@@ -215,7 +216,8 @@ impl OneForm<'_> {
 
     /// Notes what the log should say about a flag that is given.
     fn warn(&mut self, argument: &Arg, called: &str) {
-        let idle = idle_of(self.command.get_name()).into_iter().find(|it| it.name == called);
+        let listed = argument.get_help_heading() == Some(HEADING);
+        let idle = idle_of(self.command.get_name()).into_iter().find(|it| listed && it.name == called);
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         let warning = match (idle, help.split_once(DEPRECATED)) {
             (Some(idle), _) => idle.warning(),

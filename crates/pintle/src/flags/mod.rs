@@ -17,6 +17,7 @@
 //! upstream has as facts (`upstream/`, named in `page.rs`), by which tests see that none is missing.
 
 mod apiserver;
+mod controller_manager;
 mod idle;
 mod line;
 #[cfg(test)]
@@ -39,8 +40,10 @@ pub struct Component {
     pub defaults: &'static [(&'static str, &'static str)],
 }
 
-pub const COMPONENTS: &[Component] =
-    &[Component { command: "apiserver", idle: apiserver::IDLE, defaults: apiserver::DEFAULTS }];
+pub const COMPONENTS: &[Component] = &[
+    Component { command: "apiserver", idle: apiserver::IDLE, defaults: apiserver::DEFAULTS },
+    Component { command: "controller-manager", idle: controller_manager::IDLE, defaults: &[] },
+];
 
 /// The command that runs all components takes the flags of all.
 const ALL: &str = "up";
@@ -66,7 +69,10 @@ pub fn complete(mut program: Command) -> Command {
         let component = COMPONENTS.iter().find(|it| it.command == name);
         program = program.mut_subcommand(&name, |mut command| {
             for flag in idle_of(&name) {
-                command = command.arg(flag.argument());
+                // what means nothing to one component may mean something to another
+                if !command.get_arguments().any(|it| it.get_long() == Some(flag.name)) {
+                    command = command.arg(flag.argument());
+                }
             }
             for (flag, value) in component.map_or(&[][..], |it| it.defaults) {
                 let id = flag.replace('-', "_");

@@ -12,7 +12,10 @@ pub const FILE: &str = "docs/flags.md";
 pub const WRITE: &str = "PINTLE_WRITE_DOCS";
 
 /// The flags that upstream's components have, as facts: name, type and default.
-const UPSTREAM: &[(&str, &str)] = &[("apiserver", include_str!("upstream/apiserver.txt"))];
+const UPSTREAM: &[(&str, &str)] = &[
+    ("apiserver", include_str!("upstream/apiserver.txt")),
+    ("controller-manager", include_str!("upstream/controller-manager.txt")),
+];
 
 /// A flag of upstream, as a fact.
 pub struct Known {

@@ -1,10 +1,11 @@
 //! Everything that the API server can be told.
 
 use super::{
-    Admission, Audit, Authentication, Authorization, Browsers, Dialect, Features, Limits, Metrics, Outward,
+    Admission, Audit, Authentication, Authorization, Browsers, Dialect, Features, Limits, Observing, Outward,
     Store, Tls,
 };
 use crate::flags::duration;
+use crate::logs::Logs;
 use clap::{ArgAction, Args};
 use kinds::service::{Network, PortRange};
 use schema::table::Release;
@@ -77,10 +78,6 @@ pub struct Apiserver {
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "master-count", "none"])]
     pub endpoint_reconciler_type: String,
 
-    /// Log more: -v what happens, -vv why, -vvv everything; or -v=2 and so on
-    #[arg(short, long, action = ArgAction::Count, alias = "v")]
-    pub verbose: u8,
-
     #[command(flatten)]
     pub store: Store,
 
@@ -106,7 +103,10 @@ pub struct Apiserver {
     pub limits: Limits,
 
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub observing: Observing,
+
+    #[command(flatten)]
+    pub logs: Logs,
 
     #[command(flatten)]
     pub outward: Outward,

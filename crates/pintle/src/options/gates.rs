@@ -40,6 +40,9 @@ pub const BEHIND: &[Behind] = &[
     ("APIResponseCompression", "answers are compressed for those who can read that", |gates| {
         &mut gates.compression
     }),
+    ("APIServerTracing", "spans of requests are sent to a collector (`--tracing-config-file`)", |gates| {
+        &mut gates.tracing
+    }),
     ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
     ("OpenAPIV3", "`/openapi/v3` is served", |gates| &mut gates.openapi_v3),
     ("RemainingItemCount", "chunks of lists say how much is left", |gates| &mut gates.remaining),

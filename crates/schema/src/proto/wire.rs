@@ -125,6 +125,10 @@ impl Backward {
         self.room.len() - self.at
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn finish(mut self) -> Vec<u8> {
         self.room.drain(..self.at);
         self.room

@@ -22,7 +22,7 @@ impl Volume {
         Volume {
             prefix: format!("{}-api-access-", names.prefix),
             path: format!("/var/run/secrets/{}", names.well_known("serviceaccount")),
-            authorities: format!("{}-root-ca.crt", names.prefix),
+            authorities: names.root_authority_map(),
         }
     }
 

@@ -33,6 +33,7 @@ fn chain(faulty: &Arc<Faulty>) -> Chain {
         audiences: texts(["here", "there"]).into(),
         anonymous: true,
         world: ambient::Simulated::new(100, 1),
+        remaining: Default::default(),
     }
 }
 

@@ -20,8 +20,8 @@ use auth::tokens::{Authenticator, Identified, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use bound::Bound;
 use legacy::Legacy;
+use metrics::Counter;
 use names::Names;
-use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -202,7 +202,7 @@ impl Accounts {
                 let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);
                 claims.check(now, &self.objects)?;
                 match claims.past_warning(now) {
-                    Some(0) => drop(self.uses.fresh.inc()),
+                    Some(0) => self.uses.fresh.inc(),
                     Some(past) => {
                         self.uses.stale.inc();
                         let subject = &seen.subject;

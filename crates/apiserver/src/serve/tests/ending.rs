@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -70,4 +71,24 @@ async fn a_port_that_is_taken_is_named() {
     let error = bind(listen).await.err().unwrap();
     assert!(matches!(error, ServeError::AddressInUse(address) if address == served.address));
     assert_eq!(error.to_string(), format!("address {} is already in use", served.address));
+}
+
+#[tokio::test]
+async fn a_port_is_shared_where_that_is_permitted() {
+    let authority = Authority::new("cluster");
+    let listen = |address: SocketAddr, share_port: bool| {
+        let server = authority.server();
+        let tls = TlsMaterial {
+            certificate_chain: server.certificate.into_bytes(),
+            private_key: server.key.into_bytes(),
+            ..TlsMaterial::default()
+        };
+        let world: ambient::World = ambient::Simulated::new(0, 0);
+        bind(Listen { address, tls, limits: Limits::default(), share_port, world })
+    };
+    let first = listen(SocketAddr::from(([127, 0, 0, 1], 0)), true).await.unwrap();
+    let second = listen(first.local_addr(), true).await.unwrap();
+    assert_eq!(first.local_addr(), second.local_addr());
+    let third = listen(first.local_addr(), false).await.err().unwrap();
+    assert!(matches!(third, ServeError::AddressInUse(address) if address == first.local_addr()));
 }

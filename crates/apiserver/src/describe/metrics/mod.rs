@@ -1,0 +1,89 @@
+//! What the server counts, under the names by which dashboards know it.
+//!
+//! Whatever is counted with every request is found once and then costs an addition; what can be asked for is asked
+//! for when somebody reads ([`asked`]).
+
+mod asked;
+mod callers;
+mod requests;
+
+pub use callers::Callers;
+pub use requests::{Events, Labels, Lasting, Requests, resource_name};
+
+use crate::audit;
+use crate::filters::in_flight::InFlight;
+use crate::identity::service_accounts::Uses;
+use metrics::{About, Counter, Family, Gauge, Registry};
+use rest::{Api, Resource};
+use std::sync::Arc;
+
+const DEPRECATED: About =
+    About::stable("apiserver_requested_deprecated_apis", "Versions going away that were asked for.").by(&[
+        "group",
+        "version",
+        "resource",
+        "subresource",
+        "removed_release",
+    ]);
+const HANDSHAKES: About =
+    About::alpha("apiserver_tls_handshake_errors_total", "Connections that ended before they were safe.");
+
+/// The counters of a server.
+pub struct Metrics {
+    pub registry: Arc<Registry>,
+    pub requests: Requests,
+    pub callers: Callers,
+    deprecated: Family<Gauge>,
+    pub handshake_errors: Counter,
+    /// What the record has cost.
+    pub audit: audit::Counters,
+}
+
+impl Metrics {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Metrics {
+            requests: Requests::new(&registry),
+            callers: Callers::new(&registry),
+            deprecated: registry.family(DEPRECATED),
+            handshake_errors: registry.one(HANDSHAKES),
+            audit: audit::Counters::new(&registry),
+            registry,
+        }
+    }
+
+    /// Tells of tokens that people should know about, too.
+    pub fn tell_of_tokens(&self, uses: &Uses) {
+        for (name, help, counter) in [
+            ("serviceaccount_legacy_tokens_total", "Uses of tokens that are good forever.", &uses.legacy),
+            (
+                "serviceaccount_stale_tokens_total",
+                "Uses of tokens after the time at which they should have been replaced.",
+                &uses.stale,
+            ),
+            (
+                "serviceaccount_valid_tokens_total",
+                "Uses of tokens that have such a time, before it.",
+                &uses.fresh,
+            ),
+        ] {
+            let counter = counter.clone();
+            let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], counter.get() as f64);
+            self.registry.ask::<Counter>(About::alpha(name, help), answer);
+        }
+    }
+
+    /// Tells of what is stored and of what is under way.
+    pub fn tell_of(&self, api: &Arc<Api>, in_flight: &Arc<InFlight>) {
+        asked::about_build(&self.registry);
+        asked::about_requests(&self.registry, in_flight);
+        asked::about_objects(&self.registry, api);
+        asked::about_store(&self.registry, api);
+    }
+
+    /// A version was asked for that is going away; the part is one that the resource has.
+    pub fn deprecated(&self, resource: &Resource, part: &str) {
+        let (kind, group) = (&resource.kind, &resource.group);
+        let values = [&**group, &kind.version, &kind.plural, part, &kind.lifecycle.removed];
+        self.deprecated.of(&values).set(1);
+    }
+}

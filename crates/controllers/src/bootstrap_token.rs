@@ -1,0 +1,75 @@
+//! The secrets that hold tokens by which new nodes introduce themselves, as the loops about them see them.
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::chrono::DateTime;
+use kube::ResourceExt;
+
+/// What the names of these secrets begin with; the token's id follows.
+const PREFIX: &str = "bootstrap-token-";
+
+/// What a secret holds under a key, if that is text and not empty.
+fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    let held = &secret.data.as_ref()?.get(key)?.0;
+    std::str::from_utf8(held).ok().filter(|it| !it.is_empty())
+}
+
+/// Until when a token is good, in Unix seconds; nothing if for ever. What cannot be read has passed.
+pub fn good_until(secret: &Secret) -> Option<i64> {
+    let held = secret.data.as_ref().and_then(|data| data.get("expiration")).filter(|it| !it.0.is_empty())?;
+    let read = std::str::from_utf8(&held.0).ok().and_then(|text| DateTime::parse_from_rfc3339(text).ok());
+    Some(read.map_or(i64::MIN, |time| time.timestamp()))
+}
+
+/// Id and secret half of a token that signs what everybody may read.
+pub fn signing(secret: &Secret, now: i64) -> Option<(&str, &str)> {
+    let (id, half) = (text(secret, "token-id")?, text(secret, "token-secret")?);
+    let named = secret.name_any().strip_prefix(PREFIX) == Some(id);
+    let good = good_until(secret).is_none_or(|until| until > now);
+    let meant = text(secret, "usage-bootstrap-signing") == Some("true");
+    (named && good && meant && secret.metadata.deletion_timestamp.is_none()).then_some((id, half))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+
+    /// A token that signs, with changes; an empty text leaves something out.
+    pub(crate) fn secret(id: &str, changes: &[(&str, &str)]) -> Secret {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(format!("{PREFIX}{id}"));
+        let usual =
+            [("token-id", id), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-signing", "true")];
+        let data = secret.data.get_or_insert_default();
+        for (key, text) in usual.iter().chain(changes) {
+            data.insert((*key).to_owned(), ByteString(text.as_bytes().to_vec()));
+        }
+        secret
+    }
+
+    #[test]
+    fn tokens_sign_while_they_are_good() {
+        const NOW: i64 = 1_700_000_000; // 2023-11-14T22:13:20Z
+        let signs = |changes: &[(&str, &str)]| signing(&secret("abcdef", changes), NOW).is_some();
+        assert_eq!(signing(&secret("abcdef", &[]), NOW), Some(("abcdef", "0123456789abcdef")));
+        assert!(signs(&[("expiration", "2023-11-14T22:13:21Z")]));
+        for bad in [
+            ("expiration", "2023-11-14T22:13:20Z"),
+            ("expiration", "tomorrow"),
+            ("token-id", "others"),
+            ("token-secret", ""),
+            ("usage-bootstrap-signing", "yes"),
+            ("usage-bootstrap-signing", ""),
+        ] {
+            assert!(!signs(&[bad]), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_say_how_long_they_are_good() {
+        let until = |text: &str| good_until(&secret("abcdef", &[("expiration", text)]));
+        assert_eq!(until(""), None);
+        assert_eq!(until("2023-11-15T00:13:20+02:00"), Some(1_700_000_000));
+        assert_eq!(until("soon"), Some(i64::MIN));
+    }
+}

@@ -1,0 +1,244 @@
+//! Endpoint slices: for each service that selects pods, who stands behind it, so many at a time.
+
+mod desired;
+mod hints;
+mod pack;
+
+use crate::backends::{self, Backends, Triggers};
+use crate::events::Tone;
+use crate::slices::{self, Plan, Template};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, adopt, run};
+use hints::Zones;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use names::Names;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    pub workers: usize,
+    /// How many endpoints a slice has at the most.
+    pub most: usize,
+    /// How long is waited for more changes of pods.
+    pub batch_period: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { workers: 5, most: 100, batch_period: Duration::ZERO }
+    }
+}
+
+struct Loop {
+    context: Context,
+    backends: Backends,
+    nodes: Informer<Node>,
+    slices: Informer<EndpointSlice>,
+    written: Written<EndpointSlice>,
+    triggers: Triggers,
+    most: usize,
+    manager: String,
+}
+
+fn manager(names: &Names) -> String {
+    format!("endpointslice-controller.{}", names.api_domain)
+}
+
+pub async fn run(context: Context, options: Options) {
+    let queue = Queue::<Key>::default();
+    let backends = Backends::watch(&context, &queue, options.batch_period);
+    let nodes = context.informer::<Node>();
+    let slices = context.informer::<EndpointSlice>();
+    slices::index(&slices);
+    let (news, names, own) = (queue.clone(), context.names.clone(), manager(&context.names));
+    slices.listen(move |change| {
+        if let crate::Change::Updated { old, .. } = change {
+            slices::service_of(old, &own, &names).into_iter().for_each(|key| news.add(key));
+        }
+        slices::service_of(change.object(), &own, &names).into_iter().for_each(|key| news.add(key));
+    });
+    backends.synced().await;
+    nodes.synced().await;
+    slices.synced().await;
+    let this = Loop {
+        manager: manager(&context.names),
+        context,
+        backends,
+        nodes,
+        written: Written::new(slices.clone()),
+        slices,
+        triggers: Triggers::default(),
+        most: options.most.max(1),
+    };
+    run::run(Arc::new(this), queue, options.workers).await;
+}
+
+impl Reconcile for Loop {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "endpointslice"
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        self.written.seen(key).await?;
+        let Some(service) = self.backends.services.get(key) else {
+            // the slices go with their owner
+            self.triggers.forget(key);
+            return Ok(Next::Changes);
+        };
+        if !backends::selects(&service) {
+            return Ok(Next::Changes);
+        }
+        let pods = self.backends.pods_of(&service);
+        let existing = slices::of_service(&self.slices, key, &self.manager, &self.context.names);
+        // remembered even if nothing is to be written
+        let trigger = self.triggers.since_last(key, &service, &pods);
+        let zones = hints::wanted(&service, &self.context.names)
+            .then(|| Zones::of(&self.nodes.all(), &self.context.names));
+        let node = |name: &str| self.nodes.get(&Key::new("", name));
+        let wanted = Wanted { service: &service, zones, most: self.most, manager: &self.manager };
+        let (mut plan, lost) = wanted.plan(&pods, node, &existing, &self.context.names);
+        self.note_trigger(&mut plan, trigger.as_deref());
+        let going = service.metadata.deletion_timestamp.is_some();
+        let mut done = plan.carry_out(&self.context.client, &self.written, key, going).await;
+        if let (Ok(()), Some(why)) = (&done, lost) {
+            done = Err(Failure::Other(why));
+        }
+        if let Err(why) = &done
+            && !why.is(409)
+        {
+            let why = format!("Error updating Endpoint Slices for Service {key}: {}", why.message());
+            self.context.events.tell(&*service, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+        }
+        done.map(|()| Next::Changes)
+    }
+}
+
+impl Loop {
+    fn note_trigger(&self, plan: &mut Plan, trigger: Option<&str>) {
+        let name = self.context.names.well_known_under("endpoints", "last-change-trigger-time");
+        for slice in plan.create.iter_mut().chain(&mut plan.update) {
+            let annotations = slice.metadata.annotations.get_or_insert_default();
+            match trigger {
+                Some(time) => drop(annotations.insert(name.clone(), time.to_owned())),
+                None => drop(annotations.remove(&name)),
+            }
+        }
+    }
+}
+
+/// What a service wants of its slices.
+struct Wanted<'w> {
+    service: &'w Service,
+    /// Where nodes are, if endpoints should say for which zones they are.
+    zones: Option<Zones>,
+    most: usize,
+    manager: &'w str,
+}
+
+impl Wanted<'_> {
+    /// What is written, and why some pods were left out.
+    fn plan(
+        &self,
+        pods: &[Arc<Pod>],
+        node: impl Fn(&str) -> Option<Arc<Node>>,
+        existing: &[Arc<EndpointSlice>],
+        names: &Names,
+    ) -> (Plan, Option<String>) {
+        let families = desired::families(self.service);
+        let mut plan = Plan::default();
+        let mut lost = None;
+        for family in &families {
+            let of_family: Vec<_> =
+                existing.iter().filter(|it| it.address_type == *family).cloned().collect();
+            let (groups, missing) = desired::groups(self.service, pods, &node, family, names);
+            lost = lost.or(missing.into_iter().next());
+            plan.add(self.plan_family(groups, &of_family, family, names));
+        }
+        let other = existing.iter().filter(|it| !families.contains(&&*it.address_type));
+        plan.delete.extend(other.cloned());
+        plan.recycle(self.service);
+        (plan, lost)
+    }
+
+    fn plan_family(
+        &self,
+        groups: BTreeMap<slices::Ports, desired::Group>,
+        existing: &[Arc<EndpointSlice>],
+        family: &str,
+        names: &Names,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        let mut by_ports: BTreeMap<slices::Ports, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
+        for slice in existing {
+            if adopt::is_controlled_by(&**slice, self.service) {
+                let ports = slices::ports(slice.ports.as_deref().unwrap_or_default());
+                by_ports.entry(ports).or_default().push(slice.clone());
+            } else {
+                plan.delete.push(slice.clone());
+            }
+        }
+        let mut kept = Vec::new();
+        for (ports, group) in groups {
+            let template = self.template(family, group.ports, names);
+            let there = by_ports.remove(&ports).unwrap_or_default();
+            let (packed, left_alone) = pack::pack(&there, group.endpoints, &template, self.most);
+            plan.add(packed);
+            kept.extend(left_alone);
+        }
+        // ports that nobody offers any more
+        plan.delete.extend(by_ports.into_values().flatten());
+        if existing.len() == plan.delete.len() && plan.create.is_empty() {
+            self.hold_the_place(&mut plan, family, names);
+        }
+        hints::give(&mut plan, kept, self.zones.as_ref());
+        plan
+    }
+
+    /// A service without endpoints has a slice that says so.
+    fn hold_the_place(&self, plan: &mut Plan, family: &str, names: &Names) {
+        let empty = self.template(family, Vec::new(), names).slice();
+        let is_it = |it: &EndpointSlice| {
+            it.endpoints.is_empty()
+                && it.ports.as_ref().is_none_or(Vec::is_empty)
+                && it.metadata.labels == empty.metadata.labels
+                && adopt::is_controlled_by(it, self.service)
+        };
+        match plan.delete.iter().position(|it| is_it(it)) {
+            Some(at) => drop(plan.delete.remove(at)),
+            None => plan.create.push(empty),
+        }
+    }
+
+    fn template(
+        &self,
+        family: &str,
+        ports: Vec<k8s_openapi::api::discovery::v1::EndpointPort>,
+        names: &Names,
+    ) -> Template {
+        let mut labels = self.service.labels().clone();
+        let headless = names.well_known_under("service", "headless");
+        match backends::is_headless(self.service) {
+            true => drop(labels.insert(headless, String::new())),
+            false => drop(labels.remove(&headless)),
+        }
+        labels.insert(slices::service_label(names), self.service.name_any());
+        labels.insert(slices::manager_label(names), self.manager.to_owned());
+        Template {
+            namespace: self.service.namespace().unwrap_or_default(),
+            prefix: self.service.name_any(),
+            owner: adopt::controller_reference(self.service),
+            labels,
+            annotations: BTreeMap::new(),
+            address_type: family.to_owned(),
+            ports,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

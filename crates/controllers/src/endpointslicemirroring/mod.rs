@@ -1,0 +1,157 @@
+//! Endpoints that people keep by hand are mirrored to endpoint slices, so that it is enough to look at these.
+//!
+//! Only those of services that select no pods: for the others a loop makes both.
+
+mod mirror;
+
+use crate::events::Tone;
+use crate::slices;
+use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use names::Names;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    pub workers: usize,
+    /// How many addresses of a subset are mirrored at the most.
+    pub most: usize,
+    /// How long is waited for more changes.
+    pub batch_period: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { workers: 5, most: 1000, batch_period: Duration::ZERO }
+    }
+}
+
+struct Loop {
+    context: Context,
+    services: Informer<Service>,
+    endpoints: Informer<Endpoints>,
+    slices: Informer<EndpointSlice>,
+    written: Written<EndpointSlice>,
+    most: usize,
+    manager: String,
+}
+
+fn manager(names: &Names) -> String {
+    format!("endpointslicemirroring-controller.{}", names.api_domain)
+}
+
+/// Whether these should be mirrored: nobody asked for them not to be, and they are no lease of old.
+fn mirrored(endpoints: &Endpoints, names: &Names) -> bool {
+    let skip = names.well_known_under("endpointslice", "skip-mirror");
+    let leader = names.well_known_under("control-plane.alpha", "leader");
+    endpoints.labels().get(&skip).is_none_or(|it| it != "true")
+        && !endpoints.annotations().contains_key(&leader)
+}
+
+fn selects(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|it| it.selector.as_ref()).is_some_and(|it| !it.is_empty())
+}
+
+pub async fn run(context: Context, options: Options) {
+    let queue = Queue::<Key>::default();
+    let services = context.informer::<Service>();
+    let endpoints = context.informer::<Endpoints>();
+    let slices = context.informer::<EndpointSlice>();
+    slices::index(&slices);
+    let (news, names, batch) = (queue.clone(), context.names.clone(), options.batch_period);
+    endpoints.listen(move |change| {
+        let concerns = match change {
+            Change::Updated { old, new } => mirrored(old, &names) || mirrored(new, &names),
+            Change::Added(it) | Change::Removed(it) => mirrored(it, &names),
+        };
+        if concerns {
+            news.add_after(change.key(), batch);
+        }
+    });
+    let news = queue.clone();
+    services.listen(move |change| {
+        if let Change::Updated { old, new } = change
+            && selects(old) == selects(new)
+        {
+            return;
+        }
+        news.add(change.key());
+    });
+    let (news, names, own) = (queue.clone(), context.names.clone(), manager(&context.names));
+    slices.listen(move |change| {
+        if let Change::Updated { old, .. } = change {
+            slices::service_of(old, &own, &names).into_iter().for_each(|key| news.add(key));
+        }
+        slices::service_of(change.object(), &own, &names).into_iter().for_each(|key| news.add(key));
+    });
+    services.synced().await;
+    endpoints.synced().await;
+    slices.synced().await;
+    let this = Loop {
+        manager: manager(&context.names),
+        context,
+        services,
+        endpoints,
+        written: Written::new(slices.clone()),
+        slices,
+        most: options.most,
+    };
+    run::run(Arc::new(this), queue, options.workers).await;
+}
+
+impl Reconcile for Loop {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        "endpointslicemirroring"
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        self.written.seen(key).await?;
+        let names = &self.context.names;
+        let existing = slices::of_service(&self.slices, key, &self.manager, names);
+        let unselected = self.services.get(key).is_some_and(|it| !selects(&it));
+        let endpoints = self.endpoints.get(key).filter(|it| unselected && mirrored(it, names));
+        let Some(endpoints) = endpoints else {
+            let plan = slices::Plan { delete: existing, ..slices::Plan::default() };
+            plan.carry_out(&self.context.client, &self.written, key, false).await?;
+            return Ok(Next::Changes);
+        };
+        let mirror = mirror::Mirror { endpoints: &endpoints, most: self.most, manager: &self.manager };
+        let (plan, skipped) = mirror.plan(&existing, names);
+        self.tell(&endpoints, &skipped);
+        let going = endpoints.metadata.deletion_timestamp.is_some();
+        let done = plan.carry_out(&self.context.client, &self.written, key, going).await;
+        if let Err(why) = &done
+            && !why.is(409)
+        {
+            let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
+            self.context.events.tell(&*endpoints, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+        }
+        done.map(|()| Next::Changes)
+    }
+}
+
+impl Loop {
+    fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {
+        let warn =
+            |reason: &str, why: String| self.context.events.tell(endpoints, Tone::Warning, reason, why);
+        if skipped.invalid > 0 {
+            let count = skipped.invalid;
+            warn(
+                "InvalidIPAddress",
+                format!("Skipped {count} invalid IP addresses when mirroring to EndpointSlices"),
+            );
+        }
+        if skipped.too_many > 0 {
+            let (most, count) = (self.most, skipped.too_many);
+            let why = format!(
+                "A max of {most} addresses can be mirrored to EndpointSlices per Endpoints subset. {count} addresses were skipped"
+            );
+            warn("TooManyAddressesToMirror", why);
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Who owns whom: every object that can be deleted, and every owner that somebody refers to.
+//!
+//! ```text
+//! deployment d ◄── replica set r ◄── pod p          p refers to r by uid, and r to d
+//!                              ◄╌╌ pod q            an owner that is only referred to is a node, too,
+//!                                                   but not seen: it may not exist
+//! ```
+//!
+//! What always holds: an object that was seen is a node; a node that was never seen has dependents. A node stands among
+//! the dependents of the owners that it refers to, until they are gone. Nothing here asks the server: each change gives
+//! a list of what should be looked at. That an owner is not in the graph says nothing about whether it exists.
+
+use super::identity::{Identity, Type, Uid};
+use crate::monitors::{Metadata, Reference};
+use slab::Slab;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// How many owners are remembered not to exist.
+const REMEMBERED: usize = 500;
+/// How many objects are looked at for a circle of some that wait for each other.
+const CIRCLE: usize = 1000;
+/// Finalizers that say what is to become of dependents.
+pub const ORPHAN: &str = "orphan";
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// What should be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Todo {
+    /// Whether this object should go, or may.
+    Delete(Uid),
+    /// This one goes, and its dependents stay.
+    Orphan(Uid),
+    /// An object refers to an owner that is in another namespace.
+    Misplaced { dependent: Identity, owner: Identity },
+}
+
+/// What an object says about its own deletion.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub deleting: bool,
+    pub orphan: bool,
+    pub foreground: bool,
+}
+
+impl Marks {
+    fn of(object: &Metadata) -> Self {
+        let has = |name: &str| object.finalizers.iter().any(|it| it == name);
+        Marks {
+            deleting: object.deletion_timestamp.is_some(),
+            orphan: has(ORPHAN),
+            foreground: has(FOREGROUND),
+        }
+    }
+
+    /// It waits until its dependents are somebody else's.
+    fn orphans(self) -> bool {
+        self.deleting && self.orphan
+    }
+
+    /// It waits until its dependents are gone.
+    pub fn waits(self) -> bool {
+        self.deleting && self.foreground
+    }
+}
+
+/// What an object says about an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: Uid,
+    pub of: Arc<Type>,
+    pub name: Box<str>,
+    /// The owner waits for this object when it is deleted in the foreground.
+    pub blocks: bool,
+}
+
+/// What is known about an owner without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    Absent,
+    Solid,
+    /// It waits until its dependents are gone.
+    Waiting,
+    Unknown,
+}
+
+struct Node {
+    identity: Identity,
+    seen: bool,
+    marks: Marks,
+    /// Zero where the server does not count.
+    version: u64,
+    owners: Box<[Owner]>,
+    dependents: BTreeSet<u32>,
+}
+
+/// A node, for those who decide about it.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub identity: Identity,
+    pub seen: bool,
+    pub marks: Marks,
+    pub version: u64,
+    pub owners: Vec<(Owner, Known)>,
+    pub has_dependents: bool,
+    /// A dependent waits for its own dependents.
+    pub dependent_waits: bool,
+    /// Dependents for which it waits.
+    pub blocked: bool,
+    /// Those of them that are not waiting themselves.
+    pub blocking: Vec<Uid>,
+}
+
+impl View {
+    /// Whether an object is the one that was looked at, as far as anything was decided from it.
+    pub fn is_as_in(&self, now: &Metadata) -> bool {
+        let owners = now.owner_references.iter().map(|it| Uid::from(&*it.uid));
+        Uid::from(&*now.uid) == self.identity.uid
+            && Marks::of(now) == self.marks
+            && owners.eq(self.owners.iter().map(|(owner, _)| owner.uid.clone()))
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Graph {
+    nodes: Slab<Node>,
+    by_uid: HashMap<Uid, u32>,
+    absent: Absent,
+    types: HashSet<Arc<Type>>,
+    namespaces: HashSet<Arc<str>>,
+}
+
+/// Owners that do not exist, the oldest forgotten first.
+#[derive(Default)]
+struct Absent {
+    all: HashSet<Identity>,
+    order: VecDeque<Identity>,
+}
+
+impl Absent {
+    fn add(&mut self, identity: Identity) {
+        if self.all.insert(identity.clone()) {
+            self.order.push_back(identity);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+}
+
+/// Whether a reference of an object in a namespace means this one.
+fn means(owner: &Owner, namespace: &str, identity: &Identity) -> bool {
+    owner.uid == identity.uid
+        && owner.of == identity.of
+        && owner.name == identity.name
+        && (identity.namespace.is_empty() || &*identity.namespace == namespace)
+}
+
+impl Graph {
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// An object is new, or has changed, or is told of again.
+    pub fn put(&mut self, of: &Type, object: &Metadata) -> Vec<Todo> {
+        let mut todo = Vec::new();
+        if object.uid.is_empty() {
+            return todo;
+        }
+        let identity = self.identity(of, object);
+        let version = object.resource_version.parse().unwrap_or(0);
+        let (at, before) = match self.by_uid.get(&identity.uid).copied() {
+            None => (self.insert(identity), Marks::default()),
+            Some(at) => {
+                let node = &self.nodes[at as usize];
+                if node.seen && node.identity == identity && version != 0 && version <= node.version {
+                    return todo;
+                }
+                let before = if node.seen { node.marks } else { Marks::default() };
+                self.identify(at, identity, &mut todo);
+                (at, before)
+            }
+        };
+        self.relink(at, &object.owner_references, &mut todo);
+        let node = &mut self.nodes[at as usize];
+        (node.seen, node.version, node.marks) = (true, version, Marks::of(object));
+        let (uid, now) = (node.identity.uid.clone(), node.marks);
+        if now.orphans() && !before.orphans() {
+            todo.push(Todo::Orphan(uid));
+        } else if now.waits() && !before.waits() {
+            todo.extend(self.dependents(at).map(Todo::Delete));
+            todo.push(Todo::Delete(uid));
+        }
+        todo
+    }
+
+    /// An object is gone.
+    pub fn gone(&mut self, of: &Type, object: &Metadata) -> Vec<Todo> {
+        let identity = self.identity(of, object);
+        match self.by_uid.get(&identity.uid).copied() {
+            Some(at) => self.remove(at, identity),
+            None => Vec::new(),
+        }
+    }
+
+    /// There are only these objects of a type.
+    pub fn only(&mut self, of: &Type, uids: &HashSet<String>) -> Vec<Todo> {
+        let lost = self.nodes.iter().filter(|(_, node)| {
+            node.seen && *node.identity.of == *of && !uids.contains(&node.identity.uid.to_string())
+        });
+        let lost: Vec<(u32, Identity)> = lost.map(|(at, node)| (at as u32, node.identity.clone())).collect();
+        lost.into_iter().flat_map(|(at, identity)| self.remove(at, identity)).collect()
+    }
+
+    /// The server says that there is no such object, whatever refers to it.
+    pub fn is_absent(&mut self, identity: &Identity) -> Vec<Todo> {
+        let Some(at) = self.by_uid.get(&identity.uid).copied() else { return Vec::new() };
+        let node = &self.nodes[at as usize];
+        if node.seen && node.identity == *identity {
+            return self.remove(at, identity.clone());
+        }
+        // those who mean this one lost their owner; those who call it by another name may be right
+        let (mut these, mut other) = (Vec::new(), None);
+        for dependent in &node.dependents {
+            let dependent = &self.nodes[*dependent as usize];
+            let namespace = &dependent.identity.namespace;
+            let refer = dependent.owners.iter().filter(|it| it.uid == identity.uid);
+            for owner in refer {
+                if means(owner, namespace, identity) {
+                    these.push(dependent.identity.uid.clone());
+                } else if other.is_none() {
+                    let named = Identity {
+                        uid: owner.uid.clone(),
+                        of: owner.of.clone(),
+                        namespace: namespace.clone(),
+                        name: owner.name.clone(),
+                    };
+                    other = Some(named).filter(|it| !self.absent.all.contains(it));
+                }
+            }
+        }
+        let Some(other) = other.or_else(|| node.seen.then(|| node.identity.clone())) else {
+            return self.remove(at, identity.clone());
+        };
+        let mut todo: Vec<Todo> = Vec::new();
+        if !these.is_empty() {
+            self.absent.add(identity.clone());
+            todo.extend(these.into_iter().map(Todo::Delete));
+        }
+        let node = &mut self.nodes[at as usize];
+        if !node.seen && node.identity == *identity {
+            node.identity = other;
+            todo.push(Todo::Delete(identity.uid.clone()));
+        }
+        todo
+    }
+
+    /// An owner was found not to exist.
+    pub fn note_absent(&mut self, identity: Identity) {
+        self.absent.add(identity);
+    }
+
+    /// Nobody tells any longer what becomes of the objects of a type.
+    pub fn unwatched(&mut self, of: &Type) -> Vec<Todo> {
+        let all = self.nodes.iter().filter(|(_, node)| node.seen && *node.identity.of == *of);
+        let all: Vec<u32> = all.map(|(at, _)| at as u32).collect();
+        let mut todo = Vec::new();
+        for at in all {
+            self.relink(at, &[], &mut todo);
+            let node = &mut self.nodes[at as usize];
+            node.seen = false;
+            if node.dependents.is_empty() {
+                self.drop_node(at);
+            }
+        }
+        todo
+    }
+
+    /// A node, with what is known about its owners.
+    pub fn look(&self, uid: &Uid) -> Option<View> {
+        let node = &self.nodes[*self.by_uid.get(uid)? as usize];
+        let blocks = |it: &&Node| it.owners.iter().any(|owner| owner.blocks && owner.uid == *uid);
+        let dependents = || node.dependents.iter().map(|at| &self.nodes[*at as usize]);
+        let mut view = View {
+            identity: node.identity.clone(),
+            seen: node.seen,
+            marks: node.marks,
+            version: node.version,
+            owners: node.owners.iter().map(|it| (it.clone(), self.known(it, &node.identity))).collect(),
+            has_dependents: !node.dependents.is_empty(),
+            dependent_waits: dependents().any(|it| it.marks.waits()),
+            blocked: false,
+            blocking: Vec::new(),
+        };
+        if node.marks.waits() {
+            for dependent in dependents().filter(blocks) {
+                // two that wait for each other would wait for ever
+                if dependent.marks.waits() && self.waits_for(dependent, uid) {
+                    continue;
+                }
+                view.blocked = true;
+                if !dependent.marks.waits() {
+                    view.blocking.push(dependent.identity.uid.clone());
+                }
+            }
+        }
+        Some(view)
+    }
+
+    /// The dependents of a node that were seen.
+    pub fn dependents_of(&self, uid: &Uid) -> Vec<Identity> {
+        let Some(at) = self.by_uid.get(uid) else { return Vec::new() };
+        let dependents = self.nodes[*at as usize].dependents.iter();
+        dependents.map(|at| self.nodes[*at as usize].identity.clone()).collect()
+    }
+
+    /// Forgets texts that nobody uses any more.
+    pub fn tidy(&mut self) {
+        self.types.retain(|it| Arc::strong_count(it) > 1);
+        self.namespaces.retain(|it| Arc::strong_count(it) > 1);
+        self.types.shrink_to_fit();
+        self.namespaces.shrink_to_fit();
+    }
+
+    /// Whether a node waits for another one, be it for one that waits for it.
+    fn waits_for(&self, node: &Node, other: &Uid) -> bool {
+        let (mut seen, mut next) = (HashSet::new(), vec![node]);
+        while let Some(node) = next.pop() {
+            if node.identity.uid == *other {
+                return true;
+            }
+            if !node.marks.waits() || seen.len() >= CIRCLE {
+                continue;
+            }
+            for at in &node.dependents {
+                let dependent = &self.nodes[*at as usize];
+                let blocks = |it: &Owner| it.blocks && it.uid == node.identity.uid;
+                if dependent.marks.waits() && dependent.owners.iter().any(blocks) && seen.insert(*at) {
+                    next.push(dependent);
+                }
+            }
+        }
+        false
+    }
+
+    fn known(&self, owner: &Owner, dependent: &Identity) -> Known {
+        let mut named = Identity {
+            uid: owner.uid.clone(),
+            of: owner.of.clone(),
+            namespace: dependent.namespace.clone(),
+            name: owner.name.clone(),
+        };
+        if self.absent.all.contains(&named) {
+            return Known::Absent;
+        }
+        named.namespace = Arc::default();
+        if self.absent.all.contains(&named) {
+            return Known::Absent;
+        }
+        let node = self.by_uid.get(&owner.uid).map(|at| &self.nodes[*at as usize]);
+        match node.filter(|it| it.seen && means(owner, &dependent.namespace, &it.identity)) {
+            None => Known::Unknown,
+            Some(node) if node.marks.waits() => Known::Waiting,
+            Some(_) => Known::Solid,
+        }
+    }
+
+    fn dependents(&self, at: u32) -> impl Iterator<Item = Uid> + '_ {
+        let dependents = self.nodes[at as usize].dependents.iter();
+        dependents.map(|at| self.nodes[*at as usize].identity.uid.clone())
+    }
+
+    /// It is seen to be this: what its dependents call it may be wrong.
+    fn identify(&mut self, at: u32, identity: Identity, todo: &mut Vec<Todo>) {
+        let node = &self.nodes[at as usize];
+        if node.identity == identity {
+            return;
+        }
+        for dependent in &node.dependents {
+            let dependent = &self.nodes[*dependent as usize];
+            let namespace = &dependent.identity.namespace;
+            let wrong = |it: &&Owner| it.uid == identity.uid && !means(it, namespace, &identity);
+            let Some(wrong) = dependent.owners.iter().find(wrong) else { continue };
+            if !identity.namespace.is_empty() && identity.namespace != *namespace {
+                todo.push(misplaced(&dependent.identity, wrong));
+            }
+            todo.push(Todo::Delete(dependent.identity.uid.clone()));
+        }
+        self.nodes[at as usize].identity = identity;
+    }
+
+    /// Sets the owners of a node.
+    fn relink(&mut self, at: u32, references: &[Reference], todo: &mut Vec<Todo>) {
+        let old = std::mem::take(&mut self.nodes[at as usize].owners);
+        let new: Box<[Owner]> = references.iter().map(|it| self.owner(it)).collect();
+        if old == new {
+            self.nodes[at as usize].owners = old;
+            return;
+        }
+        for before in &old {
+            let still = new.iter().find(|it| it.uid == before.uid);
+            let Some(owner) = self.by_uid.get(&before.uid).copied() else { continue };
+            if before.blocks && still.is_none_or(|it| !it.blocks) {
+                todo.push(Todo::Delete(before.uid.clone()));
+            }
+            if still.is_none() {
+                let owner_node = &mut self.nodes[owner as usize];
+                owner_node.dependents.remove(&at);
+                if !owner_node.seen && owner_node.dependents.is_empty() {
+                    self.drop_node(owner);
+                }
+            }
+        }
+        let added: Vec<Owner> =
+            new.iter().filter(|it| !old.iter().any(|before| before.uid == it.uid)).cloned().collect();
+        self.nodes[at as usize].owners = new;
+        let mut doubtful = false;
+        for owner in &added {
+            doubtful |= self.depend(at, owner, todo);
+        }
+        if doubtful {
+            todo.push(Todo::Delete(self.nodes[at as usize].identity.uid.clone()));
+        }
+    }
+
+    /// Puts a node among the dependents of an owner; whether the reference may be wrong.
+    fn depend(&mut self, at: u32, owner: &Owner, todo: &mut Vec<Todo>) -> bool {
+        let dependent = self.nodes[at as usize].identity.clone();
+        let Some(known) = self.by_uid.get(&owner.uid).copied() else {
+            let identity = Identity {
+                uid: owner.uid.clone(),
+                of: owner.of.clone(),
+                namespace: dependent.namespace,
+                name: owner.name.clone(),
+            };
+            let new = self.insert(identity);
+            self.nodes[new as usize].dependents.insert(at);
+            todo.push(Todo::Delete(owner.uid.clone()));
+            return false;
+        };
+        let node = &mut self.nodes[known as usize];
+        node.dependents.insert(at);
+        let elsewhere = !node.identity.namespace.is_empty() && node.identity.namespace != dependent.namespace;
+        if elsewhere && node.seen {
+            todo.push(misplaced(&dependent, owner));
+        }
+        elsewhere || !means(owner, &dependent.namespace, &node.identity)
+    }
+
+    /// Takes a node out. Its dependents lost an owner, and its owners a dependent.
+    fn remove(&mut self, at: u32, identity: Identity) -> Vec<Todo> {
+        let mut todo: Vec<Todo> = self.dependents(at).map(Todo::Delete).collect();
+        if !todo.is_empty() {
+            self.absent.add(identity);
+        }
+        let owners = std::mem::take(&mut self.nodes[at as usize].owners);
+        for owner in &owners {
+            let Some(owner_at) = self.by_uid.get(&owner.uid).copied() else { continue };
+            let node = &mut self.nodes[owner_at as usize];
+            node.dependents.remove(&at);
+            if node.seen && node.marks.waits() {
+                todo.push(Todo::Delete(owner.uid.clone()));
+            }
+            if !node.seen && node.dependents.is_empty() {
+                self.drop_node(owner_at);
+            }
+        }
+        self.drop_node(at);
+        todo
+    }
+
+    /// Nobody depends on it, or those who do are told; it has no owners.
+    fn drop_node(&mut self, at: u32) {
+        // an object may own itself, and be gone with its last reference
+        if let Some(node) = self.nodes.try_remove(at as usize) {
+            self.by_uid.remove(&node.identity.uid);
+        }
+    }
+
+    fn insert(&mut self, identity: Identity) -> u32 {
+        let uid = identity.uid.clone();
+        let node = Node {
+            identity,
+            seen: false,
+            marks: Marks::default(),
+            version: 0,
+            owners: Box::default(),
+            dependents: BTreeSet::new(),
+        };
+        let at = self.nodes.insert(node) as u32;
+        self.by_uid.insert(uid, at);
+        at
+    }
+
+    fn identity(&mut self, of: &Type, object: &Metadata) -> Identity {
+        let of = self.of(of);
+        let namespace = match self.namespaces.get(&*object.namespace) {
+            Some(known) => known.clone(),
+            None => {
+                let new: Arc<str> = Arc::from(&*object.namespace);
+                self.namespaces.insert(new.clone());
+                new
+            }
+        };
+        Identity { uid: Uid::from(&*object.uid), of, namespace, name: Box::from(&*object.name) }
+    }
+
+    fn owner(&mut self, reference: &Reference) -> Owner {
+        let of = Type { api_version: reference.api_version.clone(), kind: reference.kind.clone() };
+        Owner {
+            uid: Uid::from(&*reference.uid),
+            of: self.of(&of),
+            name: Box::from(&*reference.name),
+            blocks: reference.block_owner_deletion,
+        }
+    }
+
+    fn of(&mut self, of: &Type) -> Arc<Type> {
+        if let Some(known) = self.types.get(of) {
+            return known.clone();
+        }
+        let new = Arc::new(of.clone());
+        self.types.insert(new.clone());
+        new
+    }
+}
+
+fn misplaced(dependent: &Identity, owner: &Owner) -> Todo {
+    // told as the dependent sees it
+    let owner = Identity {
+        uid: owner.uid.clone(),
+        of: owner.of.clone(),
+        namespace: dependent.namespace.clone(),
+        name: owner.name.clone(),
+    };
+    Todo::Misplaced { dependent: dependent.clone(), owner }
+}
+
+#[cfg(test)]
+mod tests;

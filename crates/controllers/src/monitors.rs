@@ -1,0 +1,295 @@
+//! The metadata of everything that can be deleted, whatever its kind, as it changes.
+//!
+//! Resources come and go: which there are is asked again from time to time, and when a definition of one changes. Nothing
+//! is kept here but which resources are followed; who listens keeps what it needs.
+//!
+//! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
+
+use crate::ask::ask;
+use crate::discovery::{Discovery, Resource, Served};
+use crate::follow::{self, Sink, Source};
+use crate::queue::Backoff;
+use futures_util::Stream;
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::request::Request;
+use names::Names;
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+/// How many objects are asked for at a time.
+const PAGE: u32 = 500;
+/// How often is asked which resources there are.
+const PERIOD: Duration = Duration::from_secs(30);
+/// How long is waited when a definition changes: it is seldom alone.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// An object, as far as anybody here looks at it.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Object {
+    #[serde(default)]
+    pub metadata: Metadata,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub deletion_timestamp: Option<String>,
+    pub finalizers: Vec<String>,
+    pub owner_references: Vec<Reference>,
+}
+
+/// A reference to an owner.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub block_owner_deletion: bool,
+}
+
+/// Who is told. Must not take long.
+pub trait Listener: Send + Sync + 'static {
+    fn put(&self, of: &Arc<Resource>, object: &Metadata);
+
+    fn gone(&self, of: &Arc<Resource>, object: &Metadata);
+
+    /// There are no other objects of this resource.
+    fn whole(&self, of: &Arc<Resource>, uids: &HashSet<String>);
+
+    /// A resource is followed no longer.
+    fn ended(&self, of: &Arc<Resource>);
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Monitors {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    discovery: Arc<Discovery>,
+    ignored: [(String, &'static str); 2],
+    listeners: RwLock<Vec<Arc<dyn Listener>>>,
+    /// Those that have not been listed yet; nothing before it is known which there are.
+    unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
+    synced: watch::Sender<bool>,
+    /// Definitions have changed, or somebody listens anew.
+    poked: Notify,
+}
+
+impl Monitors {
+    /// Nothing is followed before [`keep`](Self::keep) runs.
+    pub(crate) fn new(client: Client, discovery: Arc<Discovery>, names: &Names) -> Self {
+        let shared = Shared {
+            client,
+            discovery,
+            // they come in numbers, own nothing and go by themselves
+            ignored: [(String::new(), "events"), (names.group("events"), "events")],
+            listeners: RwLock::default(),
+            unlisted: Mutex::default(),
+            synced: watch::Sender::new(false),
+            poked: Notify::new(),
+        };
+        Monitors { shared: Arc::new(shared) }
+    }
+
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        self.shared.listeners.write().push(listener);
+        self.shared.poked.notify_one();
+    }
+
+    /// Whether everything there is has been told.
+    pub fn is_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    pub async fn synced(&self) {
+        // the sender lives as long as this
+        let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Follows what there is, for ever.
+    pub(crate) async fn keep(self) {
+        let mut following = Following::default();
+        let mut backoff = Backoff::default();
+        loop {
+            match self.shared.discovery.since(Instant::now()).await {
+                Ok(served) => {
+                    backoff = Backoff::default();
+                    self.follow_served(&mut following, &served);
+                }
+                Err(why) => {
+                    tracing::warn!(%why, "cannot find out which resources there are");
+                    tokio::time::sleep(backoff.pause()).await;
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PERIOD) => {}
+                () = self.shared.poked.notified() => tokio::time::sleep(SETTLE).await,
+            }
+        }
+    }
+
+    fn wants(&self, resource: &Resource) -> bool {
+        let ignored =
+            |(group, plural): &(String, &str)| *group == resource.group && *plural == resource.plural;
+        ["delete", "list", "watch"].iter().all(|verb| resource.can(verb))
+            && !self.shared.ignored.iter().any(ignored)
+    }
+
+    fn follow_served(&self, following: &mut Following, served: &Served) {
+        let wanted: HashSet<&Arc<Resource>> = served.preferred().filter(|it| self.wants(it)).collect();
+        let listeners = self.shared.listeners.read();
+        let anew = following.listeners != listeners.len();
+        following.listeners = listeners.len();
+        let mut ended = Vec::new();
+        following.tasks.retain(|resource, task| {
+            // a group that does not answer may still have it
+            let stays = wanted.contains(resource) || served.group_failed(&resource.group);
+            if !stays || anew {
+                task.abort();
+            }
+            if !stays {
+                ended.push(resource.clone());
+            }
+            stays && !anew
+        });
+        for resource in &ended {
+            listeners.iter().for_each(|listener| listener.ended(resource));
+        }
+        drop(listeners);
+        while following.all.try_join_next().is_some() {}
+        let new: Vec<_> =
+            wanted.into_iter().filter(|it| !following.tasks.contains_key(*it)).cloned().collect();
+        {
+            let mut unlisted = self.shared.unlisted.lock();
+            let unlisted = unlisted.get_or_insert_default();
+            unlisted.retain(|it| following.tasks.contains_key(it));
+            unlisted.extend(new.iter().cloned());
+            self.shared.synced.send_replace(unlisted.is_empty());
+        }
+        for resource in new {
+            let source = MetadataOf { client: self.shared.client.clone(), path: resource.path("") };
+            let monitor = Monitor { resource: resource.clone(), shared: self.shared.clone() };
+            let work = async move {
+                let what = monitor.resource.plural.clone();
+                follow::follow(&what, source, monitor).await;
+            };
+            following.tasks.insert(resource, following.all.spawn(work));
+        }
+    }
+}
+
+/// What is followed. All of it ends with this.
+#[derive(Default)]
+struct Following {
+    all: JoinSet<()>,
+    tasks: HashMap<Arc<Resource>, AbortHandle>,
+    /// How many listened when it began.
+    listeners: usize,
+}
+
+/// One resource that is followed.
+struct Monitor {
+    resource: Arc<Resource>,
+    shared: Arc<Shared>,
+}
+
+impl Monitor {
+    fn tell(&self, tell: impl Fn(&dyn Listener)) {
+        self.shared.listeners.read().iter().for_each(|listener| tell(&**listener));
+    }
+
+    /// Objects of some kinds say which resources there are.
+    fn defines(&self) {
+        if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices") {
+            self.shared.poked.notify_one();
+        }
+    }
+}
+
+impl Sink<Object> for Monitor {
+    type Listed = HashSet<String>;
+
+    fn listed(&self, object: Object, all: &mut HashSet<String>) {
+        self.tell(|listener| listener.put(&self.resource, &object.metadata));
+        all.insert(object.metadata.uid);
+    }
+
+    fn whole(&self, all: HashSet<String>, _: &str) {
+        self.tell(|listener| listener.whole(&self.resource, &all));
+        let mut unlisted = self.shared.unlisted.lock();
+        if let Some(unlisted) = &mut *unlisted
+            && unlisted.remove(&self.resource)
+        {
+            self.shared.synced.send_replace(unlisted.is_empty());
+        }
+    }
+
+    fn changed(&self, object: Object) -> String {
+        self.tell(|listener| listener.put(&self.resource, &object.metadata));
+        self.defines();
+        object.metadata.resource_version
+    }
+
+    fn gone(&self, object: Object) -> String {
+        self.tell(|listener| listener.gone(&self.resource, &object.metadata));
+        self.defines();
+        object.metadata.resource_version
+    }
+}
+
+/// Only the metadata of the objects at a path.
+struct MetadataOf {
+    client: Client,
+    path: String,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// Some servers say that there are none by saying nothing.
+    items: Option<Vec<Object>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+impl Source<Object> for MetadataOf {
+    async fn list(&self, after: Option<&str>) -> Result<(Vec<Object>, String, Option<String>), kube::Error> {
+        let params = ListParams { continue_token: after.map(str::to_owned), ..ListParams::default() };
+        let request = Request::new(&self.path).list_metadata(&params.limit(PAGE));
+        let page: Page = ask(&self.client, request).await?;
+        let PageMetadata { resource_version, next } = page.metadata;
+        Ok((page.items.unwrap_or_default(), resource_version, Some(next).filter(|it| !it.is_empty())))
+    }
+
+    async fn watch(
+        &self,
+        version: String,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<Object>, kube::Error>> + Send, kube::Error> {
+        let request = Request::new(&self.path).watch_metadata(&WatchParams::default(), &version);
+        self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await
+    }
+}

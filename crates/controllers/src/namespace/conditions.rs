@@ -1,0 +1,227 @@
+//! What a namespace that is going says about how far it is.
+
+use super::content::Left;
+use crate::Failure;
+use crate::discovery::{Resource, Served};
+use k8s_openapi::api::core::v1::NamespaceCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
+
+/// What was found out in one round.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Why it is not known at all which resources there are.
+    pub undiscovered: Option<String>,
+    failed: BTreeMap<String, String>,
+    unparsed: Vec<String>,
+    /// Why something could not be deleted.
+    pub refused: Vec<String>,
+    remaining: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+    /// How long what is left is likely to take.
+    pub seconds: u64,
+}
+
+/// The conditions in their order, with what they say when all is well.
+const CONDITIONS: [(&str, &str, &str); 5] = [
+    ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+    (
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    (
+        "NamespaceDeletionContentFailure",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    ("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"),
+    ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+];
+
+impl Found {
+    /// What the server could not say about itself.
+    pub fn failed(&mut self, served: &Served) {
+        self.failed = served.failed.clone();
+        self.unparsed = served.unparsed.clone();
+    }
+
+    /// What stays of a resource.
+    pub fn left(&mut self, of: &Resource, left: Left) {
+        self.seconds = self.seconds.max(left.seconds);
+        if left.count > 0 {
+            self.remaining.insert(format!("{}.{}", of.plural, of.group), left.count);
+        }
+        for (finalizer, count) in left.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += count;
+        }
+    }
+
+    fn undiscovered(&self) -> Option<String> {
+        if self.undiscovered.is_some() {
+            return self.undiscovered.clone();
+        }
+        let failed: Vec<String> = self.failed.iter().map(|(group, why)| format!("{group}: {why}")).collect();
+        (!failed.is_empty()).then(|| {
+            let listed = failed.join(", ");
+            let count = failed.len();
+            format!(
+                "Discovery failed for some groups, {count} failing: unable to retrieve the complete list of server APIs: {listed}"
+            )
+        })
+    }
+
+    fn unparsed(&self) -> Option<String> {
+        self.unparsed.first().map(|it| format!("unexpected GroupVersion string: {it}"))
+    }
+
+    fn refused(&self) -> Option<String> {
+        let mut refused = self.refused.clone();
+        refused.sort();
+        let (count, listed) = (refused.len(), refused.join(", "));
+        (count > 0).then(|| format!("Failed to delete all resource types, {count} remaining: {listed}"))
+    }
+
+    /// Why this round was not whole.
+    pub fn problem(&self) -> Option<Failure> {
+        let all: Vec<String> =
+            [self.undiscovered(), self.unparsed(), self.refused()].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| Failure::Other(all.join("; ")))
+    }
+
+    /// For each condition why it holds, if it does, and what it says then.
+    pub fn conditions(&self) -> [Option<(&'static str, String)>; 5] {
+        let listed = |of: &BTreeMap<String, usize>, how: &str| {
+            let listed = of.iter().map(|(name, count)| format!("{name} {how} {count} resource instances"));
+            listed.collect::<Vec<_>>().join(", ")
+        };
+        let remaining = (!self.remaining.is_empty())
+            .then(|| format!("Some resources are remaining: {}", listed(&self.remaining, "has")));
+        let finalizers = (!self.finalizers.is_empty()).then(|| {
+            let listed = listed(&self.finalizers, "in");
+            format!("Some content in the namespace has finalizers remaining: {listed}")
+        });
+        [
+            self.undiscovered().map(|why| ("DiscoveryFailed", why)),
+            self.unparsed().map(|why| ("GroupVersionParsingFailed", why)),
+            self.refused().map(|why| ("ContentDeletionFailed", why)),
+            remaining.map(|why| ("SomeResourcesRemain", why)),
+            finalizers.map(|why| ("SomeFinalizersRemain", why)),
+        ]
+    }
+}
+
+/// Brings conditions up to date; whether any changed.
+pub fn update(
+    conditions: &mut Vec<NamespaceCondition>,
+    found: &[Option<(&'static str, String)>; 5],
+    now: &Time,
+) -> bool {
+    let mut changed = false;
+    for ((name, reason, message), found) in CONDITIONS.iter().zip(found) {
+        let (status, reason, message) = match found {
+            Some((reason, message)) => ("True", *reason, &**message),
+            None => ("False", *reason, *message),
+        };
+        let mut next = NamespaceCondition {
+            type_: (*name).to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(now.clone()),
+        };
+        match conditions.iter_mut().find(|it| it.type_ == *name) {
+            None => {
+                conditions.push(next);
+                changed = true;
+            }
+            Some(old) => {
+                if old.status == next.status {
+                    next.last_transition_time.clone_from(&old.last_transition_time);
+                }
+                changed |= *old != next;
+                *old = next;
+            }
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::chrono::DateTime;
+
+    fn time(seconds: i64) -> Time {
+        Time(DateTime::from_timestamp(seconds, 0).unwrap())
+    }
+
+    fn resource(group: &str, plural: &str) -> Resource {
+        Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            plural: plural.to_owned(),
+            kind: String::new(),
+            namespaced: true,
+            preferred: true,
+            verbs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn conditions_say_what_is_left() {
+        let mut found = Found::default();
+        let finalizers = BTreeMap::from([("x/y".to_owned(), 2)]);
+        found.left(&resource("", "pods"), Left { count: 2, finalizers, seconds: 30 });
+        found.left(&resource("apps", "deployments"), Left { count: 1, ..Left::default() });
+        found.refused = vec!["b".to_owned(), "a".to_owned()];
+        let mut conditions = Vec::new();
+        assert!(update(&mut conditions, &found.conditions(), &time(1)));
+        let told: Vec<_> = conditions
+            .iter()
+            .map(|it| (&*it.status, it.reason.as_deref().unwrap(), it.message.as_deref().unwrap()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("False", "ResourcesDiscovered", "All resources successfully discovered"),
+                ("False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+                ("True", "ContentDeletionFailed", "Failed to delete all resource types, 2 remaining: a, b"),
+                (
+                    "True",
+                    "SomeResourcesRemain",
+                    "Some resources are remaining: deployments.apps has 1 resource instances, \
+                     pods. has 2 resource instances"
+                ),
+                (
+                    "True",
+                    "SomeFinalizersRemain",
+                    "Some content in the namespace has finalizers remaining: x/y in 2 resource instances"
+                ),
+            ]
+        );
+        assert_eq!(found.seconds, 30);
+        // told again it is no news, and only what turns gets a new time
+        assert!(!update(&mut conditions, &found.conditions(), &time(2)));
+        found.refused.clear();
+        assert!(update(&mut conditions, &found.conditions(), &time(3)));
+        let times: Vec<_> = conditions.iter().map(|it| it.last_transition_time.clone().unwrap()).collect();
+        assert_eq!(times, [time(1), time(1), time(3), time(1), time(1)]);
+    }
+
+    #[test]
+    fn groups_that_do_not_answer_are_named() {
+        let mut found = Found::default();
+        assert!(found.problem().is_none());
+        let mut served = Served::default();
+        served.failed.insert("m/v1".to_owned(), "away".to_owned());
+        served.unparsed.push("a/b/c".to_owned());
+        found.failed(&served);
+        let [discovery, parsing, ..] = found.conditions();
+        let why = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: m/v1: away";
+        assert_eq!(discovery, Some(("DiscoveryFailed", why.to_owned())));
+        let why = "unexpected GroupVersion string: a/b/c";
+        assert_eq!(parsing, Some(("GroupVersionParsingFailed", why.to_owned())));
+        assert!(found.problem().is_some());
+    }
+}

@@ -1,0 +1,123 @@
+//! For how long a level was how full: histograms over time, in nanoseconds.
+
+use std::time::Duration;
+
+const SEATS: &[f64] = &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
+const REQUESTS: &[f64] = &[0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0];
+const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0];
+
+/// For how long a ratio had which size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timed {
+    /// The upper bounds of the sizes that are told apart; what is larger than all of them comes last.
+    pub bounds: &'static [f64],
+    /// Nanoseconds at each.
+    pub nanoseconds: Box<[u64]>,
+    /// The ratio, summed up over nanoseconds.
+    pub sum: f64,
+    now: f64,
+    at: usize,
+}
+
+impl Timed {
+    fn new(bounds: &'static [f64]) -> Self {
+        let nanoseconds = vec![0; bounds.len() + 1].into();
+        Timed { bounds, nanoseconds, sum: 0.0, now: 0.0, at: 0 }
+    }
+
+    fn pass(&mut self, nanoseconds: u64) {
+        self.nanoseconds[self.at] += nanoseconds;
+        self.sum += self.now * nanoseconds as f64;
+    }
+
+    fn set(&mut self, part: u32, whole: u32) {
+        let ratio = f64::from(part) / f64::from(whole.max(1));
+        if ratio != self.now {
+            self.now = ratio;
+            self.at = self.bounds.partition_point(|bound| *bound < ratio);
+        }
+    }
+}
+
+/// How full a level was over time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Usage {
+    since: Duration,
+    /// Seats taken, of those that there are at the moment.
+    pub seats: Timed,
+    /// Requests that run, of those seats.
+    pub running: Timed,
+    /// Requests that wait, of those that could.
+    pub waiting: Timed,
+    /// Seats wanted, of those that it has with nothing lent.
+    pub demand: Timed,
+}
+
+/// A level at one time.
+pub(crate) struct Fullness {
+    pub seats: u32,
+    pub limit: u32,
+    pub running: u32,
+    pub waiting: u32,
+    pub room: u32,
+    pub demand: u32,
+    pub nominal: u32,
+}
+
+impl Usage {
+    pub(crate) fn new(now: Duration) -> Self {
+        Usage {
+            since: now,
+            seats: Timed::new(SEATS),
+            running: Timed::new(REQUESTS),
+            waiting: Timed::new(REQUESTS),
+            demand: Timed::new(DEMAND),
+        }
+    }
+
+    /// Time passes until now.
+    pub(crate) fn pass(&mut self, now: Duration) {
+        let passed = u64::try_from(now.saturating_sub(self.since).as_nanos()).unwrap_or(u64::MAX);
+        self.since = self.since.max(now);
+        for timed in [&mut self.seats, &mut self.running, &mut self.waiting, &mut self.demand] {
+            timed.pass(passed);
+        }
+    }
+
+    /// From now on it is this full.
+    pub(crate) fn set(&mut self, now: Duration, full: &Fullness) {
+        self.pass(now);
+        self.seats.set(full.seats, full.limit);
+        self.running.set(full.running, full.limit);
+        self.waiting.set(full.waiting, full.room);
+        self.demand.set(full.demand, full.nominal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_told_by_how_full_it_was() {
+        let at = Duration::from_nanos;
+        let mut usage = Usage::new(at(10));
+        let full = |seats| Fullness {
+            seats,
+            limit: 10,
+            running: 1,
+            waiting: 0,
+            room: 50,
+            demand: seats,
+            nominal: 5,
+        };
+        usage.set(at(15), &full(5));
+        usage.set(at(18), &full(10));
+        usage.pass(at(20));
+        let found: Vec<_> = SEATS.iter().chain(&[f64::INFINITY]).zip(&usage.seats.nanoseconds).collect();
+        let some: Vec<_> = found.into_iter().filter(|(_, time)| **time > 0).collect();
+        assert_eq!(some, [(&0.0, &5), (&0.5, &3), (&1.0, &2)]);
+        assert_eq!((usage.seats.sum, usage.demand.sum), (0.5 * 3.0 + 2.0, 3.0 + 2.0 * 2.0));
+        assert_eq!(usage.waiting.nanoseconds.iter().sum::<u64>(), 10);
+    }
+}

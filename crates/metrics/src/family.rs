@@ -1,0 +1,130 @@
+//! Series of one name, told apart by labels.
+
+use crate::index::Index;
+use crate::registry::{Allowed, Shown};
+use crate::text::{Text, labels};
+use crate::{About, Counter, Gauge, Histogram};
+use std::sync::Arc;
+
+/// What a series is made of.
+pub trait Metric: Clone + Send + Sync + 'static {
+    /// What collectors call it.
+    const KIND: &'static str;
+
+    fn new(about: &About) -> Self;
+
+    #[doc(hidden)]
+    fn write(&self, name: &str, labels: &str, out: &mut Text);
+}
+
+impl Metric for Counter {
+    const KIND: &'static str = "counter";
+
+    fn new(_: &About) -> Self {
+        Counter::default()
+    }
+
+    fn write(&self, name: &str, labels: &str, out: &mut Text) {
+        out.sample(name, "", labels, self.get() as f64);
+    }
+}
+
+impl Metric for Gauge {
+    const KIND: &'static str = "gauge";
+
+    fn new(_: &About) -> Self {
+        Gauge::default()
+    }
+
+    fn write(&self, name: &str, labels: &str, out: &mut Text) {
+        out.sample(name, "", labels, self.get() as f64);
+    }
+}
+
+impl Metric for Histogram {
+    const KIND: &'static str = "histogram";
+
+    fn new(about: &About) -> Self {
+        Histogram::new(about.buckets)
+    }
+
+    fn write(&self, name: &str, labels: &str, out: &mut Text) {
+        Histogram::write(self, name, labels, out);
+    }
+}
+
+/// See the module.
+pub struct Family<M> {
+    about: About,
+    series: Arc<Index<M>>,
+    allowed: Arc<Allowed>,
+}
+
+impl<M> Clone for Family<M> {
+    fn clone(&self) -> Self {
+        Family { about: self.about, series: self.series.clone(), allowed: self.allowed.clone() }
+    }
+}
+
+impl<M: Metric> Family<M> {
+    pub(crate) fn new(about: About, allowed: Arc<Allowed>) -> Self {
+        Family { about, series: Arc::default(), allowed }
+    }
+
+    /// The same series under another name.
+    pub(crate) fn renamed(&self, about: About) -> Self {
+        Family { about, ..self.clone() }
+    }
+
+    /// The series of these values, one for each label.
+    pub fn of(&self, values: &[&str]) -> M {
+        debug_assert_eq!(values.len(), self.about.labels.len(), "{}", self.about.name);
+        let make = || M::new(&self.about);
+        if self.allowed.is_any() {
+            let values = self.allowed.of(&self.about, values);
+            let values: Vec<&str> = values.iter().map(|value| &**value).collect();
+            return self.series.with(&values, make, M::clone);
+        }
+        self.series.with(values, make, M::clone)
+    }
+}
+
+impl<M: Metric> Shown for Family<M> {
+    fn name(&self) -> &'static str {
+        self.about.name
+    }
+
+    fn show(&self, out: &mut Text) {
+        self.each(out, M::KIND, |one, labels, out| one.write(self.about.name, labels, out));
+    }
+}
+
+impl<M> Family<M> {
+    fn each(&self, out: &mut Text, kind: &str, write: impl Fn(&M, &str, &mut Text)) {
+        let all = self.series.all();
+        if all.is_empty() {
+            return;
+        }
+        out.head(&self.about, kind);
+        for entry in all {
+            let values = entry.key.iter().map(|value| &**value);
+            write(&entry.value, &labels(self.about.labels, values), out);
+        }
+    }
+}
+
+/// How often there were observations.
+pub(crate) struct Counted(pub Family<Histogram>);
+
+impl Shown for Counted {
+    fn name(&self) -> &'static str {
+        self.0.about.name
+    }
+
+    fn show(&self, out: &mut Text) {
+        let name = self.0.about.name;
+        self.0.each(out, Counter::KIND, |one, labels, out| {
+            out.sample(name, "", labels, one.count() as f64);
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Observations by size.
+//!
+//! Sizes are whole numbers: lengths of time are nanoseconds until somebody reads them. How many there were in all
+//! follows from the buckets, so an observation is two additions.
+
+use crate::text::Text;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The upper bounds of buckets, each of which is part of its bucket.
+#[derive(Debug, Clone, Copy)]
+pub struct Buckets {
+    pub bounds: &'static [u64],
+    /// How many of what is counted are one of what is shown.
+    pub unit: f64,
+}
+
+impl Buckets {
+    pub const NONE: Buckets = Buckets { bounds: &[], unit: 1.0 };
+}
+
+/// Bounds in seconds as nanoseconds.
+pub const fn seconds<const N: usize>(bounds: [f64; N]) -> [u64; N] {
+    let mut out = [0; N];
+    let mut at = 0;
+    while at < N {
+        out[at] = (bounds[at] * 1e9 + 0.5) as u64;
+        at += 1;
+    }
+    out
+}
+
+/// Bounds that grow by a factor.
+pub const fn counts<const N: usize>(first: u64, factor: u64) -> [u64; N] {
+    let mut out = [first; N];
+    let mut at = 1;
+    while at < N {
+        out[at] = out[at - 1] * factor;
+        at += 1;
+    }
+    out
+}
+
+/// How often something was of which size.
+#[derive(Clone)]
+pub struct Histogram(Arc<Inner>);
+
+struct Inner {
+    buckets: Buckets,
+    sum: AtomicU64,
+    /// One more than there are bounds, for what is beyond all of them.
+    counts: Box<[AtomicU64]>,
+}
+
+impl Histogram {
+    pub fn new(buckets: Buckets) -> Self {
+        let counts = (0..=buckets.bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram(Arc::new(Inner { buckets, sum: AtomicU64::new(0), counts }))
+    }
+
+    pub fn observe(&self, size: u64) {
+        self.observe_often(size, 1);
+    }
+
+    /// The same observation several times.
+    pub fn observe_often(&self, size: u64, times: u64) {
+        let at = self.0.buckets.bounds.partition_point(|bound| *bound < size);
+        self.0.counts[at].fetch_add(times, Ordering::Relaxed);
+        self.0.sum.fetch_add(size.wrapping_mul(times), Ordering::Relaxed);
+    }
+
+    pub fn took(&self, time: Duration) {
+        let seconds = time.as_secs().saturating_mul(1_000_000_000);
+        self.observe(seconds.saturating_add(time.subsec_nanos().into()));
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The sum of all that was observed, as it was counted.
+    pub fn sum(&self) -> u64 {
+        self.0.sum.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn write(&self, name: &str, labels: &str, out: &mut Text) {
+        let Buckets { bounds, unit } = self.0.buckets;
+        let mut seen = 0;
+        for (at, count) in self.0.counts.iter().enumerate() {
+            seen += count.load(Ordering::Relaxed);
+            let bound = bounds.get(at).map_or(f64::INFINITY, |bound| *bound as f64 / unit);
+            out.bucket(name, labels, bound, seen);
+        }
+        out.sample(name, "_sum", labels, self.sum() as f64 / unit);
+        // what came while the buckets were read is left out, so that the last one says the same
+        out.sample(name, "_count", labels, seen as f64);
+    }
+}

@@ -1,0 +1,218 @@
+//! All that is counted, and what an operator decided about it.
+
+use crate::family::{Counted, Family, Metric};
+use crate::text::{Text, labels};
+use crate::{About, Histogram};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What stands for the values of a label that are not listed.
+const UNEXPECTED: &str = "unexpected";
+/// A piece of what is read has at least this many bytes, except the last.
+const PIECE: usize = 16 * 1024;
+
+/// What an operator decided.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Not shown.
+    pub disabled: BTreeSet<String>,
+    /// By metric and label, the values that are told apart.
+    pub allowed: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// The values that are told apart, where an operator listed any.
+#[derive(Default)]
+pub(crate) struct Allowed(BTreeMap<(String, String), BTreeSet<String>>);
+
+impl Allowed {
+    pub fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub fn of<'a>(&self, about: &About, values: &[&'a str]) -> Vec<&'a str> {
+        let value = |(label, value): (&&str, &&'a str)| {
+            let listed = self.0.get(&(about.name.to_owned(), (*label).to_owned()));
+            if listed.is_none_or(|listed| listed.contains(*value)) { *value } else { UNEXPECTED }
+        };
+        about.labels.iter().zip(values).map(value).collect()
+    }
+}
+
+/// What can be shown to a collector.
+pub(crate) trait Shown: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn show(&self, out: &mut Text);
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Registry {
+    shown: Mutex<Vec<Arc<dyn Shown>>>,
+    families: Mutex<BTreeMap<&'static str, Box<dyn Any + Send + Sync>>>,
+    disabled: BTreeSet<String>,
+    allowed: Arc<Allowed>,
+}
+
+impl Registry {
+    pub fn new(options: Options) -> Self {
+        let allowed = Arc::new(Allowed(options.allowed));
+        Registry { disabled: options.disabled, allowed, ..Registry::default() }
+    }
+
+    /// Counted from now on. Who asks for the same name again gets the same family.
+    pub fn family<M: Metric>(&self, about: About) -> Family<M> {
+        let mut families = self.families.lock();
+        let known = families.get(about.name).and_then(|known| known.downcast_ref::<Family<M>>());
+        if let Some(known) = known {
+            return known.clone();
+        }
+        let family = Family::<M>::new(about, self.allowed.clone());
+        families.insert(about.name, Box::new(family.clone()));
+        self.show(Arc::new(family.clone()));
+        family
+    }
+
+    /// The same series as those of another family, under a second name.
+    pub fn second_name<M: Metric>(&self, about: About, family: &Family<M>) {
+        self.show(Arc::new(family.renamed(about)));
+    }
+
+    /// How often there were observations of another family, as a family of counters.
+    pub fn counted(&self, about: About, family: &Family<Histogram>) {
+        self.show(Arc::new(Counted(family.renamed(about))));
+    }
+
+    /// What has no labels.
+    pub fn one<M: Metric>(&self, about: About) -> M {
+        self.family(about).of(&[])
+    }
+
+    /// A number that is asked for when somebody reads.
+    pub fn ask<M: Metric>(&self, about: About, answer: impl Fn(&mut Samples<'_>) + Send + Sync + 'static) {
+        self.show(Arc::new(Asked { about, kind: M::KIND, answer: Box::new(answer) }));
+    }
+
+    /// Histograms that are asked for when somebody reads.
+    pub fn ask_histograms(&self, about: About, answer: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static) {
+        self.show(Arc::new(AskedHistograms { about, answer: Box::new(answer) }));
+    }
+
+    fn show(&self, one: Arc<dyn Shown>) {
+        if !self.disabled.contains(one.name()) {
+            self.shown.lock().push(one);
+        }
+    }
+
+    /// What there is to read, piece by piece.
+    pub fn pages(&self) -> Pages {
+        let mut shown = self.shown.lock().clone();
+        shown.sort_by_key(|one| one.name());
+        Pages(shown.into_iter())
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.pages().collect()
+    }
+}
+
+/// What there is to read, by name.
+pub struct Pages(std::vec::IntoIter<Arc<dyn Shown>>);
+
+impl Iterator for Pages {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut out = Text::default();
+        while out.0.len() < PIECE
+            && let Some(one) = self.0.next()
+        {
+            one.show(&mut out);
+        }
+        (!out.0.is_empty()).then_some(out.0)
+    }
+}
+
+type Answer = Box<dyn Fn(&mut Samples<'_>) + Send + Sync>;
+
+struct Asked {
+    about: About,
+    kind: &'static str,
+    answer: Answer,
+}
+
+impl Shown for Asked {
+    fn name(&self) -> &'static str {
+        self.about.name
+    }
+
+    fn show(&self, out: &mut Text) {
+        let mut samples = Vec::new();
+        (self.answer)(&mut Samples { about: &self.about, found: &mut samples });
+        if samples.is_empty() {
+            return;
+        }
+        samples.sort_by(|(one, _), (other, _)| one.cmp(other));
+        out.head(&self.about, self.kind);
+        for (labels, value) in samples {
+            out.sample(self.about.name, "", &labels, value);
+        }
+    }
+}
+
+struct AskedHistograms {
+    about: About,
+    answer: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
+}
+
+impl Shown for AskedHistograms {
+    fn name(&self) -> &'static str {
+        self.about.name
+    }
+
+    fn show(&self, out: &mut Text) {
+        let mut found = Vec::new();
+        (self.answer)(&mut Shapes { about: &self.about, found: &mut found });
+        if found.is_empty() {
+            return;
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        out.head(&self.about, Histogram::KIND);
+        for (labels, bounds, counts, sum) in found {
+            let (name, mut seen) = (self.about.name, 0);
+            for (at, count) in counts.iter().enumerate() {
+                seen += count;
+                out.bucket(name, &labels, bounds.get(at).copied().unwrap_or(f64::INFINITY), seen);
+            }
+            out.sample(name, "_sum", &labels, sum);
+            out.sample(name, "_count", &labels, seen as f64);
+        }
+    }
+}
+
+/// Where whole histograms go.
+pub struct Shapes<'a> {
+    about: &'a About,
+    found: &'a mut Vec<(String, &'static [f64], Box<[u64]>, f64)>,
+}
+
+impl Shapes<'_> {
+    /// Bounds, how often each was met (with one more count for what is beyond all of them), and the sum of all.
+    pub fn add(&mut self, values: &[&str], bounds: &'static [f64], counts: Box<[u64]>, sum: f64) {
+        self.found.push((labels(self.about.labels, values.iter().copied()), bounds, counts, sum));
+    }
+}
+
+/// Where answers go.
+pub struct Samples<'a> {
+    about: &'a About,
+    found: &'a mut Vec<(String, f64)>,
+}
+
+impl Samples<'_> {
+    pub fn add(&mut self, values: &[&str], value: f64) {
+        self.found.push((labels(self.about.labels, values.iter().copied()), value));
+    }
+}

@@ -1,0 +1,330 @@
+//! The log: where it goes, in which form, and how much of it.
+//!
+//! ```text
+//! W1115 14:55:49.123456    1234 apiserver::serve:238] "requests did not finish in time" local="127.0.0.1:6443"
+//! {"ts":1763218549123.456,"caller":"apiserver::serve:238","msg":"requests did not finish in time","v":0,...}
+//! ```
+//!
+//! The forms are those that collectors of upstream's logs read. How much is a number as it is there: 0 what somebody
+//! should look at, 1 and 2 what happens, 3 every request as well, 4 why, from 6 on everything; from 8 on that of the
+//! libraries, too. It can be changed while the server runs.
+
+use crate::options::Wrong;
+use clap::{ArgAction, Args, ValueEnum};
+use std::fmt::{self, Write as _};
+use std::io::stderr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
+
+/// The environment variable that overrides all of this, in the syntax of tracing's filters.
+const VARIABLE: &str = "PINTLE_LOG";
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What is logged")]
+pub struct Logs {
+    /// Log more: -v or -v=1 what happens, -v=3 every request, -v=4 why, -v=6 everything
+    #[arg(short, long = "verbose", action = ArgAction::Count, alias = "v")]
+    pub verbosity: u8,
+
+    /// Levels of parts of the program, with commas between: apiserver::serve=4,store=6
+    #[arg(long, value_name = "PART=LEVEL", value_delimiter = ',')]
+    pub vmodule: Vec<String>,
+
+    /// The form of the log
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
+    pub logging_format: Form,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    #[default]
+    Text,
+    Json,
+}
+
+fn level(text: &str) -> Result<u8, String> {
+    let number: i32 = text.parse().map_err(|_| "a level is a number".to_owned())?;
+    Ok(number.clamp(0, i32::from(u8::MAX)) as u8)
+}
+
+/// The least that is told of a part at a level.
+fn least(level: u8) -> &'static str {
+    match level {
+        0 => "warn",
+        1..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
+}
+
+impl Logs {
+    /// The parts and their levels as a filter has them.
+    fn modules(&self, wrong: &mut Wrong) -> String {
+        let mut out = String::new();
+        for pair in self.vmodule.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty()) {
+            let read = pair.split_once('=').and_then(|(part, text)| Some((part, level(text).ok()?)));
+            let named = |part: &str| part.bytes().all(|c| c.is_ascii_alphanumeric() || b"_:".contains(&c));
+            match read {
+                Some((part, level)) if named(part) => {
+                    // writing to a string cannot fail
+                    let _ = write!(out, ",{part}={}", least(level));
+                }
+                _ => {
+                    wrong.add("--vmodule", format!("{pair:?} is not a part with its level, such as store=4"))
+                }
+            }
+        }
+        out
+    }
+}
+
+fn filter(level: u8, modules: &str) -> EnvFilter {
+    let requests = if level < 3 { ",access=off" } else { "" };
+    let libraries = match level {
+        4..=7 => ",h2=info,hyper=info,hyper_util=info,rustls=info,tokio=info,tower=info",
+        _ => "",
+    };
+    EnvFilter::new(format!("{}{requests}{libraries}{modules}", least(level)))
+}
+
+/// How much is logged, to be changed while the process runs.
+#[derive(Clone)]
+pub struct Verbosity {
+    now: Arc<AtomicU8>,
+    change: Arc<dyn Fn(u8) + Send + Sync>,
+}
+
+impl Verbosity {
+    /// Changes it; the text is a number.
+    pub fn set(&self, text: &str) -> Result<u8, String> {
+        let number = level(text.trim())?;
+        (self.change)(number);
+        self.now.store(number, Ordering::Relaxed);
+        Ok(number)
+    }
+}
+
+/// Logs to stderr from now on.
+pub fn begin(asked: &Logs, wrong: &mut Wrong) -> Verbosity {
+    let modules = asked.modules(wrong);
+    let given = EnvFilter::try_from_env(VARIABLE).ok();
+    let (layer, handle) = reload::Layer::new(given.unwrap_or_else(|| filter(asked.verbosity, &modules)));
+    let lines = tracing_subscriber::fmt::layer().event_format(asked.logging_format).with_writer(stderr);
+    // the error would mean that a log is set up already
+    let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
+    let change = move |level| {
+        // the error would mean that the log is gone
+        let _ = handle.reload(filter(level, &modules));
+    };
+    Verbosity { now: Arc::new(AtomicU8::new(asked.verbosity)), change: Arc::new(change) }
+}
+
+impl<S, N> FormatEvent<S, N> for Form
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut found = Found { form: *self, ..Found::default() };
+        event.record(&mut found);
+        let meta = event.metadata();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (target, line) = (meta.target(), meta.line().unwrap_or(0));
+        let Found { message, fields, .. } = found;
+        match self {
+            Form::Text => {
+                let letter = match *meta.level() {
+                    Level::ERROR => 'E',
+                    Level::WARN => 'W',
+                    _ => 'I',
+                };
+                let at = time::UtcDateTime::UNIX_EPOCH + now;
+                let (month, day) = (u8::from(at.month()), at.day());
+                let (hour, minute, second, micro) = (at.hour(), at.minute(), at.second(), at.microsecond());
+                let process = std::process::id();
+                write!(
+                    writer,
+                    "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{micro:06} {process:7} \
+                     {target}:{line}] {message:?}{fields}"
+                )?;
+            }
+            Form::Json => {
+                let ts = now.as_micros() as f64 / 1000.0;
+                let message = quoted(&message);
+                write!(writer, "{{\"ts\":{ts:.3},\"caller\":\"{target}:{line}\",\"msg\":{message}")?;
+                match *meta.level() {
+                    Level::ERROR => write!(writer, ",\"level\":\"error\"")?,
+                    Level::WARN => write!(writer, ",\"level\":\"warn\",\"v\":0")?,
+                    Level::INFO => write!(writer, ",\"v\":0")?,
+                    Level::DEBUG => write!(writer, ",\"v\":4")?,
+                    Level::TRACE => write!(writer, ",\"v\":6")?,
+                }
+                write!(writer, "{fields}}}")?;
+            }
+        }
+        writeln!(writer)
+    }
+}
+
+/// What an event says, with its fields in the form of the log.
+#[derive(Default)]
+struct Found {
+    form: Form,
+    message: String,
+    fields: String,
+}
+
+impl Found {
+    fn text(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+            return;
+        }
+        // writing to a string cannot fail
+        let _ = match self.form {
+            Form::Text => write!(self.fields, " {}={value:?}", field.name()),
+            Form::Json => write!(self.fields, ",{}:{}", quoted(field.name()), quoted(value)),
+        };
+    }
+
+    fn bare(&mut self, field: &Field, value: &dyn fmt::Display) {
+        let _ = match self.form {
+            Form::Text => write!(self.fields, " {}={value}", field.name()),
+            Form::Json => write!(self.fields, ",{}:{value}", quoted(field.name())),
+        };
+    }
+}
+
+impl Visit for Found {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, &format!("{value:?}"));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.bare(field, &value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.bare(field, &value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.bare(field, &value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        match value.is_finite() {
+            true => self.bare(field, &value),
+            false => self.text(field, &value.to_string()),
+        }
+    }
+}
+
+/// A text as JSON has it.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            letter if letter < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(form: Form, level: u8, modules: &str) -> String {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let layer = tracing_subscriber::fmt::layer().event_format(form).with_writer(move || to.clone());
+        let subscriber = tracing_subscriber::registry().with(filter(level, modules)).with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(count = 3, why = "a \"b\"\n", "something is odd");
+            tracing::info!(fine = true, "it happens");
+            tracing::info!(target: "access", verb = "GET", "HTTP");
+            tracing::debug!(target: "store", "why");
+        });
+        String::from_utf8(lines.0.lock().clone()).unwrap()
+    }
+
+    #[test]
+    fn lines_read_as_collectors_expect_them() {
+        let text = logged(Form::Text, 0, "");
+        let (head, rest) = text.trim_end().split_once("] ").unwrap();
+        assert_eq!(rest, "\"something is odd\" count=3 why=\"a \\\"b\\\"\\n\"");
+        assert!(head.starts_with('W') && head.contains(" pintle::logs::tests:"), "{head}");
+        let json = logged(Form::Json, 0, "");
+        let decoded = schema::decode::json_untyped(json.trim_end().as_bytes()).unwrap().value;
+        assert_eq!(decoded.text(&["msg"]), "something is odd");
+        assert_eq!(decoded.text(&["why"]), "a \"b\"\n");
+        assert_eq!(decoded.at(&["count"]).and_then(schema::Value::as_int), Some(3));
+    }
+
+    #[test]
+    fn levels_tell_more_and_more() {
+        let told = |level, modules: &str| {
+            let text = logged(Form::Text, level, modules);
+            ["odd", "happens", "HTTP", "why\""].map(|word| text.contains(word))
+        };
+        assert_eq!(told(0, ""), [true, false, false, false]);
+        assert_eq!(told(2, ""), [true, true, false, false]);
+        assert_eq!(told(3, ""), [true, true, true, false]);
+        assert_eq!(told(4, ""), [true, true, true, true]);
+        assert_eq!(told(0, ",store=debug"), [true, false, false, true]);
+    }
+
+    #[test]
+    fn levels_are_numbers() {
+        assert_eq!([level("3"), level("-1"), level("999")].map(Result::unwrap), [3, 0, 255]);
+        assert!(level("much").is_err());
+        let mut wrong = Wrong::default();
+        let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();
+        let logs = Logs { verbosity: 0, vmodule, logging_format: Form::Text };
+        assert_eq!(logs.modules(&mut wrong), ",store=debug");
+        let told = wrong.check().unwrap_err().to_string();
+        assert!(told.contains("\"a*=2\"") && told.contains("\"x\""), "{told}");
+    }
+}

@@ -1,0 +1,82 @@
+//! How the loops work that empty, collect and count, and those that say who stands behind services.
+
+use crate::flags::any_duration;
+use clap::Args;
+use controllers::loops::Options;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What goes, what is counted, and who stands behind services")]
+pub struct Content {
+    /// How many namespaces are emptied at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub concurrent_namespace_syncs: u16,
+
+    /// How often namespaces that are going are looked at again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
+    pub namespace_sync_period: Duration,
+
+    /// How many objects are collected at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    pub concurrent_gc_syncs: u16,
+
+    /// How many quotas are counted at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_resource_quota_syncs: u16,
+
+    /// How often everything is counted again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
+    pub resource_quota_sync_period: Duration,
+
+    /// How many services get their endpoints at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_endpoint_syncs: u16,
+
+    /// How long is waited for more changes of pods before endpoints are written
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
+    pub endpoint_updates_batch_period: Duration,
+
+    /// How many services get their endpoint slices at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_service_endpoint_syncs: u16,
+
+    /// How many endpoints a slice has at the most
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub max_endpoints_per_slice: u16,
+
+    /// How long is waited for more changes of pods before endpoint slices are written
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
+    pub endpointslice_updates_batch_period: Duration,
+
+    /// How many endpoints are mirrored to slices at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub mirroring_concurrent_service_endpoint_syncs: u16,
+
+    /// How many addresses of a subset of endpoints are mirrored at the most
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    pub mirroring_max_endpoints_per_subset: u16,
+
+    /// How long is waited for more changes of endpoints before they are mirrored
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
+    pub mirroring_endpointslice_updates_batch_period: Duration,
+}
+
+impl Content {
+    /// Puts what was said in the place of what is usual.
+    pub fn onto(&self, options: &mut Options) {
+        options.namespaces.workers = self.concurrent_namespace_syncs.into();
+        options.namespaces.sync_period = self.namespace_sync_period;
+        options.garbage_collector.workers = self.concurrent_gc_syncs.into();
+        options.resource_quotas.workers = self.concurrent_resource_quota_syncs.into();
+        options.resource_quotas.sync_period = self.resource_quota_sync_period;
+        options.endpoints.workers = self.concurrent_endpoint_syncs.into();
+        options.endpoints.batch_period = self.endpoint_updates_batch_period;
+        options.endpoint_slices.workers = self.concurrent_service_endpoint_syncs.into();
+        options.endpoint_slices.most = self.max_endpoints_per_slice.into();
+        options.endpoint_slices.batch_period = self.endpointslice_updates_batch_period;
+        let mirroring = &mut options.endpoint_slice_mirroring;
+        mirroring.workers = self.mirroring_concurrent_service_endpoint_syncs.into();
+        mirroring.most = self.mirroring_max_endpoints_per_subset.into();
+        mirroring.batch_period = self.mirroring_endpointslice_updates_batch_period;
+    }
+}

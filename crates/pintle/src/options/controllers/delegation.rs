@@ -1,0 +1,191 @@
+//! Who may look at the manager's own port, which the API server is asked about.
+
+use super::super::Wrong;
+use crate::flags::any_duration;
+use apiserver::identity::{self, FrontProxy};
+use apiserver::permission;
+use call::{Caller, Limits, Target, Version};
+use clap::{ArgAction, Args};
+use http::HeaderName;
+use k8s_openapi::api::core::v1::ConfigMap;
+use names::Names;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Who may look at it")]
+pub struct Delegation {
+    /// The kubeconfig by which the API server is asked whose a token is, and by which authorities clients are known.
+    /// Without it who shows a token is nobody in particular
+    #[arg(long, value_name = "FILE")]
+    pub authentication_kubeconfig: Option<PathBuf>,
+
+    /// Do not ask the API server by which authorities clients are known
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub authentication_skip_lookup: bool,
+
+    /// Start even if the API server does not say by which authorities clients are known
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub authentication_tolerate_lookup_failure: bool,
+
+    /// How long it is not asked again whose a token is
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
+    pub authentication_token_webhook_cache_ttl: Duration,
+
+    /// The kubeconfig by which the API server is asked whether somebody may. Without it nobody may but who is a master
+    #[arg(long, value_name = "FILE")]
+    pub authorization_kubeconfig: Option<PathBuf>,
+
+    /// Paths that everybody may look at, with commas between; * at the end is everything below
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    pub authorization_always_allow_paths: Vec<String>,
+
+    /// How long what is permitted is not asked again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+
+    /// How long what is refused is not asked again
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+
+    /// The authorities by which clients are known, in PEM, besides those of the API server
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+
+    /// The authorities for proxies that say in headers who is calling, in PEM [default: those of the API server]
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+
+    /// The common names of such proxies, with commas between; without any, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+
+    /// Headers in which proxies name the user; the first that is there counts
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-user")]
+    pub requestheader_username_headers: Vec<String>,
+
+    /// Headers in which proxies name the user's groups
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-group")]
+    pub requestheader_group_headers: Vec<String>,
+
+    /// What headers begin with in which proxies say something else about the user
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+}
+
+/// By whom clients are known: what the operator said, and what the API server says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FoundOut {
+    pub clients: Option<String>,
+    pub proxies: Option<String>,
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+impl FoundOut {
+    /// With what the API server says, where the operator said nothing.
+    #[must_use]
+    pub fn with(mut self, told: &ConfigMap) -> Self {
+        let data = |key: &str| told.data.as_ref().and_then(|data| data.get(key)).filter(|it| !it.is_empty());
+        if let Some(more) = data("client-ca-file") {
+            let own = self.clients.take().unwrap_or_default();
+            self.clients = Some(format!("{}\n{more}", own.trim_end()));
+        }
+        if self.proxies.is_none()
+            && let Some(proxies) = data("requestheader-client-ca-file")
+        {
+            let list = |key: &str| -> Vec<String> {
+                data(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+            };
+            self.proxies = Some(proxies.clone());
+            self.allowed_names = list("requestheader-allowed-names");
+            self.username_headers = list("requestheader-username-headers");
+            self.group_headers = list("requestheader-group-headers");
+            self.extra_prefixes = list("requestheader-extra-headers-prefix");
+        }
+        self
+    }
+
+    /// How proxies say who is calling, if any may.
+    pub fn front_proxy(&self) -> Option<FrontProxy> {
+        self.proxies.as_ref()?;
+        let headers = |names: &[String]| -> Vec<HeaderName> {
+            names.iter().filter_map(|name| name.to_lowercase().parse().ok()).collect()
+        };
+        Some(FrontProxy {
+            allowed_names: self.allowed_names.clone(),
+            username_headers: headers(&self.username_headers),
+            group_headers: headers(&self.group_headers),
+            extra_prefixes: self.extra_prefixes.iter().map(|it| it.to_lowercase()).collect(),
+        })
+    }
+}
+
+impl Delegation {
+    /// By whom clients are known, as far as the operator said.
+    pub fn said(&self, wrong: &mut Wrong) -> FoundOut {
+        FoundOut {
+            clients: wrong.text("--client-ca-file", self.client_ca_file.as_deref()),
+            proxies: wrong
+                .text("--requestheader-client-ca-file", self.requestheader_client_ca_file.as_deref()),
+            allowed_names: self.requestheader_allowed_names.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+        }
+    }
+
+    /// Whom to ask whose a token is.
+    pub fn tokens(&self, names: &Names, wrong: &mut Wrong) -> Option<identity::webhook::Options> {
+        let file = self.authentication_kubeconfig.as_deref()?;
+        let path = format!("/apis/{}/v1/tokenreviews", names.group("authentication"));
+        let caller = reviews("--authentication-kubeconfig", file, &path, wrong)?;
+        Some(identity::webhook::Options {
+            version: Version::V1,
+            ttl: self.authentication_token_webhook_cache_ttl,
+            ..identity::webhook::Options::new(caller)
+        })
+    }
+
+    /// Whom to ask whether somebody may.
+    pub fn permissions(&self, names: &Names, wrong: &mut Wrong) -> Option<permission::webhook::Options> {
+        let file = self.authorization_kubeconfig.as_deref()?;
+        let path = format!("/apis/{}/v1/subjectaccessreviews", names.group("authorization"));
+        let caller = reviews("--authorization-kubeconfig", file, &path, wrong)?;
+        Some(permission::webhook::Options {
+            version: Version::V1,
+            authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
+            unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
+            ..permission::webhook::Options::new(caller)
+        })
+    }
+}
+
+/// Calls the path at which an API server takes reviews.
+fn reviews(option: &str, file: &Path, path: &str, wrong: &mut Wrong) -> Option<Caller> {
+    let mut target = wrong.take(option, Target::from_kubeconfig(file))?;
+    target.url = format!("{}{path}", target.url.trim_end_matches('/'));
+    wrong.take(option, Caller::new(&target, Limits::REVIEW))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_added_to_what_the_operator_said() {
+        let told: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {}, "data": {
+            "client-ca-file": "B", "requestheader-client-ca-file": "P",
+            "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}}))
+        .unwrap();
+        let both = FoundOut { clients: Some("A\n".to_owned()), ..FoundOut::default() }.with(&told);
+        assert_eq!(both.clients.as_deref(), Some("A\nB"));
+        let front = both.front_proxy().unwrap();
+        assert_eq!((front.allowed_names, front.username_headers.len()), (vec!["front".to_owned()], 1));
+        let own = FoundOut { proxies: Some("Q".to_owned()), ..FoundOut::default() }.with(&told);
+        assert_eq!((own.proxies.as_deref(), own.allowed_names.len()), (Some("Q"), 0));
+        assert!(FoundOut::default().front_proxy().is_none());
+    }
+}

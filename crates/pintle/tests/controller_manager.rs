@@ -1,0 +1,214 @@
+//! The controller manager as a process of its own: it works while it holds the lease, over restarts of the API server,
+//! and shows how it is to who may look.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+use call::{Caller, Limits, Target};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+
+/// A process, which does not outlive the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // gone already is as good
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn terminate(&self) {
+        let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(told.success());
+    }
+
+    fn ends(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An API server without loops.
+fn server(directory: &Path, port: u16) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+    command.args(["up", "--components", "apiserver", "--secure-port", &port.to_string(), "--data-dir"]);
+    let mut child = command.arg(directory).stdout(Stdio::piped()).spawn().unwrap();
+    let told = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(told.contains("is ready on https://"), "{told}");
+    Process(child)
+}
+
+struct Manager {
+    process: Process,
+    port: u16,
+}
+
+fn manager(directory: &Path, more: &[&str]) -> Manager {
+    let (port, pki) = (free_port(), directory.join("pki"));
+    let kubeconfig = directory.join("admin.kubeconfig");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+    command.args(["controller-manager", "--bind-address", "127.0.0.1", "--secure-port", &port.to_string()]);
+    for option in ["--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig"] {
+        command.arg(option).arg(&kubeconfig);
+    }
+    command.arg("--cluster-signing-cert-file").arg(pki.join("ca.crt"));
+    command.arg("--cluster-signing-key-file").arg(pki.join("ca.key"));
+    command.arg("--service-account-private-key-file").arg(pki.join("sa.key"));
+    command.args(["--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1500ms"]);
+    command.args(["--leader-elect-retry-period", "200ms"]).args(more);
+    Manager { process: Process(command.spawn().unwrap()), port }
+}
+
+fn caller(directory: &Path) -> Caller {
+    let limits = Limits { time: Duration::from_secs(10), answer: 16 << 20 };
+    Caller::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap()
+}
+
+/// Asks until an answer is as it should be.
+async fn until(what: &str, caller: &Caller, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
+    let began = Instant::now();
+    loop {
+        if let Ok(answer) = caller.get(path).await {
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            if holds(answer.status.as_u16(), &text) {
+                return text;
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn post(caller: &Caller, path: &str, object: serde_json::Value) {
+    let answer = caller.post(path, object.to_string().into()).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+}
+
+fn account_of(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/serviceaccounts/default")
+}
+
+/// Who looks at the manager's port: the administrator, or nobody.
+fn looking(directory: &Path, port: u16, identity: bool) -> Caller {
+    let kubeconfig: PathBuf = directory.join("admin.kubeconfig");
+    let admin = Target::from_kubeconfig(&kubeconfig).unwrap();
+    let identity = admin.identity.filter(|_| identity);
+    let url = format!("https://127.0.0.1:{port}");
+    let target = Target { url, insecure: true, identity, ..Target::default() };
+    Caller::new(&target, Limits::default()).unwrap()
+}
+
+#[tokio::test]
+async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let api = server(directory.path(), port);
+    let admin = caller(directory.path());
+    let mut it = manager(directory.path(), &["--use-service-account-credentials"]);
+    until("the account", &admin, &account_of("default"), |code, _| code == 200).await;
+    // the loops have accounts of their own, which made what they made
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
+    until("the loop's account", &admin, path, |code, _| code == 200).await;
+    // health is for everybody, metrics are not
+    let (nobody, known) =
+        (looking(directory.path(), it.port, false), looking(directory.path(), it.port, true));
+    until("health", &nobody, "/healthz?verbose", |code, text| {
+        code == 200 && text.contains("[+]csrsigning ok")
+    })
+    .await;
+    let refused = nobody.get("/metrics").await.unwrap();
+    assert_eq!(refused.status, 403, "{}", String::from_utf8_lossy(&refused.body));
+    let metrics = until("metrics", &known, "/metrics", |code, _| code == 200).await;
+    for part in [
+        "workqueue_adds_total{name=\"serviceaccount\"} ",
+        "workqueue_queue_duration_seconds_bucket{name=\"certificate\",le=\"+Inf\"} ",
+        "rest_client_requests_total{code=\"200\",host=",
+        "leader_election_master_status{name=\"kube-controller-manager\"} 1",
+    ] {
+        assert!(metrics.contains(part), "{part} is not in {metrics}");
+    }
+    // the server goes and comes again
+    drop(api);
+    let _api = server(directory.path(), port);
+    let later = serde_json::json!({"metadata": {"name": "later"}});
+    post(&caller(directory.path()), "/api/v1/namespaces", later).await;
+    until("an account after a restart", &admin, &account_of("later"), |code, _| code == 200).await;
+    // told to stop it ends in order, and the lease stays as it was
+    assert!(it.process.0.try_wait().unwrap().is_none());
+    it.process.terminate();
+    assert_eq!(it.process.ends(), Some(0));
+    let lease = until("the lease", &admin, LEASE, |code, _| code == 200).await;
+    assert!(!lease.contains("\"holderIdentity\":\"\""), "{lease}");
+}
+
+#[tokio::test]
+async fn of_two_one_works_and_the_other_takes_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let _api = server(directory.path(), free_port());
+    let admin = caller(directory.path());
+    let holder = |text: &str| -> String {
+        let lease: serde_json::Value = serde_json::from_str(text).unwrap();
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    };
+    let mut first = manager(directory.path(), &[]);
+    let held = holder(&until("the lease", &admin, LEASE, |code, _| code == 200).await);
+    let mut second = manager(directory.path(), &[]);
+    let port = second.port;
+    until("the second waits", &looking(directory.path(), port, false), "/healthz", |code, _| code == 200)
+        .await;
+    // one that crashes is replaced when its lease has run out
+    first.process.0.kill().unwrap();
+    first.process.ends();
+    until("the second leads", &admin, LEASE, |_, text| holder(text) != held).await;
+    let later = serde_json::json!({"metadata": {"name": "later"}});
+    post(&admin, "/api/v1/namespaces", later).await;
+    until("an account", &admin, &account_of("later"), |code, _| code == 200).await;
+    // one that loses its lease ends at once and says so
+    let taken =
+        serde_json::json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
+    let kubeconfig = directory.path().join("admin.kubeconfig");
+    let target = Target::from_kubeconfig(&kubeconfig).unwrap();
+    let way = controllers::client::way(&target, "test", &Default::default()).unwrap();
+    let mut put = way.clone();
+    let body = kube::client::Body::from(taken.to_string().into_bytes());
+    let request = http::Request::patch(LEASE)
+        .header("content-type", "application/merge-patch+json")
+        .body(body)
+        .unwrap();
+    let answer = tower_service::Service::call(&mut put, request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(second.process.ends(), Some(1));
+}
+
+#[test]
+fn a_wrong_command_line_is_told() {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
+        let out = command.arg("controller-manager").args(arguments).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (code, told) =
+        run(&["--master", "http://127.0.0.1:1", "--controllers", "*,-nothing", "--root-ca-file", "/none"]);
+    assert!(code.is_some_and(|code| code != 0));
+    assert!(told.contains("nothing") && told.contains("/none"), "{told}");
+    let (_, told) = run(&["--master", "http://127.0.0.1:1", "--leader-elect-renew-deadline", "20s"]);
+    assert!(told.contains("--leader-elect-lease-duration"), "{told}");
+}

@@ -1,0 +1,67 @@
+//! Loops that call over a network do so as accounts of their own, with tokens that are renewed.
+
+use apiserver::identity;
+use apiserver::identity::jose::Signer;
+use call::Target;
+use controllers::accounts::Accounts;
+use controllers::client::{self, Rate};
+use controllers::measures::Measures;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use std::time::Duration;
+use tests::{Managed, Options, authority};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
+
+/// What the server says to somebody who may not list nodes.
+async fn refusal(client: &Client) -> (u16, String) {
+    match Api::<Node>::all(client.clone()).list(&ListParams::default()).await {
+        Err(kube::Error::Api(told)) => (told.code, told.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_account_is_made_and_its_token_is_renewed() {
+    let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
+    let service_accounts = identity::ServiceAccounts { signer: Some(signer), ..Default::default() };
+    let identity = identity::Options { service_accounts, ..Default::default() };
+    let managed = Managed::with(
+        Options { identity, ..Options::default() },
+        controllers::loops::Options { controllers: Vec::new(), ..Default::default() },
+    )
+    .await;
+    // the test's certificates are good in the test's time only
+    let url = format!("https://{}", managed.cluster.address);
+    let target = Target { url, insecure: true, ..Target::default() };
+    let measures = Measures::default();
+    let accounts = Accounts {
+        own: managed.client(),
+        way: client::way(&target, "test", &measures).unwrap(),
+        namespace: "kube-system".to_owned(),
+        rate: Rate { per_second: -1.0, burst: 0 },
+        world: managed.cluster.world.clone(),
+    };
+    let robot = accounts.client("robot");
+    let known =
+        |told: (u16, String)| told.0 == 403 && told.1.contains("system:serviceaccount:kube-system:robot");
+    assert!(known(refusal(&robot).await));
+    managed.cluster.get(&format!("{ACCOUNTS}/robot")).await.code(200);
+    // long after the first token has expired
+    for _ in 0..4 {
+        managed.cluster.advance(Duration::from_secs(3000));
+        assert!(known(refusal(&robot).await));
+    }
+    // a token of an account that was replaced is good for nothing, and the next one is asked for
+    managed.cluster.delete(&format!("{ACCOUNTS}/robot")).await.code(200);
+    managed.cluster.named(ACCOUNTS, "robot").await;
+    managed.cluster.advance(Duration::from_secs(120));
+    assert_eq!(refusal(&robot).await.0, 401);
+    assert!(known(refusal(&robot).await));
+    let counted = format!(
+        "rest_client_requests_total{{code=\"401\",host={:?},method=\"GET\"}} 1",
+        managed.cluster.address.to_string()
+    );
+    assert!(measures.text().contains(&counted), "{}", measures.text());
+}

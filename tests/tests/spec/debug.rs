@@ -1,0 +1,61 @@
+//! Pages that show an operator the inside of a server, and change how much it logs.
+
+use super::*;
+use apiserver::observe;
+use http::Method;
+use std::sync::{Arc, Mutex};
+use tests::{Cluster, Options, Who, authority};
+
+#[tokio::test]
+async fn pages_are_for_those_who_may_see_them() {
+    let observe = observe::Options {
+        command: ["pintle", "up"].map(str::to_owned).to_vec(),
+        ..observe::Options::default()
+    };
+    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+    let index = cluster.get("/debug/pprof/").await.code(200).text();
+    for page in ["cmdline", "goroutine", "heap", "profile"] {
+        assert!(index.contains(page), "{page}: {index}");
+    }
+    assert_eq!(cluster.get("/debug/pprof").await.code(302).header("location"), "/debug/pprof/");
+    assert_eq!(cluster.get("/debug/pprof/cmdline").await.code(200).text(), "pintle\0up");
+    assert!(cluster.get("/debug/pprof/goroutine").await.code(200).text().starts_with("tasks: "));
+    cluster.named(CONFIGMAPS, "a").await;
+    let heap = cluster.get("/debug/pprof/heap").await.code(200).text();
+    assert!(heap.lines().any(|line| line.trim().ends_with("/registry/configmaps/")), "{heap}");
+    // what is not there does not pretend to be
+    assert!(cluster.get("/debug/pprof/profile?seconds=1").await.code(501).text().contains("profiler"));
+    cluster.get("/debug/pprof/other").await.code(404);
+    let bob = Who::Holder(authority().client("bob", "staff"));
+    for path in ["/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v"] {
+        cluster.get(path).who(&bob).await.refused(403, "Forbidden");
+    }
+}
+
+#[tokio::test]
+async fn pages_can_be_switched_off() {
+    let observe = observe::Options { profiling: false, ..observe::Options::default() };
+    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+    for path in ["/debug/pprof/", "/debug/pprof/cmdline", "/debug/flags"] {
+        cluster.get(path).await.code(404);
+    }
+}
+
+#[tokio::test]
+async fn how_much_is_logged_can_be_changed() {
+    let set = Arc::new(Mutex::new(Vec::new()));
+    let seen = set.clone();
+    let change = move |text: &str| {
+        let level: u8 = text.parse().map_err(|_| "not a number".to_owned())?;
+        seen.lock().unwrap().push(level);
+        Ok(level)
+    };
+    let observe = observe::Options { verbosity: Some(Arc::new(change)), ..observe::Options::default() };
+    let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
+    let put = |body: &'static str| cluster.ask(Method::PUT, "/debug/flags/v").body(body);
+    assert_eq!(put("4").await.code(200).text(), "successfully set klog.logging.verbosity to 4\n");
+    put("much").await.code(400);
+    cluster.get("/debug/flags/v").await.code(406);
+    cluster.get("/debug/flags/").await.code(200);
+    assert_eq!(*set.lock().unwrap(), [4]);
+}
