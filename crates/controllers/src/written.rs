@@ -33,7 +33,7 @@ struct Mine {
     /// How far the informer must come.
     until: Reached,
     deleted: Vec<(Key, Option<String>)>,
-    /// Objects that were on their way out, and are gone with what was written.
+    /// Objects of which nothing must be left.
     gone: Vec<(Key, Option<String>)>,
 }
 
@@ -65,7 +65,12 @@ impl<K: Watched> Written<K> {
         if meta.deletion_timestamp.is_none() || is_held {
             return self.wrote(key, object);
         }
-        let gone = (Key::of(object), meta.uid.clone());
+        self.gone(key, object);
+    }
+
+    /// An object was found not to be there any more at all.
+    pub fn gone(&self, key: &Key, object: &K) {
+        let gone = (Key::of(object), object.meta().uid.clone());
         let reached = *self.informer.reached().borrow();
         if !self.is_gone(&gone) {
             self.remember(key, reached, |mine| mine.gone.push(gone));
@@ -203,6 +208,29 @@ mod tests {
         let mut waiting = Box::pin(written.seen(&key));
         assert!((&mut waiting).now_or_never().is_none());
         informer.tell(object("c", 10, "w"));
+        assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_loses_its_last_finalizer_on_the_way_out_is_gone() {
+        let informer = Informer::<ConfigMap>::new();
+        let written = Written::new(informer.clone());
+        let key = Key::new("ns", "one");
+        let mut last = object("a", 4, "a");
+        last.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+        informer.tell(last.clone());
+        // its agent has time left, or somebody else holds it
+        let mut graceful = last.clone();
+        graceful.metadata.deletion_grace_period_seconds = Some(30);
+        written.released(&key, &graceful);
+        let mut held = last.clone();
+        held.metadata.finalizers = Some(vec!["x/y".to_owned()]);
+        written.released(&key, &held);
+        assert!(written.seen(&key).now_or_never().is_some());
+        // the answer has a revision that is known already
+        written.released(&key, &last);
+        let mut waiting = Box::pin(written.seen(&key));
+        assert!((&mut waiting).now_or_never().is_none());
+        informer.tell_gone(&object("a", 6, "a"));
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
 }

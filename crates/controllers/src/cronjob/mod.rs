@@ -11,6 +11,7 @@ use crate::rewrite::{self, beside};
 use crate::{
     Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, is_terminating, run, unless,
 };
+use ambient::World;
 use decide::{Verdict, decide};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,7 +44,7 @@ pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (crons, jobs) = (context.informer::<CronJob>(), context.informer::<Job>());
     adopt::index(&jobs);
-    listen(&context, &crons, &queue);
+    listen(&context.world, &crons, &queue);
     let news = queue.clone();
     jobs.listen(move |change| {
         if let Change::Updated { old, .. } = change {
@@ -57,16 +58,16 @@ pub async fn run(context: Context, options: Options) {
     run::run(Arc::new(this), queue, options.workers).await;
 }
 
-fn listen(context: &Context, crons: &Informer<CronJob>, queue: &Queue<Key>) {
-    let (news, context) = (queue.clone(), context.clone());
+fn listen(world: &World, crons: &Informer<CronJob>, queue: &Queue<Key>) {
+    let (news, world) = (queue.clone(), world.clone());
     crons.listen(move |change| {
         let schedule =
             |cron: &CronJob| cron.spec.as_ref().map(|it| (it.schedule.clone(), it.time_zone.clone()));
         match change {
             Change::Updated { old, new } if schedule(old) != schedule(new) => {
                 // without a time it is looked at now, which tells what is wrong
-                let time = decide::after_change(new, context.now());
-                let pause = time.map_or(Duration::ZERO, |time| until(&context, time));
+                let time = decide::after_change(new, ambient::unix_seconds(&world));
+                let pause = time.map_or(Duration::ZERO, |time| until(&world, time));
                 news.add_after(change.key(), pause);
             }
             _ => news.add(change.key()),
@@ -75,8 +76,8 @@ fn listen(context: &Context, crons: &Informer<CronJob>, queue: &Queue<Key>) {
 }
 
 /// How long it is until a time.
-fn until(context: &Context, time: i64) -> Duration {
-    let now = context.world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn until(world: &World, time: i64) -> Duration {
+    let now = world.now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (Duration::from_secs(u64::try_from(time).unwrap_or(0)) + LATE).saturating_sub(now)
 }
 
@@ -111,10 +112,10 @@ impl Reconcile for CronJobs {
         trimmed?;
         Ok(match decision.verdict {
             Verdict::Rest => Next::Changes,
-            Verdict::Wait(time) => Next::After(until(&self.context, time)),
+            Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
             Verdict::Start(_) => {
                 match decide(&cron, &status, self.context.now(), &self.context.names).verdict {
-                    Verdict::Wait(time) => Next::After(until(&self.context, time)),
+                    Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
                     _ => Next::Changes,
                 }
             }

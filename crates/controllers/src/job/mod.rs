@@ -326,8 +326,9 @@ impl Jobs {
     }
 
     async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
-        if let Some(released) = release(&self.context, &self.marks, pod).await? {
-            self.pods.written().released(key, &released);
+        match release(&self.context, &self.marks, pod).await? {
+            Some(released) => self.pods.written().released(key, &released),
+            None => self.pods.written().gone(key, pod),
         }
         Ok(())
     }
