@@ -17,6 +17,9 @@ mod spec {
     mod bad_input;
     mod callers;
     mod cases;
+    mod custom_conversion;
+    mod custom_definitions;
+    mod custom_resources;
     mod defaults;
     mod deletion;
     mod dialects;

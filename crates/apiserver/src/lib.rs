@@ -19,6 +19,7 @@ pub mod admission;
 mod answers;
 pub mod audit;
 pub mod describe;
+mod extend;
 pub mod fairness;
 mod filters;
 pub mod handle;

@@ -3,6 +3,7 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
+use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
@@ -144,6 +145,8 @@ impl Server {
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
+        // before the first request: what was defined is served from the start
+        let definitions = Definitions::start(&api);
         identity.connect(&api);
         node.look_into(&api);
         let fairness = config
@@ -179,6 +182,9 @@ impl Server {
                 let _ = serving.await;
                 return Err(why);
             }
+        }
+        if let Some(definitions) = definitions {
+            following.spawn(definitions.follow());
         }
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));

@@ -8,6 +8,9 @@ use rest::{Notes, Resource};
 pub(crate) fn warning(resource: &Resource, names: &Names) -> Option<String> {
     let kind = &resource.kind;
     let life = &kind.lifecycle;
+    if !life.told.is_empty() {
+        return Some(life.told.to_string());
+    }
     let now = (MAJOR.parse().ok()?, MINOR.parse().ok()?);
     if release(&life.deprecated)? > now {
         return None;

@@ -50,6 +50,9 @@ pub(crate) async fn start(
         }
         Err(error) => return Err(error),
     };
+    if place.resource.hooks.fit.is_some() {
+        service.api.ready(place.resource, &watch.initial()).await?;
+    }
     let shortest = service.limits.min_request_timeout;
     let limit = match options.timeout_seconds {
         // less than no time is over at once
@@ -71,6 +74,7 @@ pub(crate) async fn start(
         end,
         timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
         waker: None,
+        converting: None,
     };
     Ok(streamed(form, Body::stream(events), service))
 }
@@ -102,6 +106,13 @@ struct Events {
     timer: Pin<Box<Sleep>>,
     /// Whom the timer wakes, once it is set.
     waker: Option<Waker>,
+    /// An event that another server is asked about before it can be told.
+    converting: Option<Converting>,
+}
+
+struct Converting {
+    seen: Seen,
+    work: Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>,
 }
 
 fn due(end: Instant, bookmarks: bool) -> Instant {
@@ -119,7 +130,17 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
+        if this.converting.is_some() {
+            return this.converted(cx);
+        }
         match this.watch.poll_next(cx) {
+            Poll::Ready(Some(Ok(seen))) if !this.resource.is_ready(seen.object()) => {
+                let (service, resource) = (this.service.clone(), this.resource.clone());
+                let object = seen.object().clone();
+                let work = Box::pin(async move { service.api.ready(&resource, &[object]).await });
+                this.converting = Some(Converting { seen, work });
+                return this.converted(cx);
+            }
             Poll::Ready(Some(Ok(seen))) => return Poll::Ready(Some(this.encode(&seen))),
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
@@ -144,12 +165,29 @@ impl Stream for Events {
 }
 
 impl Events {
+    /// The event that is being asked about. One that cannot be told ends the watch, and says why.
+    fn converted(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(converting) = &mut self.converting else { return Poll::Ready(None) };
+        let done = std::task::ready!(converting.work.as_mut().poll(cx));
+        let seen = self.converting.take();
+        Poll::Ready(match (done, seen) {
+            (Ok(()), Some(Converting { seen, .. })) => Some(self.encode(&seen)),
+            (Err(error), _) => {
+                // nothing follows
+                self.end = Instant::now();
+                self.watch.close();
+                Some(event_text("ERROR", &status::failure(&error)))
+            }
+            (Ok(()), None) => None,
+        })
+    }
+
     fn encode(&mut self, seen: &Seen) -> Bytes {
         let (change, object) = match seen {
             Seen::Initial(object) => (Change::Added, object),
             Seen::Left(object) => (Change::Deleted, object),
             Seen::Event(change, event) => {
-                if let Some(slot) = self.slot(*change) {
+                if let Some(slot) = self.slot(*change, &event.entry) {
                     let make = || self.event(change.name(), &event.entry);
                     return event.encoded(slot, make);
                 }
@@ -163,12 +201,16 @@ impl Events {
 
     /// Where the encoded event is kept for other watchers; tables differ from client to client, and the older
     /// form of metadata is hardly asked for.
-    fn slot(&self, change: Change) -> Option<usize> {
+    fn slot(&self, change: Change, object: &Object) -> Option<usize> {
         let form = match self.transform {
             Transform::Whole => 0,
             Transform::Partial { beta: false } | Transform::PartialList { beta: false } => 1,
             _ => return None,
         };
+        // what is fitted differs from version to version
+        if !self.resource.shows_stored(object) {
+            return None;
+        }
         let view = usize::from(self.resource.hooks.convert.is_some());
         let wire = usize::from(self.form == Form::Protobuf);
         Some(((wire * 2 + form) * 2 + view) * 3 + change as usize)
