@@ -62,7 +62,6 @@ pub mod statefulset;
 pub mod storageclass;
 pub mod storageversion;
 pub mod tables;
-mod url;
 pub mod volumeattachment;
 pub mod webhook;
 mod webhook_client;

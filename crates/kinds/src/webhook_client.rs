@@ -1,9 +1,9 @@
 //! How webhooks are reached, checked the same way wherever a kind names one.
 
 use crate::check::{self, Problems};
-use crate::{read, url};
+use crate::read;
 use schema::problem::Problem;
-use schema::{Path, Value, format};
+use schema::{Path, Value, format, url};
 
 const FORM: &str = "; desired format: https://host[/path]";
 

@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "cache",
     "store",
     "merge",
+    "cel",
     "schema",
     "names",
     "ambient",

@@ -4,11 +4,10 @@
 //! first needed. Always true: a schema that is structural can be read, whatever else is wrong with it.
 
 use super::openapi::{additional, items};
-use super::pattern;
 use crate::read;
 use regex::Regex;
-use schema::Value;
 use schema::table::{ListKind, Text};
+use schema::{Value, pattern};
 use std::sync::OnceLock;
 
 /// See the module.

@@ -1,10 +1,8 @@
 //! Forms of text that a schema can name. A form that is not known is no rule.
 
-use super::pattern;
-use crate::url;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use schema::{format, time};
+use schema::{format, pattern, time, url};
 
 /// Whether a text has the form.
 pub(super) fn fits(form: &str, text: &str) -> bool {

@@ -14,7 +14,6 @@ mod embedded;
 mod formats;
 pub mod naming;
 mod openapi;
-mod pattern;
 mod rules;
 mod scale;
 pub mod serve;

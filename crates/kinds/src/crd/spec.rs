@@ -2,10 +2,10 @@
 
 use super::{conversion, openapi};
 use crate::check::{self, Problems};
-use crate::{read, url};
+use crate::read;
 use names::Names;
 use schema::problem::{Problem, is_printable, quoted};
-use schema::{Path, Value, format};
+use schema::{Path, Value, format, url};
 use std::collections::HashSet;
 
 /// The fields of versions that are looked at in one place when all versions agree on them: their name in a

@@ -4,11 +4,10 @@
 //! told outside of them. All violations are named, in the order of their text.
 
 use super::openapi::{additional, items};
-use super::pattern;
 use crate::check::Problems;
 use crate::read;
 use schema::problem::Problem;
-use schema::{Path, Value, decode};
+use schema::{Path, Value, decode, pattern};
 
 /// Where a schema stands.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 //! Only what checks look at is kept: scheme, host, user, query and fragment. Nothing is resolved or normalized
 //! beyond that, and no address that parses is promised to be reachable.
 
-use schema::problem::quoted;
+use crate::problem::quoted;
 
 /// The parts of an address; a part that is not there is empty.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Url<'t> {
+pub struct Url<'t> {
     pub scheme: String,
     pub user: Option<&'t str>,
     pub host: &'t str,
@@ -17,7 +17,7 @@ pub(crate) struct Url<'t> {
 }
 
 /// Takes an address apart; the error is the whole complaint.
-pub(crate) fn parse(text: &str) -> Result<Url<'_>, String> {
+pub fn parse(text: &str) -> Result<Url<'_>, String> {
     let (start, fragment) = text.split_once('#').unwrap_or((text, ""));
     let complain = |shown: &str, why: String| format!("parse {}: {why}", quoted(shown));
     let mut url = parts(start).map_err(|why| complain(start, why))?;

@@ -11,7 +11,7 @@ use regex::Regex;
 const MOST_REPEATS: u32 = 1000;
 
 /// The expression, or what is wrong with it.
-pub(super) fn compile(text: &str) -> Result<Regex, String> {
+pub fn compile(text: &str) -> Result<Regex, String> {
     let told = |why: String| format!("error parsing regexp: {why}");
     let mut reader = Reader { text, at: 0, out: String::with_capacity(text.len() + 8) };
     reader.expression().map_err(told)?;

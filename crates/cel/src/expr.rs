@@ -1,0 +1,94 @@
+//! An expression as it was read, macros already written out.
+
+/// Tells the parts of one expression apart; its place in the text is kept beside it.
+pub(crate) type Id = u32;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Expr {
+    pub id: Id,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Literal(Literal),
+    Ident(String),
+    /// `operand.field`, or with `test` whether it is there.
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        test: bool,
+    },
+    Call {
+        function: String,
+        target: Option<Box<Expr>>,
+        args: Vec<Expr>,
+    },
+    List(Vec<Expr>),
+    Map(Vec<(Expr, Expr)>),
+    /// `name{...}`
+    Message {
+        name: String,
+        values: Vec<Expr>,
+    },
+    Fold(Box<Fold>),
+    /// What could not be read; the issue is told.
+    Broken,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Vec<u8>),
+}
+
+/// What every macro over a list or map becomes: a walk over `range` that begins with `init` and goes on with
+/// `step` while `condition` holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Fold {
+    pub variable: String,
+    pub range: Expr,
+    pub init: Expr,
+    pub condition: Expr,
+    pub step: Expr,
+    pub result: Expr,
+}
+
+/// What a fold calls the value that it works on.
+pub(crate) const ACCUMULATOR: &str = "__result__";
+
+/// An expression with the places of its parts.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub root: Expr,
+    /// Offsets in characters, by id.
+    pub places: Vec<u32>,
+}
+
+/// Names of the operators, as calls have them.
+pub(crate) mod op {
+    pub const CONDITIONAL: &str = "_?_:_";
+    pub const AND: &str = "_&&_";
+    pub const OR: &str = "_||_";
+    pub const NOT: &str = "!_";
+    pub const EQUALS: &str = "_==_";
+    pub const NOT_EQUALS: &str = "_!=_";
+    pub const LESS: &str = "_<_";
+    pub const LESS_EQUALS: &str = "_<=_";
+    pub const GREATER: &str = "_>_";
+    pub const GREATER_EQUALS: &str = "_>=_";
+    pub const ADD: &str = "_+_";
+    pub const SUBTRACT: &str = "_-_";
+    pub const MULTIPLY: &str = "_*_";
+    pub const DIVIDE: &str = "_/_";
+    pub const MODULO: &str = "_%_";
+    pub const NEGATE: &str = "-_";
+    pub const INDEX: &str = "_[_]";
+    pub const IN: &str = "@in";
+    pub const NOT_STRICTLY_FALSE: &str = "@not_strictly_false";
+}

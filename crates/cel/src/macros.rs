@@ -1,0 +1,151 @@
+//! Calls that are written out before anything looks at them: `has`, and walks over lists and maps.
+
+use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, op};
+use crate::parser::Parser;
+
+/// `function(args)`
+pub(crate) fn global_call(parser: &mut Parser<'_, '_>, id: Id, function: &str, mut args: Vec<Expr>) -> Expr {
+    if function == "has" && args.len() == 1 {
+        let at = parser.place(id);
+        return match args.pop().map(|it| it.kind) {
+            Some(Kind::Select { operand, field, .. }) => {
+                parser.expr(at, Kind::Select { operand, field, test: true })
+            }
+            _ => parser.broken(at, "invalid argument to has() macro"),
+        };
+    }
+    Expr { id, kind: Kind::Call { function: function.to_owned(), target: None, args } }
+}
+
+/// `target.function(args)`
+pub(crate) fn receiver_call(
+    parser: &mut Parser<'_, '_>,
+    id: Id,
+    function: &str,
+    target: Expr,
+    args: Vec<Expr>,
+) -> Expr {
+    let Some(walk) = Walk::named(function, args.len()) else {
+        let target = Some(Box::new(target));
+        return Expr { id, kind: Kind::Call { function: function.to_owned(), target, args } };
+    };
+    let at = parser.place(id);
+    let mut args = args.into_iter();
+    let (Some(first), Some(second)) = (args.next(), args.next()) else {
+        return parser.broken(at, "argument is not an identifier");
+    };
+    let Kind::Ident(variable) = &first.kind else {
+        return match walk {
+            Walk::Map | Walk::Filter => parser.broken(at, "argument is not an identifier"),
+            _ => {
+                let at = parser.place(first.id);
+                parser.broken(at, "argument must be a simple name")
+            }
+        };
+    };
+    let mut make = Make { parser, at };
+    let fold = match walk {
+        Walk::All => make.all(second),
+        Walk::Exists => make.exists(second),
+        Walk::ExistsOne => make.exists_one(second),
+        Walk::Map => match args.next() {
+            Some(third) => make.collect(third, Some(second)),
+            None => make.collect(second, None),
+        },
+        Walk::Filter => make.collect(first.clone(), Some(second)),
+    };
+    let [init, condition, step, result] = fold;
+    let fold = Fold { variable: variable.clone(), range: target, init, condition, step, result };
+    make.part(Kind::Fold(Box::new(fold)))
+}
+
+#[derive(Clone, Copy)]
+enum Walk {
+    All,
+    Exists,
+    ExistsOne,
+    Map,
+    Filter,
+}
+
+impl Walk {
+    fn named(function: &str, args: usize) -> Option<Walk> {
+        Some(match (function, args) {
+            ("all", 2) => Walk::All,
+            ("exists", 2) => Walk::Exists,
+            ("exists_one", 2) => Walk::ExistsOne,
+            ("map", 2 | 3) => Walk::Map,
+            ("filter", 2) => Walk::Filter,
+            _ => return None,
+        })
+    }
+}
+
+/// Makes the parts of a fold, all at the place of the macro: init, condition, step and result.
+struct Make<'p, 's, 't> {
+    parser: &'p mut Parser<'s, 't>,
+    at: usize,
+}
+
+impl Make<'_, '_, '_> {
+    fn part(&mut self, kind: Kind) -> Expr {
+        self.parser.expr(self.at, kind)
+    }
+
+    fn call(&mut self, function: &str, args: Vec<Expr>) -> Expr {
+        self.part(Kind::Call { function: function.to_owned(), target: None, args })
+    }
+
+    fn bool(&mut self, value: bool) -> Expr {
+        self.part(Kind::Literal(Literal::Bool(value)))
+    }
+
+    fn accumulator(&mut self) -> Expr {
+        self.part(Kind::Ident(ACCUMULATOR.to_owned()))
+    }
+
+    fn all(&mut self, predicate: Expr) -> [Expr; 4] {
+        let init = self.bool(true);
+        let so_far = self.accumulator();
+        let condition = self.call(op::NOT_STRICTLY_FALSE, vec![so_far]);
+        let so_far = self.accumulator();
+        let step = self.call(op::AND, vec![so_far, predicate]);
+        [init, condition, step, self.accumulator()]
+    }
+
+    fn exists(&mut self, predicate: Expr) -> [Expr; 4] {
+        let init = self.bool(false);
+        let so_far = self.accumulator();
+        let not = self.call(op::NOT, vec![so_far]);
+        let condition = self.call(op::NOT_STRICTLY_FALSE, vec![not]);
+        let so_far = self.accumulator();
+        let step = self.call(op::OR, vec![so_far, predicate]);
+        [init, condition, step, self.accumulator()]
+    }
+
+    fn exists_one(&mut self, predicate: Expr) -> [Expr; 4] {
+        let init = self.part(Kind::Literal(Literal::Int(0)));
+        let one = self.part(Kind::Literal(Literal::Int(1)));
+        let condition = self.bool(true);
+        let so_far = self.accumulator();
+        let more = self.call(op::ADD, vec![so_far, one.clone()]);
+        let so_far = self.accumulator();
+        let step = self.call(op::CONDITIONAL, vec![predicate, more, so_far]);
+        let so_far = self.accumulator();
+        let result = self.call(op::EQUALS, vec![so_far, one]);
+        [init, condition, step, result]
+    }
+
+    /// A list of what `item` gives, of those for which `filter` holds.
+    fn collect(&mut self, item: Expr, filter: Option<Expr>) -> [Expr; 4] {
+        let so_far = self.accumulator();
+        let init = self.part(Kind::List(Vec::new()));
+        let condition = self.bool(true);
+        let one = self.part(Kind::List(vec![item]));
+        let mut step = self.call(op::ADD, vec![so_far.clone(), one]);
+        if let Some(filter) = filter {
+            step = self.call(op::CONDITIONAL, vec![filter, step, so_far.clone()]);
+        }
+        [init, condition, step, so_far]
+    }
+}

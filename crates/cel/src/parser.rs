@@ -1,0 +1,663 @@
+//! From words to an expression.
+//!
+//! Nesting is bounded: an expression that is too deep is an issue, never a deep stack. Where the text stops
+//! making sense reading stops, so that the first thing wrong is told and not what follows from it.
+
+use crate::expr::{Expr, Id, Kind, Parsed, op};
+use crate::lexer::{self, Token, Word};
+use crate::literal;
+use crate::macros;
+use crate::source::Source;
+
+/// The most characters of an expression.
+const LONGEST: usize = 100_000;
+/// How deep rules may stand in one another.
+const DEEPEST: u32 = 250;
+
+/// How deep groups are read. Expressions are too deep before they reach it, so that the stack stays small.
+const DEEPEST_READ: usize = 64;
+
+fn too_many_rules() -> String {
+    format!("expression recursion limit exceeded: {DEEPEST}")
+}
+
+fn too_deep() -> String {
+    "max recursion depth exceeded".to_owned()
+}
+
+/// Reads an expression; `None` when issues were reported.
+pub(crate) fn parse(source: &mut Source<'_>) -> Option<Parsed> {
+    let size = source.text().chars().count();
+    if size > LONGEST {
+        let why = format!("expression code point size exceeds limit: size: {size}, limit {LONGEST}");
+        source.report_whole(why);
+        return None;
+    }
+    let words = lexer::words(source);
+    let mut parser = Parser { words, at: 0, source, places: vec![0], depth: 0, closers: vec![] };
+    let root = parser.start();
+    if let Err(Halt::TooDeep(why)) = &root {
+        parser.source.report_whole(why.clone());
+    }
+    let root = root.ok()?;
+    let places = parser.places;
+    (!source.has_issues()).then_some(Parsed { root, places })
+}
+
+/// Why reading stopped.
+pub(crate) enum Halt {
+    /// The issue is told.
+    Told,
+    TooDeep(String),
+}
+
+type Read<T> = Result<T, Halt>;
+
+/// An expression and how deep what it was read from goes.
+struct Deep {
+    expr: Expr,
+    height: u32,
+}
+
+pub(crate) struct Parser<'s, 't> {
+    words: Vec<Token<'t>>,
+    at: usize,
+    pub source: &'s mut Source<'t>,
+    /// Offsets by id.
+    places: Vec<u32>,
+    /// How many expressions are open.
+    depth: u32,
+    /// What may close each of the open groups.
+    closers: Vec<&'static [Word]>,
+}
+
+/// What an operand begins with.
+const OPERAND: &[Word] = &[
+    Word::LeftBracket,
+    Word::LeftBrace,
+    Word::LeftParen,
+    Word::Dot,
+    Word::Minus,
+    Word::Not,
+    Word::True,
+    Word::False,
+    Word::Null,
+    Word::Float,
+    Word::Int,
+    Word::Uint,
+    Word::String,
+    Word::Bytes,
+    Word::Ident,
+];
+
+/// What may follow an operand, besides what closes the group that it is in.
+const AFTER: &[Word] = &[
+    Word::Equals,
+    Word::NotEquals,
+    Word::In,
+    Word::Less,
+    Word::LessEquals,
+    Word::GreaterEquals,
+    Word::Greater,
+    Word::And,
+    Word::Or,
+    Word::LeftBracket,
+    Word::LeftBrace,
+    Word::Dot,
+    Word::Minus,
+    Word::Question,
+    Word::Plus,
+    Word::Star,
+    Word::Slash,
+    Word::Percent,
+];
+
+fn set(words: &[Word]) -> String {
+    match words {
+        [one] => one.name().to_owned(),
+        many => {
+            let mut many = many.to_vec();
+            many.sort_by_key(|it| *it as u8);
+            let names: Vec<_> = many.iter().map(|it| it.name()).collect();
+            format!("{{{}}}", names.join(", "))
+        }
+    }
+}
+
+fn calc_operator(word: Word) -> Option<(&'static str, u8)> {
+    Some(match word {
+        Word::Star => (op::MULTIPLY, 2),
+        Word::Slash => (op::DIVIDE, 2),
+        Word::Percent => (op::MODULO, 2),
+        Word::Plus => (op::ADD, 1),
+        Word::Minus => (op::SUBTRACT, 1),
+        _ => return None,
+    })
+}
+
+fn relation_operator(word: Word) -> Option<&'static str> {
+    Some(match word {
+        Word::Less => op::LESS,
+        Word::LessEquals => op::LESS_EQUALS,
+        Word::Greater => op::GREATER,
+        Word::GreaterEquals => op::GREATER_EQUALS,
+        Word::Equals => op::EQUALS,
+        Word::NotEquals => op::NOT_EQUALS,
+        Word::In => op::IN,
+        _ => return None,
+    })
+}
+
+/// Words that are kept for later and cannot be names.
+pub(crate) const RESERVED: &[&str] = &[
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "null",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+impl<'t> Parser<'_, 't> {
+    fn peek(&self) -> Word {
+        self.words[self.at].word
+    }
+
+    fn token(&self) -> Token<'t> {
+        self.words[self.at]
+    }
+
+    fn next(&mut self) -> Token<'t> {
+        let token = self.words[self.at];
+        // the end is never passed
+        if token.word != Word::End {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn second(&self) -> Word {
+        self.words.get(self.at + 1).map_or(Word::End, |it| it.word)
+    }
+
+    /// A new id for what stands at an offset.
+    pub fn id(&mut self, at: usize) -> Id {
+        self.places.push(at as u32);
+        (self.places.len() - 1) as Id
+    }
+
+    pub fn place(&self, id: Id) -> usize {
+        self.places[id as usize] as usize
+    }
+
+    pub fn expr(&mut self, at: usize, kind: Kind) -> Expr {
+        Expr { id: self.id(at), kind }
+    }
+
+    /// Reports what is wrong at an offset, and goes on with something that stands for it.
+    pub fn broken(&mut self, at: usize, why: impl Into<String>) -> Expr {
+        let location = self.source.location(at);
+        self.source.report(location, why);
+        self.expr(at, Kind::Broken)
+    }
+
+    fn syntax(&mut self, what: String) {
+        let location = self.source.location(self.token().at);
+        self.source.report(location, format!("Syntax error: {what}"));
+    }
+
+    /// Sees to it that one of these words is next; a single word too many before it is skipped.
+    fn sync(&mut self, wanted: &[Word]) -> Read<()> {
+        if wanted.contains(&self.peek()) {
+            return Ok(());
+        }
+        let shown = self.token().shown();
+        if self.peek() != Word::End && wanted.contains(&self.second()) {
+            self.syntax(format!("extraneous input {shown} expecting {}", set(wanted)));
+            self.next();
+            return Ok(());
+        }
+        self.syntax(format!("mismatched input {shown} expecting {}", set(wanted)));
+        Err(Halt::Told)
+    }
+
+    /// Takes this word; one that is only missing is thought to be there.
+    fn expect(&mut self, wanted: Word) -> Read<Token<'t>> {
+        if self.peek() == wanted {
+            return Ok(self.next());
+        }
+        let shown = self.token().shown();
+        if self.peek() != Word::End && self.second() == wanted {
+            self.syntax(format!("extraneous input {shown} expecting {}", wanted.name()));
+            self.next();
+            return Ok(self.next());
+        }
+        let fits = match wanted {
+            Word::End => false,
+            Word::Colon => OPERAND.contains(&self.peek()),
+            _ => self.may_follow(self.peek()),
+        };
+        if fits {
+            self.syntax(format!("missing {} at {shown}", wanted.name()));
+            return Ok(Token { word: wanted, text: "", at: self.token().at });
+        }
+        self.syntax(format!("mismatched input {shown} expecting {}", wanted.name()));
+        Err(Halt::Told)
+    }
+
+    /// Whether this word may come after an operand here.
+    fn may_follow(&self, word: Word) -> bool {
+        let closers = self.closers.last().copied().unwrap_or(&[Word::End]);
+        AFTER.contains(&word) || closers.contains(&word)
+    }
+
+    /// Reads what stands in a group.
+    fn within<T>(&mut self, closers: &'static [Word], read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+        if self.closers.len() >= DEEPEST_READ {
+            let many = self.deepest_group() >= DEEPEST;
+            return Err(Halt::TooDeep(if many { too_many_rules() } else { too_deep() }));
+        }
+        self.closers.push(closers);
+        let out = read(self);
+        self.closers.pop();
+        out
+    }
+
+    /// The depth of brackets in one another, anywhere.
+    fn deepest_group(&self) -> u32 {
+        let (mut depth, mut deepest) = (1u32, 1);
+        for token in &self.words {
+            match token.word {
+                Word::LeftParen | Word::LeftBracket | Word::LeftBrace => depth += 1,
+                Word::RightParen | Word::RightBracket | Word::RightBrace => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            deepest = deepest.max(depth);
+        }
+        deepest
+    }
+
+    /// A part that goes this deep, unless that is too deep.
+    fn deep(&self, expr: Expr, height: u32) -> Read<Deep> {
+        if height > DEEPEST { Err(Halt::TooDeep(too_deep())) } else { Ok(Deep { expr, height }) }
+    }
+
+    fn start(&mut self) -> Read<Expr> {
+        let read = self.expression()?;
+        self.expect(Word::End)?;
+        if read.height + 1 > DEEPEST {
+            return Err(Halt::TooDeep(too_deep()));
+        }
+        Ok(read.expr)
+    }
+
+    fn call(&mut self, id: Id, function: &str, args: Vec<Expr>) -> Expr {
+        Expr { id, kind: Kind::Call { function: function.to_owned(), target: None, args } }
+    }
+
+    fn expression(&mut self) -> Read<Deep> {
+        self.depth += 1;
+        if self.depth >= DEEPEST {
+            return Err(Halt::TooDeep(too_many_rules()));
+        }
+        let condition = self.or()?;
+        let mut read = Deep { height: condition.height + 1, expr: condition.expr };
+        if self.peek() == Word::Question {
+            let at = self.next().at;
+            let id = self.id(at);
+            let yes = self.within(&[Word::Colon], Self::or)?;
+            self.expect(Word::Colon)?;
+            let no = self.expression()?;
+            let height = read.height.max(yes.height + 1).max(no.height + 1);
+            let expr = self.call(id, op::CONDITIONAL, vec![read.expr, yes.expr, no.expr]);
+            read = self.deep(expr, height)?;
+        }
+        self.depth -= 1;
+        Ok(read)
+    }
+
+    fn or(&mut self) -> Read<Deep> {
+        self.chain(Word::Or, op::OR, Self::and)
+    }
+
+    fn and(&mut self) -> Read<Deep> {
+        self.chain(Word::And, op::AND, |it| it.relation(true))
+    }
+
+    /// Terms joined by one operator; long chains become a balanced tree.
+    fn chain(&mut self, word: Word, function: &str, term: fn(&mut Self) -> Read<Deep>) -> Read<Deep> {
+        let first = term(self)?;
+        let mut height = first.height;
+        let mut terms = vec![Some(first.expr)];
+        let mut ids = Vec::new();
+        while self.peek() == word {
+            let at = self.next().at;
+            let next = term(self)?;
+            ids.push(self.id(at));
+            height = height.max(next.height);
+            terms.push(Some(next.expr));
+        }
+        let expr = self.balanced(function, &mut terms, &ids, 0);
+        Ok(Deep { expr, height: height + 1 })
+    }
+
+    /// The terms from `first` on with the operators between them.
+    fn balanced(&mut self, function: &str, terms: &mut [Option<Expr>], ids: &[Id], first: usize) -> Expr {
+        if ids.is_empty() {
+            let broken = Expr { id: 0, kind: Kind::Broken };
+            return terms.get_mut(first).and_then(Option::take).unwrap_or(broken);
+        }
+        let middle = ids.len() / 2;
+        let left = self.balanced(function, terms, &ids[..middle], first);
+        let right = self.balanced(function, terms, &ids[middle + 1..], first + middle + 1);
+        self.call(ids[middle], function, vec![left, right])
+    }
+
+    /// A comparison; on the right of one stands none.
+    fn relation(&mut self, chained: bool) -> Read<Deep> {
+        let operand = self.calc(1)?;
+        let mut left = Deep { height: operand.height + 1, expr: operand.expr };
+        while chained && let Some(function) = relation_operator(self.peek()) {
+            let at = self.next().at;
+            let id = self.id(at);
+            let right = self.relation(false)?;
+            let height = left.height.max(right.height) + 1;
+            let expr = self.call(id, function, vec![left.expr, right.expr]);
+            left = self.deep(expr, height)?;
+        }
+        Ok(left)
+    }
+
+    fn calc(&mut self, weakest: u8) -> Read<Deep> {
+        let operand = self.unary()?;
+        let mut left = Deep { height: operand.height + 1, expr: operand.expr };
+        while let Some((function, strength)) = calc_operator(self.peek()).filter(|it| it.1 >= weakest) {
+            let at = self.next().at;
+            let id = self.id(at);
+            let right = self.calc(strength + 1)?;
+            let height = left.height.max(right.height) + 1;
+            let expr = self.call(id, function, vec![left.expr, right.expr]);
+            left = self.deep(expr, height)?;
+        }
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Read<Deep> {
+        self.sync(OPERAND)?;
+        let first = self.token();
+        let signs = match first.word {
+            Word::Minus if !matches!(self.second(), Word::Int | Word::Float) => self.signs(Word::Minus)?,
+            Word::Not => self.signs(Word::Not)?,
+            _ => 0,
+        };
+        if signs == 0 {
+            let member = self.member()?;
+            return Ok(Deep { height: member.height + 1, ..member });
+        }
+        let id = (signs % 2 == 1).then(|| self.id(first.at));
+        let member = self.member()?;
+        let function = if first.word == Word::Not { op::NOT } else { op::NEGATE };
+        let expr = match id {
+            Some(id) => self.call(id, function, vec![member.expr]),
+            None => member.expr,
+        };
+        Ok(Deep { expr, height: member.height + 2 })
+    }
+
+    /// How often a sign stands here.
+    fn signs(&mut self, sign: Word) -> Read<usize> {
+        let mut count = 0;
+        while self.peek() == sign {
+            self.next();
+            count += 1;
+        }
+        let number = self.peek() == Word::Minus && matches!(self.second(), Word::Int | Word::Float);
+        if number || OPERAND.contains(&self.peek()) && !matches!(self.peek(), Word::Minus | Word::Not) {
+            return Ok(count);
+        }
+        let (shown, at) = (self.token().shown(), self.token().at);
+        let operand = set(OPERAND);
+        if sign == Word::Minus {
+            self.syntax("no viable alternative at input '-'".to_owned());
+            self.syntax(format!("mismatched input {shown} expecting {operand}"));
+        } else {
+            self.syntax(format!("extraneous input {shown} expecting {operand}"));
+            self.broken(at, "invalid primary expression");
+        }
+        Err(Halt::Told)
+    }
+
+    fn member(&mut self) -> Read<Deep> {
+        let mut left = self.primary()?;
+        while let Word::Dot | Word::LeftBracket | Word::LeftBrace = self.peek() {
+            let height = left.height + 1;
+            left = match self.peek() {
+                Word::Dot => self.select_or_call(left.expr, height)?,
+                Word::LeftBracket => self.index(left.expr, height)?,
+                _ => self.message(left.expr, height)?,
+            };
+        }
+        Ok(left)
+    }
+
+    fn select_or_call(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+        let dot = self.next().at;
+        let name = self.expect(Word::Ident)?;
+        if self.peek() != Word::LeftParen {
+            let kind = Kind::Select { operand: Box::new(operand), field: name.text.to_owned(), test: false };
+            let expr = self.expr(dot, kind);
+            return self.deep(expr, height);
+        }
+        let at = self.next().at;
+        let id = self.id(at);
+        let (args, inner) = self.arguments()?;
+        let expr = macros::receiver_call(self, id, name.text, operand, args);
+        self.deep(expr, height.max(inner))
+    }
+
+    fn arguments(&mut self) -> Read<(Vec<Expr>, u32)> {
+        let mut wanted = OPERAND.to_vec();
+        wanted.push(Word::RightParen);
+        self.sync(&wanted)?;
+        let mut args = Vec::new();
+        let mut height = 0;
+        if self.peek() != Word::RightParen {
+            (args, height) = self.within(&[Word::Comma, Word::RightParen], Self::list)?;
+        }
+        self.expect(Word::RightParen)?;
+        Ok((args, height))
+    }
+
+    /// Expressions with commas between them; one behind the last is left.
+    fn list(&mut self) -> Read<(Vec<Expr>, u32)> {
+        let mut out = Vec::new();
+        let mut height = 0;
+        loop {
+            let read = self.expression()?;
+            height = height.max(read.height);
+            out.push(read.expr);
+            if self.peek() != Word::Comma || !OPERAND.contains(&self.second()) {
+                return Ok((out, height));
+            }
+            self.next();
+        }
+    }
+
+    fn index(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+        let at = self.next().at;
+        let id = self.id(at);
+        let inner = self.within(&[Word::RightBracket], Self::expression)?;
+        self.expect(Word::RightBracket)?;
+        let expr = self.call(id, op::INDEX, vec![operand, inner.expr]);
+        self.deep(expr, height.max(inner.height))
+    }
+
+    fn message(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+        let at = self.next().at;
+        let id = self.id(at);
+        let mut height = height;
+        let mut values = Vec::new();
+        self.sync(&[Word::RightBrace, Word::Comma, Word::Ident])?;
+        while self.peek() == Word::Ident {
+            self.next();
+            let colon = self.expect(Word::Colon)?.at;
+            self.id(colon);
+            let value = self.within(&[Word::Comma, Word::RightBrace], Self::expression)?;
+            height = height.max(value.height);
+            values.push(value.expr);
+            if self.peek() != Word::Comma || self.second() != Word::Ident {
+                break;
+            }
+            self.next();
+        }
+        self.trailing_comma(Word::RightBrace)?;
+        let kind = match qualified_name(&operand) {
+            Some(name) => Kind::Message { name, values },
+            None => {
+                let mut part = &operand;
+                loop {
+                    let location = self.source.location(self.place(part.id));
+                    self.source.report(location, "expected a qualified name");
+                    match &part.kind {
+                        Kind::Select { operand, .. } => part = operand,
+                        _ => break Kind::Broken,
+                    }
+                }
+            }
+        };
+        Ok(Deep { expr: Expr { id, kind }, height })
+    }
+
+    fn trailing_comma(&mut self, closer: Word) -> Read<()> {
+        self.sync(&[closer, Word::Comma])?;
+        if self.peek() == Word::Comma {
+            self.next();
+        }
+        self.expect(closer).map(|_| ())
+    }
+
+    fn primary(&mut self) -> Read<Deep> {
+        let token = self.token();
+        let flat = |expr| Ok(Deep { expr, height: 0 });
+        match token.word {
+            Word::Dot | Word::Ident => self.name_or_call(),
+            Word::LeftParen => {
+                self.next();
+                let read = self.within(&[Word::RightParen], Self::expression)?;
+                self.expect(Word::RightParen)?;
+                Ok(read)
+            }
+            Word::LeftBracket => self.list_literal(),
+            Word::LeftBrace => self.map_literal(),
+            _ => {
+                let negative = token.word == Word::Minus;
+                if negative {
+                    self.next();
+                }
+                if !OPERAND.contains(&self.peek()) || self.peek() == Word::Not {
+                    let shown = self.token().shown();
+                    self.syntax(format!("no viable alternative at input {shown}"));
+                    return Err(Halt::Told);
+                }
+                let word = self.next();
+                match literal::read(word.word, word.text, negative) {
+                    Ok(value) => flat(self.expr(token.at, Kind::Literal(value))),
+                    Err(why) => flat(self.broken(token.at, why)),
+                }
+            }
+        }
+    }
+
+    fn name_or_call(&mut self) -> Read<Deep> {
+        let first = self.token();
+        let leading = first.word == Word::Dot;
+        if leading {
+            self.next();
+        }
+        let name = self.expect(Word::Ident)?;
+        let mut args = None;
+        let mut height = 0;
+        if self.peek() == Word::LeftParen {
+            let at = self.next().at;
+            let (read, inner) = self.arguments()?;
+            height = inner;
+            args = Some((at, read));
+        }
+        if RESERVED.contains(&name.text) {
+            let expr = self.broken(first.at, format!("reserved identifier: {}", name.text));
+            return Ok(Deep { expr, height });
+        }
+        let full = format!("{}{}", if leading { "." } else { "" }, name.text);
+        let expr = match args {
+            None => self.expr(name.at, Kind::Ident(full)),
+            Some((at, args)) => {
+                let id = self.id(at);
+                macros::global_call(self, id, &full, args)
+            }
+        };
+        Ok(Deep { expr, height })
+    }
+
+    fn list_literal(&mut self) -> Read<Deep> {
+        let at = self.next().at;
+        let id = self.id(at);
+        let mut wanted = OPERAND.to_vec();
+        wanted.extend([Word::RightBracket, Word::Comma]);
+        self.sync(&wanted)?;
+        let mut items = Vec::new();
+        let mut height = 0;
+        if !matches!(self.peek(), Word::RightBracket | Word::Comma) {
+            (items, height) = self.within(&[Word::Comma, Word::RightBracket], Self::list)?;
+        }
+        self.trailing_comma(Word::RightBracket)?;
+        Ok(Deep { expr: Expr { id, kind: Kind::List(items) }, height })
+    }
+
+    fn map_literal(&mut self) -> Read<Deep> {
+        let at = self.next().at;
+        let id = self.id(at);
+        let mut wanted = OPERAND.to_vec();
+        wanted.extend([Word::RightBrace, Word::Comma]);
+        self.sync(&wanted)?;
+        let mut entries = Vec::new();
+        let mut height = 0;
+        while !matches!(self.peek(), Word::RightBrace | Word::Comma) {
+            let key = self.within(&[Word::Colon], Self::expression)?;
+            let colon = self.expect(Word::Colon)?.at;
+            self.id(colon);
+            let value = self.within(&[Word::Comma, Word::RightBrace], Self::expression)?;
+            height = height.max(key.height + 1).max(value.height + 1);
+            entries.push((key.expr, value.expr));
+            if self.peek() != Word::Comma || !OPERAND.contains(&self.second()) {
+                break;
+            }
+            self.next();
+        }
+        self.trailing_comma(Word::RightBrace)?;
+        Ok(Deep { expr: Expr { id, kind: Kind::Map(entries) }, height })
+    }
+}
+
+/// The name that an expression is, dots and all.
+pub(crate) fn qualified_name(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        Kind::Ident(name) => Some(name.clone()),
+        Kind::Select { operand, field, test: false } => Some(format!("{}.{field}", qualified_name(operand)?)),
+        _ => None,
+    }
+}

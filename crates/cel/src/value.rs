@@ -1,0 +1,510 @@
+//! Values while an expression is evaluated.
+//!
+//! Values of an object are read where they stand, as their declaration says; nothing is copied before it is
+//! asked for. Values that an expression makes are counted and shared.
+
+use crate::declared::{Declared, ListKind, Object, Shape};
+use crate::escape;
+use crate::fault::{Fault, Outcome, fail, no_such_overload};
+use crate::time::{self, Timestamp};
+use crate::url::Url;
+use base64::Engine;
+use schema::Value;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A value of the language.
+#[derive(Debug, Clone)]
+pub enum CelValue<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'a>),
+    Bytes(Arc<[u8]>),
+    /// Nanoseconds.
+    Duration(i64),
+    Timestamp(Timestamp),
+    List(List<'a>),
+    Map(Map<'a>),
+    /// A type, by its name.
+    Type(&'static str),
+    Url(Arc<Url>),
+    /// Kept in the object, and not described.
+    Opaque(&'a Value),
+}
+
+/// Text in an object, or made by an expression.
+#[derive(Debug, Clone)]
+pub enum Text<'a> {
+    Borrowed(&'a str),
+    Shared(Arc<str>),
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        match self {
+            Text::Borrowed(text) => text,
+            Text::Shared(text) => text,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum List<'a> {
+    /// In an object.
+    Tree(TreeList<'a>),
+    /// Made by an expression; of lists in objects that were added, how their items are told apart.
+    Made(Arc<Vec<CelValue<'a>>>, Option<ItemKind<'a>>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct TreeList<'a> {
+    items: &'a [Value],
+    item: &'a Declared,
+    kind: ItemKind<'a>,
+}
+
+/// How the items of a list in an object are told apart.
+#[derive(Debug, Clone, Copy)]
+pub struct ItemKind<'a>(pub(crate) &'a ListKind);
+
+#[derive(Debug, Clone)]
+pub enum Map<'a> {
+    /// A structure in an object; its keys are fields as expressions write them.
+    Object(&'a schema::Map, Fields<'a>),
+    /// A map in an object.
+    Tree(&'a schema::Map, Values<'a>),
+    /// Made by an expression.
+    Made(Arc<MadeMap<'a>>),
+}
+
+/// The fields of a structure.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a>(pub(crate) &'a Object);
+
+/// What the values of a map are.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<'a>(pub(crate) &'a Declared);
+
+/// A map that an expression made, in the order in which it did.
+#[derive(Debug, Default)]
+pub struct MadeMap<'a> {
+    pub(crate) entries: Vec<(CelValue<'a>, CelValue<'a>)>,
+    index: HashMap<Key, usize>,
+}
+
+/// What keys of maps and members of sets are compared by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    /// The bits of a number.
+    Double(u64),
+    String(String),
+    Bytes(Arc<[u8]>),
+    Duration(i64),
+    Time(i64, u32),
+    List(Vec<Key>),
+    /// In the order of its keys' names.
+    Map(Vec<(Key, Key)>),
+    Other(String),
+}
+
+impl<'a> MadeMap<'a> {
+    pub(crate) fn new(entries: Vec<(CelValue<'a>, CelValue<'a>)>) -> Outcome<MadeMap<'a>> {
+        let mut map = MadeMap::default();
+        for (key, value) in entries {
+            match key.key()? {
+                // a number that is none is equal to nothing, not even to itself
+                Key::Double(bits) if f64::from_bits(bits).is_nan() => map.entries.push((key, value)),
+                index => match map.index.get(&index) {
+                    Some(at) => map.entries[*at].1 = value,
+                    None => {
+                        map.index.insert(index, map.entries.len());
+                        map.entries.push((key, value));
+                    }
+                },
+            }
+        }
+        Ok(map)
+    }
+
+    /// The value of a key, whichever type of number it is.
+    fn find(&self, key: &CelValue<'_>) -> Option<&CelValue<'a>> {
+        let get = |key: Key| self.index.get(&key).map(|at| &self.entries[*at].1);
+        if let Some(found) = key.key().ok().and_then(get) {
+            return Some(found);
+        }
+        match key {
+            CelValue::Double(number) => whole(*number)
+                .and_then(|it| get(Key::Int(it)))
+                .or_else(|| unsigned(*number).and_then(|it| get(Key::Uint(it)))),
+            CelValue::Int(number) => get(Key::Uint(u64::try_from(*number).ok()?)),
+            CelValue::Uint(number) => get(Key::Int(i64::try_from(*number).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// The integer that a number is, exactly.
+pub(crate) fn whole(number: f64) -> Option<i64> {
+    let fits = number > i64::MIN as f64 && number < i64::MAX as f64 && number.fract() == 0.0;
+    fits.then_some(number as i64)
+}
+
+fn unsigned(number: f64) -> Option<u64> {
+    let fits = number >= 0.0 && number < u64::MAX as f64 && number.fract() == 0.0;
+    fits.then_some(number as u64)
+}
+
+/// What is not declared is what the tree says.
+static ANY: Declared = Declared { shape: Shape::Dyn, nullable: true, largest: 0, smallest: 1 };
+static ATOMIC: ListKind = ListKind::Atomic;
+
+impl<'a> CelValue<'a> {
+    pub fn string(text: impl Into<Arc<str>>) -> CelValue<'a> {
+        CelValue::String(Text::Shared(text.into()))
+    }
+
+    pub(crate) fn list(items: Vec<CelValue<'a>>) -> CelValue<'a> {
+        CelValue::List(List::Made(Arc::new(items), None))
+    }
+
+    /// What the function `string` makes of it; `None` where that fails.
+    pub fn text(&self) -> Option<String> {
+        match crate::convert::convert("string", self.clone()) {
+            Ok(CelValue::String(text)) => Some(text.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The name of its type.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            CelValue::Null => "null_type",
+            CelValue::Bool(_) => "bool",
+            CelValue::Int(_) => "int",
+            CelValue::Uint(_) => "uint",
+            CelValue::Double(_) => "double",
+            CelValue::String(_) => "string",
+            CelValue::Bytes(_) => "bytes",
+            CelValue::Duration(_) => "google.protobuf.Duration",
+            CelValue::Timestamp(_) => "google.protobuf.Timestamp",
+            CelValue::List(_) => "list",
+            CelValue::Map(_) => "map",
+            CelValue::Type(_) => "type",
+            CelValue::Url(_) => "kubernetes.URL",
+            CelValue::Opaque(_) => "unknown",
+        }
+    }
+
+    /// Reads a part of an object as it is declared.
+    pub fn read(value: &'a Value, declared: &'a Declared) -> Outcome<CelValue<'a>> {
+        if value.is_null() {
+            return if declared.nullable {
+                Ok(CelValue::Null)
+            } else {
+                fail("invalid data, got null for schema with nullable=false")
+            };
+        }
+        let text = || match value {
+            Value::String(text) => Ok(text.as_str()),
+            other => fail(format!("invalid data, expected string, got {}", native_name(other))),
+        };
+        Ok(match &declared.shape {
+            Shape::Dyn => return Ok(CelValue::any(value)),
+            Shape::IntOrString => match value {
+                Value::String(text) => CelValue::String(Text::Borrowed(text)),
+                Value::Int(number) => CelValue::Int(*number),
+                _ => {
+                    return fail(
+                        "invalid data, expected XIntOrString value to be either a string or integer",
+                    );
+                }
+            },
+            Shape::Bool => match value {
+                Value::Bool(truth) => CelValue::Bool(*truth),
+                other => return fail(format!("invalid data, expected bool, got {}", native_name(other))),
+            },
+            Shape::Int => match value {
+                Value::Int(number) => CelValue::Int(*number),
+                other => return fail(format!("invalid data, expected int, got {}", native_name(other))),
+            },
+            Shape::Double => match value {
+                Value::Int(number) => CelValue::Double(*number as f64),
+                Value::Float(number) => CelValue::Double(*number),
+                other => return fail(format!("invalid data, expected float, got {}", native_name(other))),
+            },
+            Shape::String => CelValue::String(Text::Borrowed(text()?)),
+            Shape::Bytes => {
+                let text = text()?;
+                let bytes = base64::engine::general_purpose::URL_SAFE.decode(text);
+                let bytes = bytes.map_err(|_| Fault::new(invalid_bytes(text)))?;
+                CelValue::Bytes(bytes.into())
+            }
+            Shape::Duration => CelValue::Duration(time::parse_any_duration(text()?)?),
+            Shape::Date => CelValue::Timestamp(time::parse_date(text()?)?),
+            Shape::DateTime => CelValue::Timestamp(time::parse_date_time(text()?)?),
+            Shape::List(item, kind) => match value {
+                Value::List(items) => {
+                    CelValue::List(List::Tree(TreeList { items, item, kind: ItemKind(kind) }))
+                }
+                _ => return fail("invalid data, expected an array for the provided schema with type=array"),
+            },
+            Shape::Map(values) => match value {
+                Value::Map(map) => CelValue::Map(Map::Tree(map, Values(values))),
+                _ => return fail("invalid data, expected a map for the provided schema with type=object"),
+            },
+            Shape::Object(object) => match value {
+                Value::Map(_) if !object.known => {
+                    return fail(
+                        "invalid object type, expected either Properties or AdditionalProperties with Allows=true and non-empty Schema",
+                    );
+                }
+                Value::Map(map) => CelValue::Map(Map::Object(map, Fields(object))),
+                _ => return fail("invalid data, expected a map for the provided schema with type=object"),
+            },
+            Shape::Opaque => CelValue::Opaque(value),
+            Shape::Unreadable => {
+                return fail(
+                    "invalid type, expected object, array, number, integer, boolean or string, or no type with x-kubernetes-int-or-string or x-kubernetes-preserve-unknown-fields is true, got ",
+                );
+            }
+        })
+    }
+
+    /// Reads what is not declared.
+    pub fn any(value: &'a Value) -> CelValue<'a> {
+        match value {
+            Value::Null => CelValue::Null,
+            Value::Bool(truth) => CelValue::Bool(*truth),
+            Value::Int(number) => CelValue::Int(*number),
+            Value::Float(number) => CelValue::Double(*number),
+            Value::String(text) => CelValue::String(Text::Borrowed(text)),
+            Value::List(items) => {
+                CelValue::List(List::Tree(TreeList { items, item: &ANY, kind: ItemKind(&ATOMIC) }))
+            }
+            Value::Map(map) => CelValue::Map(Map::Tree(map, Values(&ANY))),
+            Value::Json(_) => made(&value.opened()),
+        }
+    }
+
+    /// How many items, entries, characters or bytes it has; `None` for what has no size.
+    pub(crate) fn size(&self) -> Option<usize> {
+        Some(match self {
+            CelValue::String(text) => text.chars().count(),
+            CelValue::Bytes(bytes) => bytes.len(),
+            CelValue::List(list) => list.len(),
+            CelValue::Map(map) => map.len(),
+            _ => return None,
+        })
+    }
+
+    /// What it is compared by as a key or in a set.
+    pub(crate) fn key(&self) -> Outcome<Key> {
+        Ok(match self {
+            CelValue::Null => Key::Null,
+            CelValue::Bool(it) => Key::Bool(*it),
+            CelValue::Int(it) => Key::Int(*it),
+            CelValue::Uint(it) => Key::Uint(*it),
+            // zero is zero, whatever its sign
+            CelValue::Double(it) => Key::Double((it + 0.0).to_bits()),
+            CelValue::String(it) => Key::String(it.to_string()),
+            CelValue::Bytes(it) => Key::Bytes(it.clone()),
+            CelValue::Duration(it) => Key::Duration(*it),
+            CelValue::Timestamp(it) => Key::Time(it.seconds, it.nanos),
+            CelValue::List(list) => Key::List(list.iter().map(|it| it?.key()).collect::<Outcome<_>>()?),
+            CelValue::Map(map) => {
+                let mut entries = Vec::with_capacity(map.len());
+                for key in map.keys() {
+                    let value = map.find(&key)?.ok_or_else(no_such_overload)?;
+                    entries.push((key.key()?, value.key()?));
+                }
+                entries.sort_by_cached_key(|(key, _)| format!("{key:?}"));
+                Key::Map(entries)
+            }
+            CelValue::Type(name) => Key::Other((*name).to_owned()),
+            CelValue::Url(url) => Key::Other(url.to_string()),
+            CelValue::Opaque(value) => made(value).key()?,
+        })
+    }
+}
+
+/// A value of its own, read as the tree says.
+fn made<'a>(value: &Value) -> CelValue<'a> {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(truth) => CelValue::Bool(*truth),
+        Value::Int(number) => CelValue::Int(*number),
+        Value::Float(number) => CelValue::Double(*number),
+        Value::String(text) => CelValue::string(text.as_str()),
+        Value::List(items) => CelValue::list(items.iter().map(made).collect()),
+        Value::Map(map) => {
+            let entries = map.iter().map(|(key, value)| (CelValue::string(key), made(value))).collect();
+            CelValue::Map(Map::Made(Arc::new(MadeMap::new(entries).unwrap_or_default())))
+        }
+        Value::Json(_) => made(&value.opened()),
+    }
+}
+
+/// What messages call the types of values in a tree.
+fn native_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        Value::String(_) => "string",
+        Value::List(_) => "[]interface {}",
+        Value::Map(_) | Value::Json(_) => "map[string]interface {}",
+    }
+}
+
+fn invalid_bytes(text: &str) -> String {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let at = text.bytes().position(|b| !fits(b)).unwrap_or(text.len() / 4 * 4);
+    format!("Invalid byte formatted string {text}: illegal base64 data at input byte {at}")
+}
+
+impl<'a> List<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            List::Tree(list) => list.items.len(),
+            List::Made(items, _) => items.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The item at a position that is there.
+    pub fn at(&self, at: usize) -> Outcome<CelValue<'a>> {
+        let item = match self {
+            List::Tree(list) => list.items.get(at).map(|item| CelValue::read(item, list.item)),
+            List::Made(items, _) => items.get(at).cloned().map(Ok),
+        };
+        item.unwrap_or_else(|| fail(format!("index out of bounds: {at}")))
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Outcome<CelValue<'a>>> + '_ {
+        (0..self.len()).map(|at| self.at(at))
+    }
+
+    /// How the items are told apart, where the list is one of a declared kind.
+    pub(crate) fn kind(&self) -> Option<&'a ListKind> {
+        match self {
+            List::Tree(list) => (!list.is_undeclared()).then_some(list.kind.0),
+            List::Made(_, kind) => kind.map(|it| it.0),
+        }
+    }
+
+    /// Whether it stands in an object that is declared.
+    pub(crate) fn is_declared(&self) -> bool {
+        self.kind().is_some()
+    }
+
+    pub(crate) fn index(&self, index: &CelValue<'_>) -> Outcome<CelValue<'a>> {
+        let shown = || crate::convert::shown(index);
+        if !matches!(self, List::Made(_, None)) {
+            return match index {
+                CelValue::Int(at) => match usize::try_from(*at).ok().filter(|at| *at < self.len()) {
+                    Some(at) => self.at(at),
+                    None => fail(format!("index out of bounds: {at}")),
+                },
+                _ => fail(format!("unsupported index: {}", shown())),
+            };
+        }
+        let at = match index {
+            CelValue::Int(at) => Some(*at),
+            CelValue::Uint(at) => i64::try_from(*at).ok(),
+            CelValue::Double(at) => whole(*at),
+            other => return fail(format!("unsupported index type '{}' in list", other.type_name())),
+        };
+        let Some(at) = at else { return fail(format!("unsupported index value {} in list", shown())) };
+        match usize::try_from(at).ok().filter(|at| *at < self.len()) {
+            Some(at) => self.at(at),
+            None => fail(format!("index '{at}' out of range in list size '{}'", self.len())),
+        }
+    }
+}
+
+impl TreeList<'_> {
+    fn is_undeclared(&self) -> bool {
+        std::ptr::eq(self.item, &ANY)
+    }
+}
+
+impl<'a> Map<'a> {
+    pub fn len(&self) -> usize {
+        match self {
+            Map::Object(map, _) | Map::Tree(map, _) => map.len(),
+            Map::Made(map) => map.entries.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The keys, without those that expressions do not see.
+    pub fn keys(&self) -> Vec<CelValue<'a>> {
+        match self {
+            Map::Tree(map, _) => map.keys().map(|key| CelValue::String(Text::Borrowed(key))).collect(),
+            Map::Made(map) => map.entries.iter().map(|(key, _)| key.clone()).collect(),
+            Map::Object(map, fields) => {
+                let fields = map.keys().filter_map(|key| fields.0.field(key));
+                let name = |escaped: &'a Option<String>, name: &'a str| escaped.as_deref().unwrap_or(name);
+                fields.map(|it| CelValue::String(Text::Borrowed(name(&it.escaped, &it.name)))).collect()
+            }
+        }
+    }
+
+    /// The value of a key.
+    pub fn find(&self, key: &CelValue<'_>) -> Outcome<Option<CelValue<'a>>> {
+        match self {
+            Map::Made(map) => Ok(map.find(key).cloned()),
+            Map::Tree(_, values) if std::ptr::eq(values.0, &ANY) => match key {
+                CelValue::String(key) => self.find_text(key),
+                _ => Ok(None),
+            },
+            _ => match key {
+                CelValue::String(key) => self.find_text(key),
+                _ => Err(no_such_overload()),
+            },
+        }
+    }
+
+    pub(crate) fn find_text(&self, key: &str) -> Outcome<Option<CelValue<'a>>> {
+        match self {
+            Map::Made(map) => Ok(map.find(&CelValue::String(Text::Borrowed(key))).cloned()),
+            Map::Tree(map, values) => map.get(key).map(|it| CelValue::read(it, values.0)).transpose(),
+            Map::Object(..) => match escape::unescape(key) {
+                Some(name) => self.find_field(&name),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The value of a field, by its name in the tree; what is null is not there.
+    pub(crate) fn find_field(&self, name: &str) -> Outcome<Option<CelValue<'a>>> {
+        let Map::Object(map, fields) = self else { return self.find_text(name) };
+        let Some(value) = map.get(name).filter(|it| !it.is_null()) else { return Ok(None) };
+        fields.0.field(name).map(|field| CelValue::read(value, &field.declared)).transpose()
+    }
+
+    /// Whether it stands in an object that is declared.
+    pub(crate) fn is_declared(&self) -> bool {
+        match self {
+            Map::Object(..) => true,
+            Map::Tree(_, values) => !std::ptr::eq(values.0, &ANY),
+            Map::Made(_) => false,
+        }
+    }
+}
