@@ -20,6 +20,7 @@ mod spec {
     mod custom_conversion;
     mod custom_definitions;
     mod custom_resources;
+    mod custom_rules;
     mod defaults;
     mod deletion;
     mod dialects;

@@ -201,3 +201,63 @@ async fn many_definitions_are_served_soon() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_deletion_goes_on_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Cluster::on(directory.path()).await;
+    define(&cluster, definition(&[version("v1", open())])).await;
+    let mut held = thing("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.create(THINGS, held).await;
+    cluster.delete(DEFINITION).await.code(200);
+    cluster.stop().await;
+    let cluster = Cluster::on(directory.path()).await;
+    let mut watch = cluster.get(&format!("{DEFINITIONS}?watch=1")).watch().await;
+    watch.some().await;
+    cluster.patch(&format!("{THINGS}/held"), json!({"metadata": {"finalizers": null}})).await.code(200);
+    // an object that had not been told to go is told now, and goes
+    while watch.some().await["type"] != "DELETED" {}
+    cluster.get(DEFINITION).await.refused(404, "NotFound");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn changes_do_not_disturb_writes() {
+    let cluster = Cluster::start().await;
+    let schema = |fields: usize| {
+        let properties: serde_json::Map<String, Value> =
+            (0..fields).map(|n| (format!("f{n}"), json!({"type": "integer", "default": n}))).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    define(&cluster, definition(&[version("v1", schema(1))])).await;
+    let writes = async {
+        for n in 0..60 {
+            let path = format!("{THINGS}/t{}", n % 6);
+            cluster.post(THINGS, thing(&format!("t{}", n % 6), json!({"f0": n}))).await;
+            assert_eq!(
+                cluster.patch(&path, json!({"spec": {"f0": n}})).await.code(200).json()["spec"]["f0"],
+                n
+            );
+            assert_eq!(cluster.read(&path).await["spec"]["f0"], n);
+        }
+    };
+    let changes = async {
+        for fields in 2..12 {
+            let change = json!([{"op": "replace", "value": schema(fields),
+                "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec"}]);
+            cluster.patch(DEFINITION, change).await.code(200);
+        }
+    };
+    tokio::join!(writes, changes);
+    // in the end everything is seen through the last table
+    loop {
+        let list = cluster.read(THINGS).await;
+        let items = list["items"].as_array().unwrap();
+        assert_eq!(items.len(), 6);
+        if items.iter().all(|it| it["spec"].as_object().unwrap().len() == 11) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}

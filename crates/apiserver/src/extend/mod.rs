@@ -195,17 +195,12 @@ impl Definitions {
 
     /// Serves a definition as it is now, unless it is served so already.
     fn serve(&mut self, name: &str, definition: &Value, accepted: &Value) {
-        let before = self.known.get_mut(name).and_then(|known| known.serving.take());
-        let mark = mark(definition, accepted);
-        if let Some(same) = before.as_ref().filter(|before| before.mark == mark) {
-            let (resources, collection) = (same.resources.clone(), same.collection.clone());
-            if let Some(known) = self.known.get_mut(name) {
-                known.serving = Some(Serving { mark, resources, collection });
-            }
+        let before = self.known.get(name).and_then(|known| known.serving.as_ref());
+        if before.is_some_and(|before| before.mark == mark(definition, accepted)) {
             return;
         }
+        let gone = before.map(|before| before.resources.clone()).unwrap_or_default();
         let new = self.prepare(name, definition, accepted);
-        let gone = before.map(|before| before.resources).unwrap_or_default();
         self.api.exchange(&gone, &new);
         // who watches what is no longer there, or is there in another form, begins again
         if let Some(old) = gone.first() {
@@ -213,13 +208,12 @@ impl Definitions {
         }
     }
 
-    /// Makes the resources of a definition.
+    /// Makes the resources of a definition, which are what it is served as from then on.
     fn prepare(&mut self, name: &str, definition: &Value, accepted: &Value) -> Vec<Arc<Resource>> {
         let converter = webhook::of(definition, &self.api);
         let versions = serve::versions(definition, accepted, &self.fetch(name), converter);
-        let mut resources = Vec::new();
-        let mut collection = None;
         let there = self.api.resources();
+        let (mut resources, mut collection) = (Vec::new(), None);
         for version in versions {
             let made = match self.api.make(version.kind, version.stored, version.hooks) {
                 Ok(made) => made,
@@ -236,9 +230,10 @@ impl Definitions {
                 resources.push(made);
             }
         }
-        if let (Some(collection), Some(known)) = (collection, self.known.get_mut(name)) {
+        if let Some(known) = self.known.get_mut(name) {
             let mark = mark(definition, accepted);
-            known.serving = Some(Serving { mark, resources: resources.clone(), collection });
+            let resources = resources.clone();
+            known.serving = collection.map(|collection| Serving { mark, resources, collection });
         }
         resources
     }

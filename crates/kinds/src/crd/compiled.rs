@@ -3,8 +3,10 @@
 //! Words for people are left out, properties are sorted by name, regular expressions are compiled when they are
 //! first needed. Always true: a schema that is structural can be read, whatever else is wrong with it.
 
+use super::expressions::{self, Rule};
 use super::openapi::{additional, items};
 use crate::read;
+use cel::Declared;
 use regex::Regex;
 use schema::table::{ListKind, Text};
 use schema::{Value, pattern};
@@ -28,6 +30,11 @@ pub(super) struct Schema {
     pub additional: Additional,
     pub items: Option<Box<Schema>>,
     pub list: Option<ListKind>,
+    /// Replaced as a whole: its parts are not told apart.
+    pub atomic: bool,
+    pub rules: Box<[Rule]>,
+    /// Rules are here or below.
+    pub ruled: bool,
     pub narrowed: Option<Box<Narrowed>>,
 }
 
@@ -82,21 +89,40 @@ impl Pattern {
 
 impl Schema {
     pub fn of(schema: &Value) -> Schema {
-        let properties = read::map(schema, &["properties"]).iter();
-        let properties: Box<[_]> = properties.map(|(name, it)| (name.into(), Schema::of(it))).collect();
-        let below = items(schema).map(|it| Box::new(Schema::of(it)));
+        Schema::read(schema, None)
+    }
+
+    /// The same with its rules, for the objects of a kind.
+    pub fn with_rules(schema: &Value) -> Schema {
+        Schema::read(schema, expressions::declared(schema).as_ref())
+    }
+
+    fn read(schema: &Value, declared: Option<&Declared>) -> Schema {
+        let properties = read::map(schema, &["properties"]).iter().map(|(name, it)| {
+            let declared = declared.and_then(|all| all.field(name));
+            (name.into(), Schema::read(it, declared))
+        });
+        let properties: Box<[_]> = properties.collect();
+        let item = declared.and_then(Declared::item);
+        let below = items(schema).map(|it| Box::new(Schema::read(it, item)));
         let more = match (additional(schema), schema.at(&["additionalProperties"])) {
-            (Some(more), _) => Additional::Like(Box::new(Schema::of(more))),
+            (Some(more), _) => Additional::Like(Box::new(Schema::read(more, item))),
             (None, Some(Value::Bool(false))) => Additional::Forbidden,
             _ => Additional::Nothing,
         };
         let embedded = read::flag(schema, &["x-kubernetes-embedded-resource"]);
         let list = list_kind(schema);
-        let mut parts = properties.iter().map(|(_, it)| it).chain(below.as_deref());
+        let others = match &more {
+            Additional::Like(it) => Some(&**it),
+            Additional::Nothing | Additional::Forbidden => None,
+        };
+        let parts: Vec<&Schema> =
+            properties.iter().map(|(_, it)| it).chain(below.as_deref()).chain(others).collect();
         let noteworthy = embedded
             || !matches!(list, None | Some(ListKind::Atomic))
-            || parts.any(|it| it.noteworthy)
-            || matches!(&more, Additional::Like(it) if it.noteworthy);
+            || parts.iter().any(|it| it.noteworthy);
+        let rules = expressions::compile(schema, declared);
+        let ruled = !rules.is_empty() || parts.iter().any(|it| it.ruled);
         Schema {
             kind: schema.text(&["type"]).into(),
             format: schema.text(&["format"]).into(),
@@ -111,6 +137,9 @@ impl Schema {
             additional: more,
             items: below,
             list,
+            atomic: schema.text(&["x-kubernetes-map-type"]) == "atomic",
+            rules,
+            ruled,
             narrowed: narrowed(schema),
         }
     }

@@ -11,6 +11,7 @@ mod compiled;
 mod conversion;
 mod defaults;
 mod embedded;
+mod expressions;
 mod formats;
 pub mod naming;
 mod openapi;

@@ -3,7 +3,7 @@
 //! What makes a schema structural is checked [elsewhere](super::structural), and only once this finds that
 //! nothing unknown is in it.
 
-use super::{defaults, structural};
+use super::{defaults, expressions, structural};
 use crate::check::{self, Problems};
 use crate::read;
 use schema::problem::Problem;
@@ -72,6 +72,11 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
             defaults::check(schema, path, out);
         }
         out.extend(violations);
+        let in_rules = |it: &Problem| it.field.contains(".x-kubernetes-validations[");
+        // in a schema that makes no sense expressions make none either
+        if out.len() == before && found.iter().all(in_rules) {
+            expressions::check(schema, path, &mut found);
+        }
     }
     out.extend(found);
 }

@@ -2,7 +2,7 @@
 
 use super::compiled::Schema;
 use super::scale::Paths;
-use super::{embedded, value};
+use super::{embedded, expressions, value};
 use crate::check::Problems;
 use rest::hooks::Rules;
 use schema::problem::{Problem, Reason};
@@ -24,7 +24,7 @@ impl Made {
 }
 
 impl Rules for Made {
-    fn check(&self, object: &Value, _old: Option<&Value>) -> Vec<Problem> {
+    fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
         let schema = &*self.schema;
         let mut out = value::check(schema, object, "");
         if let Some(scale) = &self.scale {
@@ -34,8 +34,24 @@ impl Rules for Made {
             objects(schema, object, &Path::ROOT, &mut out);
             lists(schema, object, &Path::ROOT, &mut out);
         }
+        if schema.ruled {
+            if out.iter().any(hides_more) {
+                let message = "Invalid value: \"null\": some validation rules were not checked because the object was \
+                               invalid; correct the existing errors to complete validation";
+                let field = value::NOWHERE.to_owned();
+                out.push(Problem { reason: Reason::Invalid, field, message: message.to_owned() });
+            } else {
+                expressions::hold(schema, object, old, &mut out);
+            }
+        }
         out
     }
+}
+
+/// Whether a problem is of a sort with which rules cannot be tried.
+fn hides_more(problem: &Problem) -> bool {
+    use Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(problem.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
 /// Objects of the API inside of an object.
@@ -60,7 +76,7 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
             let told = match kind {
                 ListKind::Atomic => continue,
                 ListKind::Set => item.clone(),
-                ListKind::Map { keys } => told_by(keys, item),
+                ListKind::Map { keys } => held_by(keys, item),
             };
             if !seen.insert(schema::encode::untyped(&told)) {
                 let message = format!("Duplicate value: {}", value::go_shown(&told));
@@ -72,8 +88,12 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
     below(schema, value, path, &mut |schema, value, path| lists(schema, value, path, out));
 }
 
-/// What tells an item of a map-like list from the others.
-fn told_by(keys: &[Text], item: &Value) -> Value {
+/// What tells an item of a map-like list from the others, as text.
+pub(super) fn told_by(keys: &[Text], item: &Value) -> Vec<u8> {
+    schema::encode::untyped(&held_by(keys, item))
+}
+
+fn held_by(keys: &[Text], item: &Value) -> Value {
     let Some(map) = item.as_map() else { return item.clone() };
     let held = keys.iter().filter_map(|key| Some((key.clone(), map.get(key)?.clone())));
     Value::Map(held.collect())

@@ -161,7 +161,7 @@ impl Common<'_> {
         Hooks {
             fit: Some(fit),
             views: scale.as_ref().map(Paths::views).unwrap_or_default(),
-            rules: Some(Arc::new(Made::new(move || Schema::of(&fetch()), scale))),
+            rules: Some(Arc::new(Made::new(move || Schema::with_rules(&fetch()), scale))),
             keeps_empty_lists: true,
             changes_generation: Some(if status { differs_beside_status } else { differs }),
             keeps_status_on_create: !status,

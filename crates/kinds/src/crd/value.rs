@@ -16,7 +16,7 @@ pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Vec<Problem> {
 }
 
 /// What clients know the absence of a path as.
-const NOWHERE: &str = "<nil>";
+pub(super) const NOWHERE: &str = "<nil>";
 
 struct Checker<'a> {
     /// The path of the value as a whole; below it, `at` says where.
