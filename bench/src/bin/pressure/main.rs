@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use bench::target::{Target, Whom};
 use clap::{Parser, Subcommand};
 
@@ -70,27 +70,25 @@ enum Command {
         #[arg(long, default_value_t = 200.0)]
         at_most: f64,
     },
-    /// One user at a steady pace, alone and then beside another who floods the server; how much longer do they wait?
+    /// One user at a steady pace among others at their share, of whom one then wants ten times that: how much longer
+    /// does the first one wait?
     Neighbour {
-        /// The token of the quiet user, who may read what is asked for
-        #[arg(long)]
-        quiet_token: String,
-        /// The token of the noisy one
-        #[arg(long)]
-        noisy_token: String,
+        /// The tokens of users who may read what is asked for: the quiet one, the noisy one, others
+        #[arg(long, value_delimiter = ',', required = true)]
+        tokens: Vec<String>,
         #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
         path: String,
-        /// What the noisy one asks for
-        #[arg(long, default_value = "/api/v1/namespaces/default/configmaps")]
-        noise: String,
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
         /// Requests per second of the quiet one
         #[arg(long, default_value_t = 100.0)]
         rate: f64,
-        /// Requests at a time of the noisy one
-        #[arg(long, default_value_t = 640)]
-        at_a_time: usize,
+        /// Requests at a time of each of the others
+        #[arg(long, default_value_t = 8)]
+        share: usize,
+        /// How many times that the noisy one wants
+        #[arg(long, default_value_t = 10)]
+        times: usize,
         /// How many times as long the quiet one may wait
         #[arg(long, default_value_t = 2.0)]
         at_most: f64,
@@ -115,7 +113,8 @@ fn length(seconds: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(seconds).context("--seconds")
 }
 
-#[tokio::main]
+// one thread: on a small machine the server is to have the rest
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let target = Arc::new(Target::new(&cli.whom)?);
@@ -128,13 +127,15 @@ async fn main() -> anyhow::Result<()> {
             let load = Load { user: Arc::new(Target::new(&user)?), path, length: length(seconds)?, times };
             overload::overload(&target, &cli.pid, load, at_most).await
         }
-        Command::Neighbour { quiet_token, noisy_token, path, noise, seconds, rate, at_a_time, at_most } => {
-            let user = |token| {
-                let user = Whom { token: Some(token), cert: None, key: None, ..cli.whom.clone() };
+        Command::Neighbour { tokens, path, seconds, rate, share, times, at_most } => {
+            let user = |token: &String| {
+                let user = Whom { token: Some(token.clone()), cert: None, key: None, ..cli.whom.clone() };
                 Target::new(&user).map(Arc::new)
             };
-            let (quiet, noisy, length) = (user(quiet_token)?, user(noisy_token)?, length(seconds)?);
-            let asked = Neighbours { quiet, noisy, path, noise, length, rate, at_a_time, at_most };
+            let mut others = tokens.iter().map(user).collect::<anyhow::Result<Vec<_>>>()?;
+            ensure!(others.len() > 1, "--tokens: it takes two, or more");
+            let (quiet, length) = (others.remove(0), length(seconds)?);
+            let asked = Neighbours { quiet, others, path, length, rate, share, times, at_most };
             neighbour::neighbours(asked).await
         }
         Command::Soak { seconds, rate, data_dir, growth } => {

@@ -1,7 +1,7 @@
-//! A noisy neighbour: what one user's flood does to the waiting time of another.
+//! A noisy neighbour: what it does to the waiting time of the others when one user asks for far more than their share.
 //!
-//! Both users' requests belong to the same priority level. The quiet one asks at a steady pace, first alone, then while
-//! the noisy one keeps ten times as many requests waiting as the server works on at a time.
+//! All users' requests belong to the same priority level. One is quiet and asks at a steady pace; the others keep the
+//! server busy, each with so many requests at a time. Then one of these asks for ten times as much.
 
 use std::io::{Write, stdout};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bench::target::Target;
 use http::StatusCode;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -17,15 +18,16 @@ use crate::ask::once;
 
 pub struct Neighbours {
     pub quiet: Arc<Target>,
-    pub noisy: Arc<Target>,
+    /// The first is the one who becomes noisy.
+    pub others: Vec<Arc<Target>>,
     pub path: String,
-    /// What the noisy one asks for.
-    pub noise: String,
     pub length: Duration,
     /// The quiet one's requests per second.
     pub rate: f64,
-    /// The noisy one's requests at a time.
-    pub at_a_time: usize,
+    /// Requests at a time of each of the others.
+    pub share: usize,
+    /// How many times that the noisy one wants.
+    pub times: usize,
     /// How much longer the quiet one may wait.
     pub at_most: f64,
 }
@@ -45,25 +47,33 @@ impl Waited {
 }
 
 pub async fn neighbours(asked: Neighbours) -> anyhow::Result<()> {
-    let alone = steady(&asked).await?;
-    tell("alone", &alone)?;
-    let until = Instant::now() + asked.length + Duration::from_secs(1);
-    let mut flood = JoinSet::new();
-    for sender in asked.noisy.senders(asked.at_a_time, asked.at_a_time.div_ceil(100)).await? {
-        flood.spawn(noise(asked.noisy.clone(), sender, asked.noise.clone(), until));
-    }
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let beside = steady(&asked).await?;
-    tell("beside the noisy one", &beside)?;
-    let noisy = flood.join_all().await;
-    let (done, refused) = noisy.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
-    writeln!(stdout(), "the noisy one, {} at a time: {done} answered, {refused} refused", asked.at_a_time)?;
-    let (before, after) = (alone.quantile(0.99), beside.quantile(0.99));
-    let times = after.as_secs_f64() / before.as_secs_f64().max(1e-6);
+    let asked = Arc::new(asked);
+    let shares = beside(&asked, asked.share).await?;
+    tell("everybody at their share", &shares)?;
+    let noisy = beside(&asked, asked.share * asked.times).await?;
+    tell("one at many times that", &noisy)?;
+    let times = noisy.quantile(0.99).as_secs_f64() / shares.quantile(0.99).as_secs_f64().max(1e-6);
     writeln!(stdout(), "p99 is {times:.2} times what it was")?;
-    ensure!(beside.refused == 0, "the quiet one was refused");
+    ensure!(shares.refused + noisy.refused == 0, "the quiet one was refused");
     ensure!(times <= asked.at_most, "that is more than {} times", asked.at_most);
     Ok(())
+}
+
+/// What the quiet one waits while the first of the others has so many requests at a time.
+async fn beside(asked: &Arc<Neighbours>, first: usize) -> anyhow::Result<Waited> {
+    let until = Instant::now() + asked.length + Duration::from_secs(1);
+    let mut busy = JoinSet::new();
+    for (nth, other) in asked.others.iter().enumerate() {
+        let at_a_time = if nth == 0 { first } else { asked.share };
+        for sender in other.senders(at_a_time, at_a_time.div_ceil(100)).await? {
+            busy.spawn(noise(other.clone(), sender, asked.path.clone(), until));
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let waited = apart(asked).await?;
+    let (done, refused) = busy.join_all().await.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    writeln!(stdout(), "the others: {done} answered, {refused} refused")?;
+    Ok(waited)
 }
 
 fn tell(when: &str, waited: &Waited) -> std::io::Result<()> {
@@ -77,13 +87,29 @@ fn tell(when: &str, waited: &Waited) -> std::io::Result<()> {
     )
 }
 
+/// The quiet one has a thread of its own: what the noisy one's client is busy with must not count.
+async fn apart(asked: &Arc<Neighbours>) -> anyhow::Result<Waited> {
+    let (asked, (tell, told)) = (asked.clone(), oneshot::channel());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // who asked has gone where nobody listens
+        let _ = tell.send(runtime.map_err(Into::into).and_then(|it| it.block_on(steady(&asked))));
+    });
+    told.await?
+}
+
 /// Asks at a steady pace whatever the answers take, and counts waiting from when a request was due.
 async fn steady(asked: &Neighbours) -> anyhow::Result<Waited> {
     let mut asking = JoinSet::new();
+    let count = (asked.rate * asked.length.as_secs_f64()) as usize;
+    let mut senders = asked.quiet.senders(count, 4).await?;
+    // what only the first request meets is no part of the figures
+    for sender in senders.iter_mut().take(4) {
+        once(&asked.quiet, sender, &asked.path).await?;
+    }
     let began = Instant::now();
-    let count = (asked.rate * asked.length.as_secs_f64()) as u64;
-    for sender in asked.quiet.senders(count as usize, 4).await?.into_iter().zip(0..count) {
-        let ((mut sender, nth), target, path) = (sender, asked.quiet.clone(), asked.path.clone());
+    for (nth, mut sender) in senders.into_iter().enumerate() {
+        let (target, path) = (asked.quiet.clone(), asked.path.clone());
         let due = began + Duration::from_secs_f64((nth + 1) as f64 / asked.rate);
         asking.spawn(async move {
             sleep_until(due.into()).await;
