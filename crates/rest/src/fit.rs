@@ -11,7 +11,8 @@
 //!
 //! Always true: an object that was written in the stored version under the present table is its own form, so most
 //! objects are there once. Where another server converts, it is asked [before](Api::ready) the form is needed, about
-//! all objects of an answer at once, and once for each state of an object.
+//! all objects of an answer at once. What it said of a state of an object is believed for a while: it may come to
+//! know better.
 
 use crate::api::Api;
 use crate::error::ApiError;
@@ -37,6 +38,9 @@ pub type Converting<'a> = Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiErro
 
 /// Converts objects to another version.
 pub trait Converter: Send + Sync {
+    /// Changes by one when what was answered so far is to be asked again.
+    fn epoch(&self) -> u64;
+
     /// The objects in the version, in the same order; none of them is in it already.
     fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> Converting<'a>;
 }
@@ -45,6 +49,11 @@ pub trait Converter: Send + Sync {
 const AT_ONCE: usize = 500;
 
 impl Fit {
+    /// Tells what was converted in this epoch, or one before.
+    fn converted_form(&self, converter: &dyn Converter, before: u64) -> u64 {
+        self.form.wrapping_add(converter.epoch().wrapping_sub(before))
+    }
+
     /// Whether the object's own bytes are what a version of this form shows.
     pub(crate) fn is_form_of(&self, object: &Object) -> bool {
         object.made_for() == self.form
@@ -68,9 +77,18 @@ impl Resource {
         if fit.is_form_of(object) {
             return object.json.clone();
         }
-        object.fitted(fit.form, || match object.value(&self.collection.kind) {
-            Ok(stored) => encode::json(&self.fitted(stored), &self.kind.root).into(),
-            Err(_) => object.json.clone(),
+        // an epoch may end between the question and here
+        if let Some(converter) = fit.converter.as_ref().filter(|_| !self.is_of_version(object)) {
+            let known = |before| object.fitted_before(fit.converted_form(&**converter, before));
+            if let Some(known) = known(0).or_else(|| known(1)) {
+                return known;
+            }
+        }
+        object.fitted(fit.form, || {
+            let stored = object.value(&self.collection.kind).ok();
+            let made = stored.map(|stored| encode::json(&self.fitted(stored), &self.kind.root));
+            // most of what was written before a restart is its own form, too, and is not kept twice
+            made.filter(|made| **made != *object.json).map_or_else(|| object.json.clone(), Bytes::from)
         })
     }
 
@@ -81,12 +99,18 @@ impl Resource {
         own && object.json.starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
     }
 
-    /// Who must be asked about an object before it can be shown.
-    fn converter_for(&self, object: &Object) -> Option<(&Fit, &Arc<dyn Converter>)> {
+    /// Whether the object is stored in this version.
+    fn is_of_version(&self, object: &Object) -> bool {
+        object.json.starts_with(&self.header)
+    }
+
+    /// Who must be asked about an object before it can be shown, and the form that the answer will be.
+    fn converter_for(&self, object: &Object) -> Option<(u64, &Arc<dyn Converter>)> {
         let fit = self.hooks.fit.as_ref()?;
         let converter = fit.converter.as_ref()?;
-        let known = fit.is_form_of(object) || object.json.starts_with(&self.header);
-        (!known && !object.has_fitted(fit.form)).then_some((fit, converter))
+        let known = fit.is_form_of(object) || self.is_of_version(object);
+        let form = fit.converted_form(&**converter, 0);
+        (!known && object.fitted_before(form).is_none()).then_some((form, converter))
     }
 
     /// Whether the object's own bytes are what this version shows, so that all who watch it can share them.
@@ -105,12 +129,12 @@ impl Api {
     pub async fn ready(&self, resource: &Resource, objects: &[Arc<Object>]) -> Result<(), ApiError> {
         let mut waiting = Vec::new();
         for object in objects {
-            if let Some((fit, converter)) = resource.converter_for(object) {
-                waiting.push((fit, converter, object));
+            if let Some((form, converter)) = resource.converter_for(object) {
+                waiting.push((form, converter, object));
             }
         }
         for some in waiting.chunks(AT_ONCE) {
-            let Some((fit, converter, _)) = some.first() else { continue };
+            let Some((_, converter, _)) = some.first() else { continue };
             let mut stored = Vec::with_capacity(some.len());
             for (_, _, object) in some {
                 stored.push(object.value(&resource.collection.kind).map_err(|why| {
@@ -121,8 +145,8 @@ impl Api {
                 })?);
             }
             let converted = converter.convert(stored, &resource.api_version).await?;
-            for (value, (_, _, object)) in converted.into_iter().zip(some) {
-                object.fitted(fit.form, || encode::json(&resource.fitted(value), &resource.kind.root).into());
+            for (value, (form, _, object)) in converted.into_iter().zip(some) {
+                object.fitted(*form, || encode::json(&resource.fitted(value), &resource.kind.root).into());
             }
         }
         Ok(())

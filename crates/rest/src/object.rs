@@ -34,6 +34,9 @@ struct Forms {
     fitted: ArcSwapOption<Vec<(u64, Bytes)>>,
 }
 
+/// A form takes the place of those that are so little older, but for the one right before it.
+const SUPERSEDED: u64 = 1 << 20;
+
 /// How many fitted forms are kept: as many versions as kinds have at most, and those of tables before the present.
 const MOST_FITTED: usize = 6;
 
@@ -139,12 +142,8 @@ impl Object {
         self.facts.made_for
     }
 
-    /// Whether the object was fitted to a table before.
-    pub(crate) fn has_fitted(&self, form: u64) -> bool {
-        self.fitted_before(form).is_some()
-    }
-
-    fn fitted_before(&self, form: u64) -> Option<Bytes> {
+    /// The form of the object that fits a table, if it was made before.
+    pub(crate) fn fitted_before(&self, form: u64) -> Option<Bytes> {
         let known = self.forms.get()?.fitted.load();
         let found = known.as_deref()?.iter().find(|(known, _)| *known == form);
         found.map(|(_, bytes)| bytes.clone())
@@ -158,6 +157,8 @@ impl Object {
         let made = make();
         self.forms.get_or_init(Box::default).fitted.rcu(|known| {
             let mut all: Vec<(u64, Bytes)> = known.as_deref().cloned().unwrap_or_default();
+            // forms are numbers far from one another, unless one is what another will be asked about again
+            all.retain(|(older, _)| !(2..SUPERSEDED).contains(&form.wrapping_sub(*older)));
             if all.len() >= MOST_FITTED {
                 all.remove(0);
             }

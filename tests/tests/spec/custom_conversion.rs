@@ -10,7 +10,11 @@ use tests::{Cluster, Elsewhere, Reply};
 
 /// In `v1` a thing has a size, in `v2` it has a width and a height. With `broken`, nothing comes back.
 async fn converter(broken: Arc<AtomicBool>) -> Elsewhere {
-    Elsewhere::start(move |seen| {
+    named_converter("localhost", broken).await
+}
+
+async fn named_converter(name: &str, broken: Arc<AtomicBool>) -> Elsewhere {
+    Elsewhere::named(name, move |seen| {
         let request = &seen.body["request"];
         if broken.load(Ordering::SeqCst) {
             return Reply::Json(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
@@ -41,17 +45,22 @@ async fn converter(broken: Arc<AtomicBool>) -> Elsewhere {
 
 async fn with_converter(elsewhere: &Elsewhere) -> Cluster {
     let cluster = Cluster::start().await;
+    serve_with(&cluster, elsewhere, json!({"url": elsewhere.url})).await;
+    cluster
+}
+
+/// Defines things whose versions are converted by whoever is reached so.
+async fn serve_with(cluster: &Cluster, elsewhere: &Elsewhere, mut reached: Value) {
     let text = |names: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
         json!({"type": "object", "properties": properties})
     };
     let mut things = definition(&[version("v1", text(&["size"])), version("v2", text(&["width", "height"]))]);
+    reached["caBundle"] = STANDARD.encode(&elsewhere.certificate).into();
     things["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-        "conversionReviewVersions": ["v1"],
-        "clientConfig": {"url": elsewhere.url, "caBundle": STANDARD.encode(&elsewhere.certificate)}}});
-    define(&cluster, things).await;
-    cluster
+        "conversionReviewVersions": ["v1"], "clientConfig": reached}});
+    define(cluster, things).await;
 }
 
 fn second() -> String {
@@ -74,6 +83,9 @@ async fn objects_are_converted_both_ways() {
     let asked = elsewhere.count();
     assert_eq!(cluster.read(&format!("{}/a", second())).await, read);
     assert_eq!(elsewhere.count(), asked, "a state is converted once");
+    cluster.advance(std::time::Duration::from_secs(301));
+    assert_eq!(cluster.read(&format!("{}/a", second())).await, read);
+    assert_eq!(elsewhere.count(), asked + 1, "and again after a while");
     let next =
         cluster.patch(&format!("{}/a", second()), json!({"spec": {"height": "9"}})).await.code(200).json();
     assert_eq!(next["spec"], json!({"width": "2", "height": "9"}));
@@ -127,4 +139,22 @@ async fn a_converter_that_fails_is_told_and_harms_nobody_else() {
     while cluster.get(THINGS).await.status != 404 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_converter_is_reached_as_a_service() {
+    let elsewhere = named_converter("converter.default.svc", Arc::default()).await;
+    let port: u16 = elsewhere.url.rsplit(':').next().unwrap().parse().unwrap();
+    let cluster = Cluster::start().await;
+    let service = json!({"namespace": "default", "name": "converter", "path": "/convert", "port": port});
+    serve_with(&cluster, &elsewhere, json!({"service": service})).await;
+    cluster.create(THINGS, thing("a", json!({"size": "2x3"}))).await;
+    let path = format!("{}/a", second());
+    let told = cluster.get(&path).await.code(500).json()["message"].as_str().unwrap().to_owned();
+    assert!(told.ends_with("failed: service \"converter\" not found"), "{told}");
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "converter"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    cluster.create("/api/v1/namespaces/default/services", service).await;
+    assert_eq!(cluster.read(&path).await["spec"], json!({"width": "2", "height": "3"}));
+    assert_eq!(elsewhere.seen()[0].path, "/convert");
 }

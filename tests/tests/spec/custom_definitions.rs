@@ -156,12 +156,15 @@ async fn definitions_that_make_no_sense_are_refused() {
     assert_eq!(refused(json!({"type": "integer", "default": "x"})).await, [format!("{at}.default")]);
     let found = refused(json!({"$ref": "#/definitions/x"})).await;
     assert!(found.contains(&format!("{at}.$ref")), "{found:?}");
-    // far too deep, and the server goes on
-    let mut deep = json!({"type": "object"});
-    for _ in 0..200 {
+    // too deep, and too many
+    let mut deep = json!({"type": "string"});
+    for _ in 0..130 {
         deep = json!({"type": "object", "properties": {"a": deep}});
     }
-    cluster.post(DEFINITIONS, definition(&[version("v1", deep)])).await;
+    assert_eq!(refused(deep).await, ["spec.validation.openAPIV3Schema"]);
+    let many: serde_json::Map<String, Value> =
+        (0..60_001).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
+    assert_eq!(refused(json!({"type": "object", "properties": many})).await, [format!("{at}.properties")]);
     cluster.answers().await;
 }
 

@@ -66,7 +66,15 @@ struct Hook {
     known: ArcSwapOption<(String, Caller)>,
 }
 
+/// What was converted is asked again after so many seconds: who converts may have been replaced.
+const BELIEVED_SECONDS: i64 = 300;
+
 impl Converter for Hook {
+    fn epoch(&self) -> u64 {
+        let now = self.api.upgrade().map_or(0, |api| ambient::unix_seconds(&api.world));
+        u64::try_from(now / BELIEVED_SECONDS).unwrap_or(0)
+    }
+
     fn convert<'a>(&'a self, objects: Vec<Value>, version: &'a str) -> Converting<'a> {
         Box::pin(async move {
             let from = objects.first().map(|it| it.text(&["apiVersion"]).to_owned()).unwrap_or_default();

@@ -149,6 +149,17 @@ impl Common<'_> {
         format!("{} {kind} is deprecated{instead}", self.api_version(name))
     }
 
+    /// A number for what objects look like in a version: the same for the same schema and the same way to it, whenever
+    /// they are met.
+    fn form(&self, version: &Value) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        version.text(&["name"]).hash(&mut hasher);
+        version.at(&["schema"]).map(encode::untyped).hash(&mut hasher);
+        self.definition.at(&["spec", "conversion"]).map(encode::untyped).hash(&mut hasher);
+        // 0 stands for no form
+        hasher.finish().max(1)
+    }
+
     fn hooks(
         &self,
         version: &Value,
@@ -157,7 +168,7 @@ impl Common<'_> {
     ) -> Hooks {
         let scale = Paths::of(version);
         let status = read::has(version, &["subresources", "status"]);
-        let fit = Fit { form: form(version), stored: self.api_version(self.storage), converter };
+        let fit = Fit { form: self.form(version), stored: self.api_version(self.storage), converter };
         Hooks {
             fit: Some(fit),
             views: scale.as_ref().map(Paths::views).unwrap_or_default(),
@@ -193,15 +204,6 @@ fn content_differs(next: &Value, old: &Value, but_for: &[&str]) -> bool {
     let (Some(next), Some(old)) = (next.as_map(), old.as_map()) else { return true };
     let content = |it: &(&str, &Value)| !but_for.contains(&it.0);
     !next.iter().filter(content).eq(old.iter().filter(content))
-}
-
-/// A number for the table of a version: the same for the same name and schema, whenever they are met.
-fn form(version: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    version.text(&["name"]).hash(&mut hasher);
-    version.at(&["schema"]).map(encode::untyped).hash(&mut hasher);
-    // 0 stands for no form
-    hasher.finish().max(1)
 }
 
 fn texts(items: &[Value]) -> Many<Text> {
