@@ -14,6 +14,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness fails the test that uses it")]
 
+pub mod agent;
 mod ask;
 mod cluster;
 mod elsewhere;

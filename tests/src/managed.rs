@@ -11,12 +11,13 @@ use names::Names;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// A cluster in which some loops run.
 pub struct Managed {
     pub cluster: Cluster,
-    running: JoinHandle<()>,
+    running: Option<JoinHandle<()>>,
     options: loops::Options,
 }
 
@@ -32,15 +33,22 @@ impl Managed {
 
     pub async fn with(cluster: Options, options: loops::Options) -> Self {
         let cluster = Cluster::with(cluster).await;
-        let running = run(&cluster, options.clone());
+        let running = Some(run(&cluster, options.clone()));
         Managed { cluster, running, options }
     }
 
     /// Ends all loops where they are and begins anew, as after a crash of the manager.
     pub async fn restart_loops(&mut self) {
-        self.running.abort();
-        let _ = (&mut self.running).await;
-        self.running = run(&self.cluster, self.options.clone());
+        self.pause_loops().await;
+        self.running = Some(run(&self.cluster, self.options.clone()));
+    }
+
+    /// Ends all loops where they are, until they begin anew.
+    pub async fn pause_loops(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.abort();
+            let _ = running.await;
+        }
     }
 
     /// A client through memory, as the administrator.
@@ -56,8 +64,15 @@ fn client(cluster: &Cluster, user: User, agent: &str) -> Client {
 fn run(cluster: &Cluster, options: loops::Options) -> JoinHandle<()> {
     let names = Names::kubernetes();
     let user = User::named("system:kube-controller-manager").authenticated();
-    let client = client(cluster, user, "kube-controller-manager");
-    let context = Context::new(client, cluster.world.clone(), names);
+    let agent = "kube-controller-manager";
+    let service = cluster.server.service.clone();
+    // each loop is held to the role that it has upstream
+    let accounts = move |name: &'static str| {
+        let user = User::service_account("kube-system", name);
+        Client::new(InMemory::new(service.clone(), user, agent), names::DEFAULT_NAMESPACE)
+    };
+    let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
+    let context = context.with_accounts(Arc::new(accounts));
     tokio::spawn(async move { loops::run(context, &options).await.unwrap() })
 }
 

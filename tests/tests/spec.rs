@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-mod controllers {
-    mod service_accounts;
-}
+mod controllers;
 
 mod spec {
     mod admission;

@@ -53,6 +53,13 @@ impl User {
         Self { groups: vec![MASTERS.to_owned()], ..Self::named(APISERVER) }.authenticated()
     }
 
+    /// A service account, with the groups that all of them are in.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = service_account_groups(namespace).to_vec();
+        let user = Self::named(format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"));
+        Self { groups, ..user }.authenticated()
+    }
+
     /// The same user with the group that identification confers.
     #[must_use]
     pub fn authenticated(mut self) -> Self {

@@ -3,6 +3,8 @@
 use crate::events::Recorder;
 use crate::informer::{Informer, Watched};
 use ambient::World;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::chrono::{DateTime, Utc};
 use kube::{Api, Client};
 use names::Names;
 use parking_lot::Mutex;
@@ -19,8 +21,13 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
+    /// Clients of accounts, where each loop calls in the name of its own.
+    accounts: Option<Accounts>,
     shared: Arc<Shared>,
 }
+
+/// Makes the client of an account of the system's namespace.
+pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
 struct Shared {
     /// Watches for all loops.
@@ -42,7 +49,22 @@ impl Context {
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
         let shared =
             Shared { client: client.clone(), informers: Mutex::default(), following: Mutex::default() };
-        Context { client, world, names, events, shared: Arc::new(shared) }
+        Context { client, world, names, events, accounts: None, shared: Arc::new(shared) }
+    }
+
+    /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,
+    /// once for all.
+    #[must_use]
+    pub fn with_accounts(self, accounts: Accounts) -> Self {
+        Context { accounts: Some(accounts), ..self }
+    }
+
+    /// The same for the loop of an account; without a name, or where loops have no accounts, that of the manager.
+    pub(crate) fn of_account(&self, account: &'static str) -> Self {
+        match &self.accounts {
+            Some(accounts) if !account.is_empty() => self.of(accounts(account), account),
+            _ => self.clone(),
+        }
     }
 
     /// The same for one loop, which calls and records events in its own name.
@@ -70,5 +92,10 @@ impl Context {
 
     pub fn now(&self) -> i64 {
         ambient::unix_seconds(&self.world)
+    }
+
+    /// The same as objects have it.
+    pub fn time(&self) -> Time {
+        Time(DateTime::<Utc>::from(self.world.now()))
     }
 }

@@ -1,21 +1,21 @@
 //! Events: what a loop tells people about an object.
 //!
 //! What always holds: telling never holds up a loop, and a flood is bounded; what is told again about the same object
-//! is counted in the event that is there, not told beside it.
+//! is counted in the event that is there, not told beside it (see `correlate.rs`).
+
+mod correlate;
 
 use ambient::World;
+use correlate::Correlator;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::chrono::{DateTime, Utc};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use std::collections::{HashMap, VecDeque};
 use tokio::sync::mpsc;
 
 /// How many events wait to be written at the most; more are lost.
 const WAITING: usize = 1000;
-/// How many are remembered to be counted.
-const REMEMBERED: usize = 4096;
 
 /// Normal, or something that somebody should look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl Recorder {
     pub fn new(client: Client, world: World, component: &str) -> Self {
         let (tell, told) = mpsc::channel(WAITING);
         tokio::spawn(
-            Writer { client, world, component: component.to_owned(), known: Known::default() }.run(told),
+            Writer { client, world, component: component.to_owned(), known: Correlator::default() }.run(told),
         );
         Recorder { tell }
     }
@@ -82,30 +82,7 @@ struct Writer {
     client: Client,
     world: World,
     component: String,
-    known: Known,
-}
-
-/// What makes two events the same.
-type Same = (String, String, Tone, String, String);
-
-/// Events that were written, the oldest forgotten first.
-#[derive(Default)]
-struct Known {
-    by: HashMap<Same, (String, i32)>,
-    order: VecDeque<Same>,
-}
-
-impl Known {
-    fn remember(&mut self, same: Same, name: String, count: i32) {
-        if self.by.insert(same.clone(), (name, count)).is_none() {
-            self.order.push_back(same);
-        }
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.by.remove(&oldest);
-        }
-    }
+    known: Correlator,
 }
 
 impl Writer {
@@ -122,17 +99,20 @@ impl Writer {
         let about = &told.about;
         let uid = about.uid.clone().unwrap_or_default();
         let name = about.name.clone().unwrap_or_default();
-        let same = (uid, name.clone(), told.tone, told.reason.clone(), told.message.clone());
+        let whom = format!("{uid}/{name}");
+        let Some((same, message)) = self.known.correlate(&whom, &told, self.world.elapsed()) else {
+            return Ok(());
+        };
         // what lies in no namespace is told of in the default one
         let namespace = about.namespace.clone().filter(|it| !it.is_empty());
         let namespace = namespace.unwrap_or_else(|| names::DEFAULT_NAMESPACE.to_owned());
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        if let Some((event, count)) = self.known.by.get(&same).cloned() {
-            let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now});
+        if let Some((event, count)) = self.known.written(&same) {
+            let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now, "message": message});
             let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
             // it may have expired meanwhile
             if crate::unless(404, patched)?.is_some() {
-                self.known.remember(same, event, count + 1);
+                self.known.remember(&same, event, count + 1);
                 return Ok(());
             }
         }
@@ -146,7 +126,7 @@ impl Writer {
             involved_object: told.about,
             type_: Some(format!("{:?}", told.tone)),
             reason: Some(told.reason),
-            message: Some(told.message),
+            message: Some(message),
             count: Some(1),
             first_timestamp: Some(now.clone()),
             last_timestamp: Some(now),
@@ -155,7 +135,7 @@ impl Writer {
         };
         let name = event.metadata.name.clone().unwrap_or_default();
         events.create(&PostParams::default(), &event).await?;
-        self.known.remember(same, name, 1);
+        self.known.remember(&same, name, 1);
         Ok(())
     }
 }

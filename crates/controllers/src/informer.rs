@@ -2,7 +2,8 @@
 //!
 //! What always holds: the objects are those of the server at some revision, a little ago; changes are told in the
 //! order in which they happened, after the objects have them. A watch that breaks is resumed; where the server has
-//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes.
+//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
+//! field is left out: no loop looks at it, and it is often half of an object.
 
 use crate::queue::Backoff;
 use futures_util::{StreamExt, pin_mut};
@@ -77,7 +78,7 @@ impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 /// Under which texts an object is found.
-pub type IndexBy<K> = fn(&K) -> Vec<String>;
+type IndexBy<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
 /// See the module. Cheap to clone.
 pub struct Informer<K> {
@@ -94,6 +95,16 @@ struct Shared<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
+    reached: watch::Sender<Reached>,
+}
+
+/// How far an informer has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Everything up to this revision has been seen, and told.
+    pub version: u64,
+    /// Another number when revisions began to count anew: the server was given another past.
+    pub history: u64,
 }
 
 struct State<K> {
@@ -160,12 +171,13 @@ impl<K: Watched> Informer<K> {
             state: RwLock::new(state),
             listeners: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
+            reached: watch::Sender::default(),
         };
         Informer { shared: Arc::new(shared) }
     }
 
     /// Objects are found by this from now on; the same index twice is one.
-    pub fn index(&self, name: &'static str, by: IndexBy<K>) {
+    pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();
         if state.indexes.iter().any(|index| index.name == name) {
             return;
@@ -176,7 +188,7 @@ impl<K: Watched> Informer<K> {
                 keys.entry(text).or_default().insert(key.clone());
             }
         }
-        state.indexes.push(Index { name, by, keys });
+        state.indexes.push(Index { name, by: Box::new(by), keys });
     }
 
     /// Told of every change from now on, and first of everything there is. Must not take long.
@@ -227,7 +239,37 @@ impl<K: Watched> Informer<K> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    fn put(&self, object: K) {
+    /// How far it has come, and comes.
+    pub fn reached(&self) -> watch::Receiver<Reached> {
+        self.shared.reached.subscribe()
+    }
+
+    fn has_reached(&self, version: &str) {
+        let Ok(version) = version.parse() else { return };
+        self.shared.reached.send_modify(|reached| {
+            reached.history += u64::from(version < reached.version);
+            reached.version = version;
+        });
+    }
+
+    /// An object is as it is since its revision.
+    pub(crate) fn tell(&self, object: K) -> String {
+        let version = object.resource_version().unwrap_or_default();
+        self.put(object);
+        self.has_reached(&version);
+        version
+    }
+
+    /// An object is gone since its revision.
+    pub(crate) fn tell_gone(&self, object: &K) -> String {
+        let version = object.resource_version().unwrap_or_default();
+        self.remove(&Key::of(object));
+        self.has_reached(&version);
+        version
+    }
+
+    fn put(&self, mut object: K) {
+        object.meta_mut().managed_fields = None;
         let (key, object) = (Key::of(&object), Arc::new(object));
         let listeners = self.shared.listeners.read();
         let old = self.shared.state.write().put(&key, object.clone());
@@ -258,6 +300,7 @@ impl<K: Watched> Informer<K> {
                     continue;
                 }
             };
+            self.has_reached(&version);
             self.shared.synced.send_replace(true);
             loop {
                 match self.watch(&source, &mut version).await {
@@ -297,15 +340,12 @@ impl<K: Watched> Informer<K> {
         pin_mut!(events);
         while let Some(event) = events.next().await {
             match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    version.clone_from(&object.resource_version().unwrap_or_default());
-                    self.put(object);
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => *version = self.tell(object),
+                WatchEvent::Deleted(object) => *version = self.tell_gone(&object),
+                WatchEvent::Bookmark(mark) => {
+                    version.clone_from(&mark.metadata.resource_version);
+                    self.has_reached(version);
                 }
-                WatchEvent::Deleted(object) => {
-                    version.clone_from(&object.resource_version().unwrap_or_default());
-                    self.remove(&Key::of(&object));
-                }
-                WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
                 WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Forgotten),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             }

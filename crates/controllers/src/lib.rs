@@ -16,19 +16,27 @@
 //! tried again, later each time; a loop decides from what the informers have seen, never from what it wrote, and
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
+pub mod adopt;
 pub mod context;
+pub mod deployment;
 pub mod events;
+pub mod hash;
 pub mod informer;
 pub mod leader;
 pub mod loops;
+pub mod pods;
 pub mod queue;
+pub mod replicas;
+pub mod rewrite;
 pub mod run;
 pub mod serviceaccount;
+pub mod written;
 
 pub use context::Context;
 pub use informer::{Change, Informer, Key};
 pub use queue::Queue;
 pub use run::{Next, Reconcile};
+pub use written::Written;
 
 /// Why a loop could not do what it should; it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +52,14 @@ impl Failure {
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Failure::Api(kube::Error::Api(answer)) if answer.code == code)
     }
+
+    /// What people are told: the server's own words where it answered.
+    pub fn message(&self) -> String {
+        match self {
+            Failure::Api(kube::Error::Api(answer)) => answer.message.clone(),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// What is not there any more need not be removed, and the like: an answer with this code is as good as success.
@@ -53,4 +69,10 @@ pub fn unless<T>(code: u16, answer: Result<T, kube::Error>) -> Result<Option<T>,
         Err(kube::Error::Api(answer)) if answer.code == code => Ok(None),
         Err(why) => Err(why),
     }
+}
+
+/// Whether something was refused because its namespace goes away or is gone.
+pub fn is_terminating(why: &kube::Error) -> bool {
+    matches!(why, kube::Error::Api(answer)
+        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
 }

@@ -1,6 +1,8 @@
 //! The manager: which loops there are, which of them run, and running them.
 
-use crate::{Context, serviceaccount};
+use crate::{Context, deployment, replicas, serviceaccount};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use tokio::task::JoinSet;
@@ -13,7 +15,7 @@ pub struct Controller {
     pub name: &'static str,
     /// Whether it runs unless told otherwise.
     pub on: bool,
-    /// The service account that is its own, where each loop has one.
+    /// The service account that is its own, where each loop has one; without a name it calls as the manager.
     pub account: &'static str,
     start: fn(Context, &Options) -> Running,
 }
@@ -23,22 +25,56 @@ pub struct Controller {
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
+    pub deployments: deployment::Options,
+    pub replica_sets: replicas::Options,
+    pub replication_controllers: replicas::Options,
     pub service_accounts: serviceaccount::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { controllers: vec!["*".to_owned()], service_accounts: serviceaccount::Options::default() }
+        Options {
+            controllers: vec!["*".to_owned()],
+            deployments: deployment::Options::default(),
+            replica_sets: replicas::Options::default(),
+            replication_controllers: replicas::Options::default(),
+            service_accounts: serviceaccount::Options::default(),
+        }
     }
 }
 
 /// Every loop, in the order of names.
-pub const CONTROLLERS: &[Controller] = &[Controller {
-    name: "serviceaccount",
-    on: true,
-    account: "service-account-controller",
-    start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
-}];
+pub const CONTROLLERS: &[Controller] = &[
+    Controller {
+        name: "deployment",
+        on: true,
+        account: "deployment-controller",
+        start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+    },
+    Controller {
+        name: "replicaset",
+        on: true,
+        account: "replicaset-controller",
+        start: |context, options| {
+            Box::pin(replicas::run::<ReplicaSet>(context, options.replica_sets.clone()))
+        },
+    },
+    Controller {
+        name: "replicationcontroller",
+        on: true,
+        account: "replication-controller",
+        start: |context, options| {
+            let options = options.replication_controllers.clone();
+            Box::pin(replicas::run::<ReplicationController>(context, options))
+        },
+    },
+    Controller {
+        name: "serviceaccount",
+        on: true,
+        account: "service-account-controller",
+        start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
+    },
+];
 
 /// Names of loops that there are not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +108,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let mut running = JoinSet::new();
     for controller in chosen(&options.controllers)? {
         tracing::info!(controller = controller.name, "starts");
-        let started = (controller.start)(context.clone(), options);
+        let started = (controller.start)(context.of_account(controller.account), options);
         running.spawn(async move {
             started.await;
             controller.name

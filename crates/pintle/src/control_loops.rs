@@ -8,6 +8,7 @@ use controllers::Context;
 use controllers::loops::{self, Options};
 use kube::Client;
 use names::Names;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// Runs the loops until it is stopped.
@@ -19,10 +20,16 @@ impl ControlLoops {
     /// The loops call the server through memory.
     pub fn start(server: &Server, names: &Names, options: Options, world: &World) -> Self {
         let agent = format!("{}-controller-manager", names.prefix);
-        let user = User::named(format!("system:{agent}")).authenticated();
-        let transport = InMemory::new(server.service.clone(), user, &agent);
-        let client = Client::new(transport, names::DEFAULT_NAMESPACE);
-        let context = Context::new(client, world.clone(), names.clone());
+        let service = server.service.clone();
+        let client = move |user: User| {
+            Client::new(InMemory::new(service.clone(), user, &agent), names::DEFAULT_NAMESPACE)
+        };
+        let own = User::named(format!("system:{}-controller-manager", names.prefix)).authenticated();
+        let context = Context::new(client(own), world.clone(), names.clone());
+        // who they are need not be proved, so the accounts need not be there
+        let namespace = names.system_namespace();
+        let accounts = move |name: &'static str| client(User::service_account(&namespace, name));
+        let context = context.with_accounts(Arc::new(accounts));
         let running = tokio::spawn(async move {
             if let Err(why) = loops::run(context, &options).await {
                 tracing::error!(%why, "the controller manager cannot run");

@@ -17,7 +17,8 @@ async fn accounts_are_made_and_made_again() {
     })
     .await;
     let namespaces: Api<Namespace> = Api::all(managed.client());
-    let later: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": "later"}})).unwrap();
+    let later: Namespace =
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "later"}})).unwrap();
     managed.restart_loops().await;
     namespaces.create(&PostParams::default(), &later).await.unwrap();
     let accounts = Api::<ServiceAccount>::namespaced(managed.client(), "later");

@@ -1,6 +1,6 @@
 //! Every namespace has its service accounts: `default`, and others that an operator may want in all of them.
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, is_terminating, run, unless};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
@@ -84,10 +84,4 @@ impl Reconcile for Accounts {
 
 fn missing(wanted: &[String], is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = &String> {
     wanted.iter().filter(move |name| !is_there(name))
-}
-
-/// Whether something was refused because its namespace goes away or is gone.
-pub(crate) fn is_terminating(why: &kube::Error) -> bool {
-    matches!(why, kube::Error::Api(answer)
-        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
 }

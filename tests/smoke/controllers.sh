@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed.
+# There are no nodes: the script says of pods that they are ready. Every step says what it expects and fails when it
+# sees something else.
+#
+#   tests/smoke/controllers.sh              the kubectl of the PATH, and the oldest and newest beside it
+#   tests/smoke/controllers.sh KUBECTL...   these
+#
+#   PINTLE   the binary to test (built when not given)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=tests/smoke/server.sh
+. "$here/server.sh"
+# shellcheck source=tests/smoke/steps.sh
+. "$here/steps.sh"
+
+choose_kubectls "CONTROLLERS" "$@"
+
+namespace=
+round=0
+ready='{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
+
+# Says of all pods in the namespace that they are ready, as they come, until it is ended.
+attend() {
+  local pod
+  while :; do
+    for pod in $(k get pods -n "$namespace" --field-selector status.phase=Pending -o name 2>/dev/null); do
+      k patch "$pod" -n "$namespace" --subresource=status --type=merge -p "$ready" >/dev/null 2>&1 || true
+    done
+    sleep 0.2
+  done
+}
+
+# await PATTERN ARGUMENTS...: kubectl comes to say something that matches.
+await() {
+  local pattern=$1 waited=0
+  shift
+  until output=$(k "$@" 2>&1) && grep -qE -- "$pattern" <<<"$output"; do
+    [ $((waited += 1)) -le 150 ] || complain "$*" "$pattern within 30 s" - "$output"
+    sleep 0.2
+  done
+  steps=$((steps + 1))
+}
+
+rollouts() {
+  step "a deployment is made, rolled out, scaled, and rolled out anew"
+  expect 'created' create deployment web --image=web:1 --replicas=3
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect 'web +3/3 +3 +3 ' get deployment web
+  expect 'web-[b-z0-9]+ +3 +3 +3 ' get replicasets
+  expect 'ScalingReplicaSet.*Scaled up replica set web-[b-z0-9]+ to 3' get events
+  expect 'SuccessfulCreate.*Created pod: web-' get events
+  expect 'scaled' scale deployment/web --replicas=5
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect 'web +5/5 +5 +5 ' get deployment web
+  expect 'image updated' set image deployment/web web=web:2
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect 'web:2' get pods -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect '^2 ' rollout history deployment/web
+  expect 'image updated' set image deployment/web '*=web:3'
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+
+  step "it is taken back, restarted, paused and resumed"
+  expect 'rolled back' rollout undo deployment/web --to-revision=1
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect '^web:1( web:1)*$' get pods -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect '^4 ' rollout history deployment/web
+  expect 'restarted' rollout restart deployment/web
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect 'restartedAt' get pods -o jsonpath='{.items[0].metadata.annotations}'
+  expect 'paused' rollout pause deployment/web
+  expect 'image updated' set image deployment/web web=web:4
+  await 'DeploymentPaused' get deployment web -o jsonpath='{.status.conditions[*].reason}'
+  expect '^web:1( web:1)*$' get pods -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect 'resumed' rollout resume deployment/web
+  expect 'successfully rolled out' rollout status deployment/web --timeout=60s
+  expect '^web:4( web:4)*$' get pods -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect 'NewReplicaSet: +web-[b-z0-9]+ \(5/5 replicas created\)' describe deployment web
+}
+
+replicas() {
+  step "pods that go are replaced, and others let go"
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "old"},
+    "spec": {"replicas": 2, "selector": {"app": "old"}, "template": {"metadata": {"labels": {"app": "old"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]}}}}'
+  await '^2 2$' get rc old -o jsonpath='{.status.replicas} {.status.readyReplicas}'
+  local pod
+  pod=pod/$(k get pods -l app=old -o jsonpath='{.items[0].metadata.name}')
+  expect 'deleted' delete "$pod" --wait=false
+  await '^2 2$' get rc old -o jsonpath='{.status.replicas} {.status.readyReplicas}'
+  refuse 'not found' get "$pod"
+  pod=pod/$(k get pods -l app=old -o jsonpath='{.items[0].metadata.name}')
+  expect 'labeled' label "$pod" app=free --overwrite
+  await '^$' get "$pod" -o jsonpath='{.metadata.ownerReferences}'
+  await '^2 2$' get rc old -o jsonpath='{.status.replicas} {.status.readyReplicas}'
+  expect 'scaled' scale rc/old --replicas=0
+  await 'No resources' get pods -l app=old
+  expect 'deleted' delete rc old --wait=false
+}
+
+everything() {
+  round=$((round + 1))
+  namespace=loops-$round
+  expect 'created' create namespace "$namespace"
+  k config set-context --current --namespace "$namespace" >/dev/null
+  await 'default' get serviceaccounts
+  attend &
+  local attending=$!
+  rollouts
+  replicas
+  kill "$attending"
+  wait "$attending" 2>/dev/null || true
+}
+
+start_server --ephemeral --components controller-manager
+for kubectl in "${kubectls[@]}"; do
+  say "controllers with $(basename "$kubectl")"
+  everything
+done
+stop_server
+say "all is well: $steps steps"
