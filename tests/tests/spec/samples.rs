@@ -190,6 +190,10 @@ async fn live(cluster: &Cluster, sample: &Sample) {
             cluster.patch(&path, json!({"metadata": {"finalizers": null}})).await.code(200);
         }
         last = watch.some().await;
+        // it says how far its end has come
+        while followed && last["type"] == "MODIFIED" {
+            last = watch.some().await;
+        }
     }
     assert_eq!(
         (&last["type"], &last["object"]["metadata"]["name"]),

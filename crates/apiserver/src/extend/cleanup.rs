@@ -5,10 +5,11 @@
 
 use crate::own;
 use cache::Interest;
+use kinds::crd::naming;
 use names::Names;
 use rest::options::DeleteOptions;
 use rest::{Api, ApiError, Object, Resource};
-use schema::Value;
+use schema::{Value, time};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +32,35 @@ pub(super) async fn run(
     objects: Option<&Arc<Resource>>,
 ) {
     if let Some(objects) = objects {
+        let begun = ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
+        tell(api, definitions, name, begun).await;
         while let Err(why) = delete_all(api, objects).await {
             tracing::warn!(name, %why, "an object of a definition that is going away stays");
+            let told = format!("could not issue all deletes: {why}");
+            tell(api, definitions, name, ("InstanceDeletionFailed", &told)).await;
             tokio::time::sleep(AGAIN).await;
         }
     }
     while let Err(why) = let_go(api, definitions, name).await {
         tracing::warn!(name, %why, "a definition that is going away stays");
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Says in the status of the definition how far its end has come.
+async fn tell(api: &Api, definitions: &Arc<Resource>, name: &str, (reason, message): (&str, &str)) {
+    let now = time::format_time(ambient::unix_seconds(&api.world));
+    loop {
+        let Some(object) = definitions.collection.cache.get("", name) else { return };
+        let Ok(mut definition) = api.tree(definitions, &object) else { return };
+        let mut status = definition.at(&["status"]).cloned().unwrap_or_else(Value::map);
+        naming::set_condition(&mut status, ("Terminating", "True", reason, message), &now);
+        definition.set(&["status"], status);
+        let place = own::Place { resource: definitions, namespace: "", name, subresource: "status" };
+        match own::write(api, place, &definition).await {
+            Err(why) if why.code == 409 => tokio::task::yield_now().await,
+            _ => return,
+        }
     }
 }
 
