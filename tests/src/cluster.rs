@@ -8,7 +8,8 @@ use std::time::Duration;
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
+    Config, Found, Gates, Server, StartError, StoreChoice, admission, audit, browsers, fairness, identity,
+    limits, permission,
 };
 use http::Method;
 use names::Names;
@@ -41,6 +42,9 @@ pub struct Options {
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
+    pub found: Found,
+    pub gates: Gates,
+    pub browsers: browsers::Options,
     pub cache: cache::Options,
     /// The port to listen on; 0 is any.
     pub port: u16,
@@ -69,6 +73,9 @@ impl Default for Options {
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
+            found: Found::default(),
+            gates: Gates::default(),
+            browsers: browsers::Options::default(),
             cache: cache::Options::default(),
             port: 0,
             now: NOW,
@@ -141,7 +148,7 @@ impl Cluster {
             ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let listen = Listen { address, tls, limits: options.limits, world: world.clone() };
+        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: world.clone() };
         let config = Config {
             store: options.store,
             listen,
@@ -159,6 +166,9 @@ impl Cluster {
             cache: options.cache,
             kinds: options.kinds,
             reached_at: options.reached_at,
+            found: options.found,
+            gates: options.gates,
+            browsers: options.browsers,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -13,6 +13,7 @@ mod spec {
     mod audit;
     mod authentication;
     mod bad_input;
+    mod browsers;
     mod callers;
     mod cases;
     mod custom_conversion;
@@ -29,6 +30,7 @@ mod spec {
     mod escalation;
     mod fairness;
     mod field_validation;
+    mod gates;
     mod health;
     mod identity;
     mod kube_client;

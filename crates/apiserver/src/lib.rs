@@ -11,6 +11,8 @@
 //! - `answers`: kinds that are answered and never kept
 //! - `identity`: who is calling, from tokens, certificates and headers
 //! - `permission`: the authorizers that know objects
+//! - `browsers`: what browsers are told
+//! - `gates`: what is done only where it is switched on
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
@@ -18,10 +20,12 @@
 pub mod admission;
 mod answers;
 pub mod audit;
+pub mod browsers;
 pub mod describe;
 mod extend;
 pub mod fairness;
 mod filters;
+pub mod gates;
 pub mod handle;
 #[cfg(test)]
 mod holdings;
@@ -37,5 +41,6 @@ pub mod server;
 mod start;
 mod status;
 
+pub use gates::Gates;
 pub use negotiate::pretty;
-pub use server::{Config, Server, StartError, StoreChoice};
+pub use server::{Config, Found, Server, StartError, StoreChoice};

@@ -18,6 +18,10 @@ const PORT: u16 = 443;
 pub(crate) struct OwnService {
     pub reached_at: SocketAddr,
     pub services: ServiceOptions,
+    /// The port on nodes at which the service is found, too; 0 is none.
+    pub node_port: u16,
+    /// Whether the addresses behind it are kept right.
+    pub keeps_addresses: bool,
 }
 
 impl OwnService {
@@ -26,6 +30,9 @@ impl OwnService {
         let name = api.names.vendor.to_string();
         if api.lookup("services", DEFAULT_NAMESPACE, &name).is_none() {
             write(api, "v1", "services", "", self.service(&name)).await?;
+        }
+        if !self.keeps_addresses {
+            return Ok(());
         }
         self.keep(api, "v1", "endpoints", "subsets", self.endpoints(api, &name)).await?;
         let group_version = format!("{}/v1", api.names.group("discovery"));
@@ -53,8 +60,11 @@ impl OwnService {
         let mut port = map([("name", "https".into()), ("protocol", "TCP".into())]);
         port.set(&["port"], i64::from(PORT));
         port.set(&["targetPort"], i64::from(self.reached_at.port()));
+        if self.node_port > 0 {
+            port.set(&["nodePort"], i64::from(self.node_port));
+        }
         let mut object = named(name, [("component", "apiserver".into()), ("provider", name.into())]);
-        object.set(&["spec", "type"], "ClusterIP");
+        object.set(&["spec", "type"], if self.node_port > 0 { "NodePort" } else { "ClusterIP" });
         object.set(&["spec", "clusterIP"], self.services.network.first().to_string());
         object.set(&["spec", "ipFamilyPolicy"], "SingleStack");
         object.set(&["spec", "sessionAffinity"], "None");

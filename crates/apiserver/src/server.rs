@@ -3,8 +3,10 @@
 use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
+use crate::browsers::{self, Browsers};
 use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
+use crate::gates::Gates;
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
@@ -53,6 +55,26 @@ pub struct Config {
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
+    pub found: Found,
+    pub gates: Gates,
+    pub browsers: browsers::Options,
+}
+
+/// How clients and pods find the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The name by which clients find it, with a port or without; its address if there is none.
+    pub name: Option<String>,
+    /// The port on nodes at which its own service is found; 0 is none.
+    pub node_port: u16,
+    /// Whether the addresses behind its own service are kept right.
+    pub keeps_addresses: bool,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Found { name: None, node_port: 0, keeps_addresses: true }
+    }
 }
 
 /// Where objects are kept.
@@ -125,7 +147,12 @@ impl Server {
             Some(ip) if address.ip().is_unspecified() => SocketAddr::new(ip, address.port()),
             _ => address,
         };
-        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at.to_string());
+        let found_at = match config.found.name {
+            None => found_at.to_string(),
+            Some(name) if has_port(&name) => name,
+            Some(name) => format!("{name}:{}", address.port()),
+        };
+        let identity = Identity::new(config.identity, &config.names, &config.world, &found_at);
         let callers = identity.chain.clone();
         let sources = Sources {
             authorizer: authorizer.clone(),
@@ -133,11 +160,15 @@ impl Server {
             store: storage.store.clone(),
         };
         let (names, world) = (config.names.clone(), config.world.clone());
-        let api = Arc::new(Api::new(config.names, storage, config.world, admission));
+        let mut api = Api::new(config.names, storage, config.world, admission);
+        api.opened = config.serving.gates.clone();
+        api.closed = config.serving.closed.clone();
+        let api = Arc::new(api);
         for (kind, mut hooks) in kinds::builtin_serving(config.kinds, &config.serving) {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
+            hooks.uncollected = config.kinds.uncollected;
             hooks.answer = answers::of(&kind, &sources);
             // what is never kept was never in a form that cannot tell
             hooks.keeps_empty_lists |= hooks.answer.is_some();
@@ -149,13 +180,14 @@ impl Server {
         let definitions = Definitions::start(&api);
         identity.connect(&api);
         node.look_into(&api);
-        let fairness = config
-            .fairness
-            .on
-            .then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
+        let takes_turns = config.fairness.on && config.gates.turns;
+        let fairness =
+            takes_turns.then(|| Arc::new(Fairness::new(config.fairness, &config.limits, world.clone())));
         let own = config.reached_at.map(|ip| OwnService {
             reached_at: SocketAddr::new(ip, address.port()),
             services: config.kinds.services,
+            node_port: config.found.node_port,
+            keeps_addresses: config.found.keeps_addresses,
         });
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
@@ -167,11 +199,16 @@ impl Server {
             service.in_flight = Arc::default();
         }
         service.fairness = fairness;
+        service.browsers = Browsers::new(config.browsers);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
         service.metrics.include(|registry| parts.pod_security.register(registry));
-        service.audit = Audit::start(config.audit, &names, &world, &service.metrics.audit)?;
+        service.metrics.include(|registry| config.gates.register(registry));
+        let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
+        service.release = config.serving.release;
+        service.gates = config.gates;
+        service.audit = Audit::start(recorded, &names, &world, &service.metrics.audit)?;
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();
@@ -258,6 +295,12 @@ async fn begin(
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)
+}
+
+/// Whether a name ends in a port; the colons of a bare IPv6 address are no such end.
+fn has_port(name: &str) -> bool {
+    let behind = name.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    behind.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 fn open_store(

@@ -1,7 +1,7 @@
 //! Disruption budgets: how many pods may be missing, as a number or a share of all.
 
 use crate::check::{self, Problems};
-use crate::{conditions, metadata, read, scheduling};
+use crate::{conditions, gates, metadata, read, scheduling};
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| drop_disabled(object, None)),
-        prepare_update: Some(|next, old, _| prepare_update(next, old)),
+        prepare_create: Some(|object, context| drop_disabled(object, None, context)),
+        prepare_update: Some(prepare_update),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
         metadata_again: MetadataAgain::Nothing,
@@ -24,20 +24,20 @@ pub fn hooks() -> Hooks {
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
 
-/// What to do with pods that are not healthy cannot be chosen yet; who still has a choice keeps it.
-fn drop_disabled(next: &mut Value, old: Option<&Value>) {
+/// What to do with pods that are not healthy can be chosen where that is switched on; who has a choice keeps it.
+fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     const PATH: &[&str] = &["spec", "unhealthyPodEvictionPolicy"];
-    if !old.is_some_and(|old| read::has(old, PATH)) {
+    if !context.opens(gates::UNHEALTHY) && !old.is_some_and(|old| read::has(old, PATH)) {
         next.unset(PATH);
     }
 }
 
 /// A change that is dropped still counts as one.
-fn prepare_update(next: &mut Value, old: &Value) {
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
     if next.at(&["spec"]) != old.at(&["spec"]) {
         next.set(&["metadata", "generation"], read::int(old, &["metadata", "generation"]) + 1);
     }
-    drop_disabled(next, Some(old));
+    drop_disabled(next, Some(old), context);
 }
 
 fn validate(object: &Value) -> Problems {
@@ -52,6 +52,11 @@ fn validate(object: &Value) -> Problems {
         if let Some(value) = object.at(&["spec", field]).filter(|it| !it.is_null()) {
             amount(value, &path.field(field), &mut out);
         }
+    }
+    let policy = object.text(&["spec", "unhealthyPodEvictionPolicy"]);
+    if !policy.is_empty() {
+        let path = path.field("unhealthyPodEvictionPolicy");
+        check::one_of(policy, &["AlwaysAllow", "IfHealthyBudget"], &path, &mut out);
     }
     scheduling::label_selector(object.at(&["spec", "selector"]), &path.field("selector"), &mut out);
     out

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Selector};
-use crate::{Options, cron, failurepolicy, job, metadata, read};
+use crate::{Options, cron, failurepolicy, gates, job, metadata, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
@@ -24,8 +24,8 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             template::default(object.at_mut(TEMPLATE));
             failurepolicy::default_lists(object.at_mut(&["spec", "jobTemplate", "spec"]));
         }),
-        prepare_create: Some(|object, _| template::prepare(object.at_mut(TEMPLATE), None)),
-        prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
+        prepare_create: Some(|object, context| prepare(object, None, context)),
+        prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(|new, old, context| spec::<PRIVILEGED>(new, Some(old), context)),
         warn: Some(warn),
@@ -34,6 +34,18 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }
+}
+
+/// Takes away what is switched off, unless it was there before.
+fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    const ZONE: &[&str] = &["spec", "timeZone"];
+    const JOB: &[&str] = &["spec", "jobTemplate", "spec"];
+    let of_old = |path: &[&str]| old.and_then(|old| old.at(path));
+    if context.closes(gates::TIME_ZONE) && of_old(ZONE).is_none_or(Value::is_null) {
+        object.unset(ZONE);
+    }
+    failurepolicy::drop_disabled(object.at_mut(JOB), of_old(JOB), context);
+    template::prepare(object.at_mut(TEMPLATE), of_old(TEMPLATE), context);
 }
 
 static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(None)];

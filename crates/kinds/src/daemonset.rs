@@ -22,8 +22,8 @@ pub fn hooks(options: Options) -> Hooks {
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, _| prepare_create(object)),
-        prepare_update: Some(|next, old, _| prepare_update(next, old)),
+        prepare_create: Some(prepare_create),
+        prepare_update: Some(prepare_update),
         restore: Some(|next, old| set_template_generation(next, template_generation(old))),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
@@ -59,13 +59,13 @@ fn set_template_generation(object: &mut Value, number: i64) {
     object.set(&["metadata", "annotations", TEMPLATE_GENERATION], number.to_string());
 }
 
-fn prepare_create(object: &mut Value) {
-    template::prepare(object.at_mut(TEMPLATE), None);
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
+    template::prepare(object.at_mut(TEMPLATE), None, context);
     set_template_generation(object, template_generation(object).max(1));
 }
 
-fn prepare_update(next: &mut Value, old: &Value) {
-    template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE));
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
+    template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
     let changed = next.at(TEMPLATE) != old.at(TEMPLATE);
     if changed {
         set_template_generation(next, template_generation(old) + 1);
@@ -186,20 +186,20 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::testing::{context, json, problems};
 
     #[test]
     fn changes_of_the_template_are_counted() {
         let mut object = json(r#"{"spec":{"template":{"spec":{"nodeName":"a"}}}}"#);
         default(&mut object);
-        prepare_create(&mut object);
+        prepare_create(&mut object, &context());
         assert_eq!(template_generation(&object), 1);
         let mut same = object.clone();
         same.set(&["spec", "minReadySeconds"], 3);
-        prepare_update(&mut same, &object);
+        prepare_update(&mut same, &object, &context());
         assert_eq!(template_generation(&same), 1);
         let mut next = json(r#"{"spec":{"template":{"spec":{"nodeName":"b"}}}}"#);
-        prepare_update(&mut next, &object);
+        prepare_update(&mut next, &object, &context());
         assert_eq!(template_generation(&next), 2);
     }
 

@@ -1,7 +1,8 @@
 //! What the failures of a job's pods mean: rules over exit codes and conditions.
 
 use crate::check::{self, Problems};
-use crate::read;
+use crate::{gates, read};
+use rest::hooks::Context;
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value};
 use std::collections::HashSet;
@@ -23,6 +24,14 @@ fn none_if_empty(value: &mut Value, field: &'static str) {
 }
 
 /// Conditions that say nothing else must be true. `spec` is that of a job.
+/// Takes the policy out of the spec of a job where it is switched off, unless it was there before.
+pub(crate) fn drop_disabled(spec: Option<&mut Value>, old: Option<&Value>, context: &Context<'_>) {
+    const FIELD: &[&str] = &["podFailurePolicy"];
+    if context.closes(gates::FAILURE_POLICY) && !old.is_some_and(|old| read::has(old, FIELD)) {
+        spec.map(|spec| spec.unset(FIELD));
+    }
+}
+
 pub(crate) fn default_conditions(spec: Option<&mut Value>) {
     let Some(policy) = spec.and_then(|it| it.at_mut(&["podFailurePolicy"])) else { return };
     read::each_mut(policy, &["rules"], |rule| {

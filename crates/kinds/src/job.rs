@@ -79,13 +79,15 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
         }
     }
     mark_as_tracked(object, true, context);
-    template::prepare(object.at_mut(TEMPLATE), None);
+    failurepolicy::drop_disabled(object.at_mut(&["spec"]), None, context);
+    template::prepare(object.at_mut(TEMPLATE), None, context);
 }
 
 fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
     let tracked = context.names.well_known_under("batch", TRACKING);
     mark_as_tracked(next, read::map(old, &["metadata", "annotations"]).contains(&tracked), context);
-    template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE));
+    failurepolicy::drop_disabled(next.at_mut(&["spec"]), old.at(&["spec"]), context);
+    template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
 }
 
 /// Every job is counted by finalizers on its pods, which old controllers have to be told.

@@ -27,6 +27,7 @@ pub mod endpointslice;
 pub mod event;
 mod failurepolicy;
 pub mod flow;
+pub mod gates;
 pub mod hpa;
 pub mod ingress;
 pub mod job;
@@ -76,7 +77,10 @@ pub use quantities::is_extended as is_extended_resource;
 pub use serving::{BadServing, Serving};
 
 use rest::hooks::Hooks;
-use schema::table::{Kind, Ref};
+use schema::table::{Kind, Ref, Release};
+
+/// The release of the API that the tables describe.
+pub const RELEASE: Release = Release { major: 1, minor: 26 };
 
 /// What an operator may decide about the built-in kinds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Options {
     /// Containers may run as if they were the host.
     pub allow_privileged: bool,
     pub services: ServiceOptions,
+    /// Nobody collects what depended on deleted objects.
+    pub uncollected: bool,
 }
 
 /// What services are given.

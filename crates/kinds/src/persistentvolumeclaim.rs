@@ -2,7 +2,7 @@
 //! volume that it is bound to, the class it falls to, and its size once it is bound.
 
 use crate::check::{self, Problems};
-use crate::{metadata, persistentvolume, quantities, read, scheduling, storageclass};
+use crate::{gates, metadata, persistentvolume, quantities, read, scheduling, storageclass};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
@@ -41,24 +41,25 @@ fn default(object: &mut Value) {
     }
 }
 
-fn prepare_create(object: &mut Value, _: &Context<'_>) {
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
-    prepare(object, None);
+    prepare(object, None, context);
 }
 
-fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
-    prepare(next, Some(old));
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
+    prepare(next, Some(old), context);
 }
 
-fn prepare(object: &mut Value, old: Option<&Value>) {
+fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     let Some(spec) = object.at_mut(&["spec"]) else { return };
     if !old.is_some_and(|old| read::has(old, &["spec", "resources", "claims"])) {
         spec.unset(&["resources", "claims"]);
     }
-    // sources in other namespaces are not looked at yet
+    // sources in other namespaces are looked at only where that is switched on
     let elsewhere = |spec: &Value| !spec.text(&["dataSourceRef", "namespace"]).is_empty();
-    if elsewhere(spec) && !old.and_then(|old| old.at(&["spec"])).is_some_and(elsewhere) {
+    let looked_at = context.opens(gates::CROSS_NAMESPACE_SOURCES);
+    if !looked_at && elsewhere(spec) && !old.and_then(|old| old.at(&["spec"])).is_some_and(elsewhere) {
         spec.unset(&["dataSourceRef"]);
     }
     let kept = old.is_some_and(|old| read::has(old, &["spec", "dataSource"]));
@@ -335,7 +336,7 @@ mod tests {
     fn sources_mirror_each_other() {
         let check = |given: &str, expected: &str| {
             let mut object = claim(given);
-            prepare(&mut object, None);
+            prepare(&mut object, None, &context());
             assert_eq!(object.at(&["spec"]), Some(&json(expected)), "{given}");
         };
         const CLAIM: &str = r#"{"kind":"PersistentVolumeClaim","name":"a"}"#;

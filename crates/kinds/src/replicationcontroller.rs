@@ -19,8 +19,10 @@ pub fn hooks(options: Options) -> Hooks {
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, _| template::prepare(object.at_mut(TEMPLATE), None)),
-        prepare_update: Some(|next, old, _| template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE))),
+        prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
+        prepare_update: Some(|next, old, context| {
+            template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
+        }),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(warn),

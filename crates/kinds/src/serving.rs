@@ -4,14 +4,14 @@
 //! counts, in whatever order they are given: a resource (`apps/v1/deployments`) before its version
 //! (`apps/v1`; `v1` or `api/v1` for the nameless group), that before a level of stability (`api/ga`,
 //! `api/beta`, `api/alpha`), and that before `api/all`. What needs a feature gate is served only where the
-//! gate is open too.
+//! gate is open too, and what a release does not have yet, or no longer has, is not served whatever was decided.
 
 use crate::tables;
 use names::Names;
-use schema::table::{Group, Kind};
+use schema::table::{Group, Kind, Release};
 
 /// The decisions of an operator; by default none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
     all: Option<bool>,
     stable: Option<bool>,
@@ -20,7 +20,27 @@ pub struct Serving {
     versions: Vec<(Group, String, bool)>,
     resources: Vec<(Group, String, String, bool)>,
     /// Feature gates that are open although they are closed without a decision.
-    gates: Vec<String>,
+    pub gates: Vec<String>,
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: Vec<String>,
+    /// The release whose API is served.
+    pub release: Release,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Serving {
+            all: None,
+            stable: None,
+            beta: None,
+            alpha: None,
+            versions: Vec::new(),
+            resources: Vec::new(),
+            gates: Vec::new(),
+            closed: Vec::new(),
+            release: crate::RELEASE,
+        }
+    }
 }
 
 /// A decision that cannot be taken.
@@ -59,6 +79,19 @@ impl Serving {
     pub fn with_gates(mut self, gates: impl IntoIterator<Item = String>) -> Self {
         self.gates.extend(gates);
         self
+    }
+
+    /// The same with these feature gates closed.
+    #[must_use]
+    pub fn without_gates(mut self, gates: impl IntoIterator<Item = String>) -> Self {
+        self.closed.extend(gates);
+        self
+    }
+
+    /// The same as another release has it.
+    #[must_use]
+    pub fn at(self, release: Release) -> Self {
+        Serving { release, ..self }
     }
 
     fn decide(&mut self, key: &str, on: bool, names: &Names) -> Result<(), BadServing> {
@@ -111,7 +144,7 @@ impl Serving {
     /// Whether a kind is to be served.
     pub fn serves(&self, kind: &Kind) -> bool {
         let gate = kind.gate.is_empty() || self.gates.iter().any(|open| *open == kind.gate);
-        gate && self.wanted(kind)
+        gate && kind.lifecycle.is_there(self.release) && self.wanted(kind)
     }
 
     fn wanted(&self, kind: &Kind) -> bool {
@@ -195,6 +228,81 @@ mod tests {
         let kind = tables::KINDS.iter().find(|kind| kind.name == "SelfSubjectReview").unwrap();
         assert!(!serving.serves(kind));
         assert!(serving.with_gates(["APISelfSubjectReview".to_owned()]).serves(kind));
+    }
+
+    fn at(minor: u32) -> Vec<&'static Kind> {
+        let serving = Serving::parse(["api/all"], &Names::kubernetes()).unwrap();
+        let serving = serving.at(Release { minor, ..crate::RELEASE });
+        tables::KINDS.iter().copied().filter(|kind| serving.serves(kind)).collect()
+    }
+
+    fn has(kinds: &[&Kind], stem: &str, version: &str, name: &str) -> bool {
+        kinds.iter().any(|it| (&*it.group.stem, &*it.version, &*it.name) == (stem, version, name))
+    }
+
+    #[test]
+    fn a_later_release_has_less() {
+        let flow = "flowcontrol.apiserver";
+        for (minor, capacity, beta2, beta3) in [
+            (25, true, true, false),
+            (26, true, true, true),
+            (27, false, true, true),
+            (29, false, false, true),
+            (32, false, false, false),
+        ] {
+            let kinds = at(minor);
+            assert_eq!(has(&kinds, "storage", "v1beta1", "CSIStorageCapacity"), capacity, "1.{minor}");
+            assert_eq!(has(&kinds, flow, "v1beta2", "FlowSchema"), beta2, "1.{minor}");
+            assert_eq!(has(&kinds, flow, "v1beta3", "FlowSchema"), beta3, "1.{minor}");
+            assert!(
+                has(&kinds, "storage", "v1", "CSIStorageCapacity")
+                    && has(&kinds, "", "v1", "ComponentStatus")
+            );
+        }
+    }
+
+    /// How stable a version is, the stablest first.
+    fn stage(version: &str) -> u8 {
+        if version.contains("alpha") {
+            2
+        } else if version.contains("beta") {
+            1
+        } else {
+            0
+        }
+    }
+
+    #[test]
+    fn versions_come_and_go_by_the_rules() {
+        for kind in tables::KINDS.iter() {
+            let life = &kind.lifecycle;
+            let named = format!("{}/{} {}", kind.group.stem, kind.version, kind.name);
+            let read = |text: &str| {
+                let release = Release::parse(text);
+                assert!(release.is_some() || text.is_empty(), "{named}: {text}");
+                release
+            };
+            let (introduced, deprecated, removed) =
+                (read(&life.introduced), read(&life.deprecated), read(&life.removed));
+            // stable versions may be advised against, but stay
+            assert!(stage(&kind.version) > 0 || removed.is_none(), "{named}");
+            if let Some((_, instead)) = &life.replacement {
+                assert!(stage(instead) <= stage(&kind.version), "{named}: not for a less stable one");
+            }
+            if stage(&kind.version) == 1 {
+                let (introduced, deprecated, removed) =
+                    (introduced.unwrap(), deprecated.unwrap(), removed.unwrap());
+                assert!(deprecated.minor <= introduced.minor + 3, "{named}: advised against in time");
+                assert!(removed.minor >= deprecated.minor + 3, "{named}: served for long enough after that");
+            }
+            assert!(removed.is_none_or(|removed| removed > crate::RELEASE), "{named} is gone");
+            // a release before this one must be able to read what this one keeps
+            let stored = kind.stored_as.as_ref();
+            let stored =
+                stored.map_or(Some(*kind), |(group, version)| tables::kind_named(group, version, &kind.name));
+            let since = read(&stored.unwrap().lifecycle.introduced);
+            assert!(stage(&kind.version) == 2 || since.is_none_or(|since| since < crate::RELEASE), "{named}");
+        }
     }
 
     #[test]

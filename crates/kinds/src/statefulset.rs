@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, Running, Selector};
-use crate::{Options, metadata, quantities, read};
+use crate::{Options, gates, metadata, quantities, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use rest::view::Missing;
 use schema::problem::Problem;
@@ -20,8 +20,8 @@ pub fn hooks(options: Options) -> Hooks {
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
         default: Some(|object, _| default(object)),
-        prepare_create: Some(|object, _| prepare(object, None)),
-        prepare_update: Some(|next, old, _| prepare(next, Some(old))),
+        prepare_create: Some(|object, context| prepare(object, None, context)),
+        prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(warn),
@@ -65,16 +65,25 @@ fn claim(claim: &mut Value) {
 }
 
 /// Takes away what this version has switched off, unless it was there before.
-fn prepare(object: &mut Value, old: Option<&Value>) {
-    template::prepare(object.at_mut(TEMPLATE), old.and_then(|old| old.at(TEMPLATE)));
-    const DISABLED: &[&[&str]] = &[
-        &["spec", "persistentVolumeClaimRetentionPolicy"],
-        &["spec", "ordinals"],
-        &["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"],
+fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    template::prepare(object.at_mut(TEMPLATE), old.and_then(|old| old.at(TEMPLATE)), context);
+    const RETENTION: &[&str] = &["spec", "persistentVolumeClaimRetentionPolicy"];
+    const DISABLED: &[(&[&str], &str)] = &[
+        (RETENTION, gates::CLAIM_RETENTION),
+        (&["spec", "ordinals"], gates::ORDINALS),
+        (&["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"], gates::MAX_UNAVAILABLE),
     ];
-    for path in DISABLED {
-        if !old.is_some_and(|old| read::has(old, path)) {
+    for (path, gate) in DISABLED {
+        if !context.opens(gate) && !old.is_some_and(|old| read::has(old, path)) {
             object.unset(path);
+        }
+    }
+    if context.opens(gates::CLAIM_RETENTION) {
+        for when in ["whenDeleted", "whenScaled"] {
+            let path = [RETENTION[0], RETENTION[1], when];
+            if object.text(&path).is_empty() {
+                object.set(&path, "Retain");
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) fn context() -> Context<'static> {
         lookup: &|_, _, _| None,
         list: &|_, _| Vec::new(),
         containing: &|_, _| Vec::new(),
+        opened: &[],
+        closed: &[],
     }
 }
 

@@ -1,20 +1,18 @@
 //! The command line.
 //!
-//! What always holds: a wrong command line is told in one line with a hint, on stderr, with status 2; help
-//! and version go to stdout with status 0.
+//! What always holds: everything that is wrong with a command line is told, one line each, the last with a hint, on
+//! stderr, with status 2; help and version go to stdout with status 0.
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
-use kinds::service::{Network, PortRange};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::options::{Admission, Audit, Authentication, Authorization, Features, Limits, Tls};
+use crate::flags::{self, Line, Unread};
+use crate::options::{Apiserver, Problems};
+use crate::wanted::{Company, Wanted};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
@@ -27,6 +25,10 @@ pub fn version() -> String {
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+
+    /// What the log should say about the flags that were given.
+    #[arg(skip)]
+    pub warnings: Vec<String>,
 }
 
 const CLI_EXAMPLES: &str = "\
@@ -34,12 +36,17 @@ Examples:
   pintle up                  a control plane on https://127.0.0.1:6443, kept in your data directory
   pintle up --ephemeral      the same, kept in memory and gone when stopped
   pintle up --help           everything that can be set
+  pintle apiserver --help    the API server alone, as one component among others
   pintle convert --help      turn objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
+    #[command(after_help = UP_EXAMPLES)]
     Up(Box<Up>),
+    /// Start the API server alone, as one component among others
+    #[command(after_help = APISERVER_EXAMPLES)]
+    Apiserver(Box<Apiserver>),
     /// Turn objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
@@ -64,92 +71,35 @@ The log goes to stderr. PINTLE_LOG overrides -v and selects by part of the progr
 PINTLE_LOG=warn,apiserver=debug";
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = UP_EXAMPLES)]
 pub struct Up {
-    /// Where state, certificates and kubeconfig are kept [default: $XDG_DATA_HOME/pintle, or
-    /// ~/.local/share/pintle]
-    #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
-    pub data_dir: Option<PathBuf>,
-
-    /// The address to listen on; the default is reached from this machine only, 0.0.0.0 from everywhere
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    pub bind_address: IpAddr,
-
-    /// The port to listen on; 0 takes any free one
-    #[arg(long, value_name = "PORT", default_value_t = 6443)]
-    pub secure_port: u16,
-
-    /// A further name or address by which clients reach the server (may be repeated)
-    #[arg(long, value_name = "NAME")]
-    pub tls_san: Vec<String>,
-
-    /// Where to write the administrator's kubeconfig [default: admin.kubeconfig in the data directory]
-    #[arg(long, value_name = "FILE")]
-    pub write_kubeconfig: Option<PathBuf>,
-
-    /// API versions and resources to serve or not, with commas between: apps/v1=false,
-    /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
-    #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
-    pub runtime_config: Vec<String>,
-
-    /// Let containers run as if they were the host
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
-    pub allow_privileged: bool,
-
-    /// How long events are kept: 1h, 30m, 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
-    pub event_ttl: Duration,
-
-    /// How many objects a request to delete a whole collection deletes at a time
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..), default_value_t = 1)]
-    pub delete_collection_workers: u16,
-
-    /// The range of addresses for services, as network/prefix; with a comma one of each address family
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network, default_value = "10.0.0.0/16")]
-    pub service_cluster_ip_range: Vec<Network>,
-
-    /// The ports on nodes that are given to services, first and last
-    #[arg(long, value_name = "FROM-TO", value_parser = port_range, default_value = "30000-32767")]
-    pub service_node_port_range: PortRange,
-
-    /// The address by which pods reach the server [default: the one listened on, or that of the way out]
-    #[arg(long, value_name = "IP")]
-    pub advertise_address: Option<IpAddr>,
-
-    /// Keep everything in memory: nothing is read from or written to disk but the kubeconfig. Without
-    /// --write-kubeconfig that one is a temporary file, removed at the end
-    #[arg(long)]
-    pub ephemeral: bool,
-
     /// The components to run, with commas between
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
     pub components: Vec<Component>,
 
-    /// Log more: -v what happens, -vv why, -vvv everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-
     #[command(flatten)]
-    pub tls: Tls,
-
-    #[command(flatten)]
-    pub authentication: Authentication,
-
-    #[command(flatten)]
-    pub authorization: Authorization,
-
-    #[command(flatten)]
-    pub admission: Admission,
-
-    #[command(flatten)]
-    pub features: Features,
-
-    #[command(flatten)]
-    pub limits: Limits,
-
-    #[command(flatten)]
-    pub audit: Audit,
+    pub server: Apiserver,
 }
+
+impl Up {
+    /// In which company the API server runs.
+    pub fn company(&self) -> Company {
+        Company::Together { accounts: self.components.contains(&Component::ControllerManager) }
+    }
+}
+
+const APISERVER_EXAMPLES: &str = "\
+Examples:
+  pintle apiserver --tls-cert-file server.crt --tls-private-key-file server.key --client-ca-file ca.crt \\
+      --service-account-issuer https://cluster.example.org --service-account-signing-key-file sa.key \\
+      --service-account-key-file sa.pub --authorization-mode Node,RBAC --data-dir /var/lib/pintle
+      One component among others: certificates and keys are those that it is given, and clients of no other
+      authority are believed.
+
+  pintle apiserver --data-dir /var/lib/pintle --authorization-mode Node,RBAC
+      What is not given is made by the first start, with a kubeconfig for the administrator.
+
+All flags of upstream's API server are taken, in its syntax, with its defaults; docs/flags.md says which have
+no effect. A link to this program that is called kube-apiserver or cluster-apiserver runs this command.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -194,14 +144,6 @@ pub enum Form {
     Protobuf,
 }
 
-fn network(text: &str) -> Result<Network, String> {
-    Network::parse(text).ok_or_else(|| "not a network with a prefix, such as 10.0.0.0/16".to_owned())
-}
-
-fn port_range(text: &str) -> Result<PortRange, String> {
-    PortRange::parse(text).ok_or_else(|| "not a first and a last port, such as 30000-32767".to_owned())
-}
-
 /// A part of the control plane that can be run on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
@@ -223,46 +165,11 @@ impl Component {
     }
 }
 
-/// Reads a length of time such as `1h30m`, of at least a second.
-fn duration(text: &str) -> Result<Duration, String> {
-    match any_duration(text)? {
-        length if length >= Duration::from_secs(1) => Ok(length),
-        _ => Err("it must be at least a second".to_owned()),
-    }
-}
-
-/// Reads a length of time such as `1h30m`, which may be none at all.
-pub(crate) fn any_duration(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let wrong = || "a length of time is needed, such as 90s, 30m or 1h30m".to_owned();
-    let (mut rest, mut seconds) = (text, 0f64);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-        let end = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
-        seconds += number
-            * match &rest[digits..end] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 0.001,
-                _ => return Err(wrong()),
-            };
-        rest = &rest[end..];
-    }
-    if text.is_empty() {
-        return Err(wrong());
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
-}
-
-/// Why nothing is run: help was asked for, or the command line is wrong.
+/// Why nothing is run: help was asked for, or the command line is wrong, in one or more ways.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
     Help(String),
-    Wrong(String),
+    Wrong(Vec<String>),
 }
 
 impl Stop {
@@ -274,8 +181,10 @@ impl Stop {
                 let _ = write!(stdout(), "{text}");
                 ExitCode::SUCCESS
             }
-            Self::Wrong(text) => {
-                let _ = writeln!(stderr(), "pintle: {text}");
+            Self::Wrong(problems) => {
+                for problem in problems {
+                    let _ = writeln!(stderr(), "pintle: {problem}");
+                }
                 ExitCode::from(2)
             }
         }
@@ -283,31 +192,70 @@ impl Stop {
 }
 
 impl Cli {
-    /// Reads the command line, program name first.
+    /// Reads the command line, program name first: a name such as `kube-apiserver` stands for a command.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let arguments: Vec<_> = arguments.into_iter().collect();
-        if arguments.get(1).is_some_and(|first| first == "--version" || first == "-V") {
-            return Err(Stop::Help(version() + "\n"));
+        let mut arguments: Vec<_> = arguments.into_iter().collect();
+        let program = flags::complete(Self::command());
+        let called = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        let called = called.to_string_lossy().into_owned();
+        let linked = flags::command_of(&program, &called);
+        if let Some(command) = linked {
+            arguments.insert(1, command.into());
         }
-        Self::try_parse_from(&arguments).map_err(|error| match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Help(error.to_string()),
-            ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                Stop::Wrong("nothing to do: try 'pintle up', or 'pintle --help' for more".to_owned())
+        if let Some(version) = asked_version(&arguments) {
+            return version;
+        }
+        let help = match arguments.get(1).and_then(|name| program.find_subcommand(name)) {
+            _ if linked.is_some() => format!("{called} --help"),
+            Some(command) => format!("pintle {} --help", command.get_name()),
+            None => "pintle --help".to_owned(),
+        };
+        match flags::read(&program, &arguments) {
+            Ok(Line { matches, warnings }) => {
+                let cli =
+                    Self::from_arg_matches(&matches).map_err(|why| Stop::Wrong(vec![why.to_string()]))?;
+                Ok(Self { warnings, ..cli })
             }
-            _ => Stop::Wrong(problem_and_hint(&error.to_string(), &arguments)),
-        })
+            Err(Unread::Help(text)) => Err(Stop::Help(text)),
+            Err(Unread::Wrong(mut problems, rest)) => {
+                let rest = rest.and_then(|matches| Self::from_arg_matches(&matches).ok());
+                problems.extend(rest.map(|cli| cli.also_wrong()).unwrap_or_default());
+                if let Some(last) = problems.last_mut() {
+                    last.push_str(&format!(" (see '{help}')"));
+                }
+                Err(Stop::Wrong(problems))
+            }
+        }
+    }
+
+    /// What is wrong with flags that can be read, but not be used.
+    fn also_wrong(&self) -> Vec<String> {
+        let read = match &self.command {
+            Command::Up(up) => Wanted::read(&up.server, up.company()),
+            Command::Apiserver(server) => Wanted::read(server, Company::Alone),
+            Command::Convert(_) | Command::Version => return Vec::new(),
+        };
+        read.err().map(|Problems(all)| all).unwrap_or_default()
     }
 }
 
-/// The part of the parser's message that says what is wrong, as one line, and where to read on.
-fn problem_and_hint(message: &str, arguments: &[OsString]) -> String {
-    let told = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let told: Vec<_> = told.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    let problem = told.join("; ");
-    let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-    let command = arguments.get(1).filter(|first| *first == "up" || *first == "convert");
-    let command = command.map(|name| format!("{} ", name.display())).unwrap_or_default();
-    format!("{problem} (see 'pintle {command}--help')")
+/// What is told if the version is asked for: `--version`, with `=raw` everything about it.
+fn asked_version(arguments: &[OsString]) -> Option<Result<Cli, Stop>> {
+    let words = arguments.iter().skip(1).take_while(|word| *word != "--");
+    let asked = words.filter_map(|word| word.to_str()).find_map(|word| match word {
+        "--version" => Some("true"),
+        "-V" if arguments.len() == 2 => Some("true"),
+        _ => word.strip_prefix("--version="),
+    })?;
+    let text = match asked {
+        "raw" => String::from_utf8_lossy(&apiserver::describe::version::json()).into_owned(),
+        _ => match flags::truth(asked) {
+            Some(true) => version(),
+            Some(false) => return None,
+            None => return Some(Err(Stop::Wrong(vec!["--version takes true, false or raw".to_owned()]))),
+        },
+    };
+    Some(Err(Stop::Help(text + "\n")))
 }
 
 #[cfg(test)]
@@ -327,41 +275,43 @@ mod tests {
 
     fn wrong(line: &str) -> String {
         match read(line).unwrap_err() {
-            Stop::Wrong(text) => text,
+            Stop::Wrong(problems) => problems.join("\n"),
             help => panic!("{help:?}"),
         }
     }
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        flags::complete(Cli::command()).debug_assert();
     }
 
     #[test]
     fn defaults_listen_on_this_machine() {
         let up = up("pintle up");
-        assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("127.0.0.1", 6443));
+        assert_eq!((up.server.bind_address.to_string().as_str(), up.server.secure_port), ("127.0.0.1", 6443));
         assert_eq!(up.components, [Component::Apiserver, Component::ControllerManager]);
-        assert_eq!(up.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
-        assert!(!up.ephemeral && up.data_dir.is_none() && up.write_kubeconfig.is_none() && up.verbose == 0);
+        assert_eq!(up.server.authorization.authorization_mode, [auth::Mode::Node, auth::Mode::Rbac]);
+        let Apiserver { store, write_kubeconfig, verbose, .. } = &up.server;
+        assert!(!store.ephemeral && store.data_dir.is_none() && write_kubeconfig.is_none() && *verbose == 0);
     }
 
     #[test]
     fn flags_are_read() {
-        let up = up("pintle up --data-dir d --bind-address :: --secure-port 0 --write-kubeconfig k -vv \
-                     --components apiserver --tls-san a --tls-san b");
-        assert_eq!(up.data_dir, Some("d".into()));
+        let up = &up("pintle up --data-dir d --bind-address :: --secure-port 0 --write-kubeconfig k -vv \
+                     --components apiserver --tls-san a --tls-san b")
+        .server;
+        assert_eq!(up.store.data_dir, Some("d".into()));
         assert_eq!((up.bind_address.to_string().as_str(), up.secure_port), ("::", 0));
         assert_eq!(up.write_kubeconfig, Some("k".into()));
-        assert_eq!((up.tls_san, up.verbose), (vec!["a".to_owned(), "b".to_owned()], 2));
-        let up = super::tests::up(
+        assert_eq!((&up.tls_san, up.verbose), (&vec!["a".to_owned(), "b".to_owned()], 2));
+        let up = &super::tests::up(
             "pintle up --runtime-config api/all=false,v1 --runtime-config batch/v1=true \
                      --allow-privileged --event-ttl 1h30m",
-        );
+        )
+        .server;
         assert_eq!(up.runtime_config, ["api/all=false", "v1", "batch/v1=true"]);
-        assert!(up.allow_privileged && up.event_ttl == Duration::from_secs(5400));
-        assert!(!super::tests::up("pintle up --allow-privileged=false").allow_privileged);
+        assert!(up.allow_privileged && up.event_ttl.as_secs() == 5400);
+        assert!(!super::tests::up("pintle up --allow-privileged=false").server.allow_privileged);
     }
 
     #[test]
@@ -382,7 +332,7 @@ mod tests {
             ("pintle convert -o json", "--filename"),
             ("pintle convert -f x -o xml", "json, yaml, protobuf"),
             ("pintle up --service-cluster-ip-range 10.0.0.0", "such as 10.0.0.0/16"),
-            ("pintle up --service-node-port-range 9", "such as 30000-32767"),
+            ("pintle up --service-node-port-range 9-8", "such as 30000-32767"),
         ] {
             let told = wrong(line);
             assert!(told.contains(part) && told.lines().count() == 1, "{line}: {told}");

@@ -8,10 +8,12 @@ mod cli;
 mod control_loops;
 mod convert;
 mod files;
+mod flags;
 mod kubeconfig;
 mod options;
 mod pki;
 mod up;
+mod wanted;
 mod world;
 
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -21,6 +23,7 @@ use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
+use options::Problems;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,8 +40,14 @@ fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // a terminal that is gone cannot be told
-            let _ = writeln!(stderr(), "pintle: {}", one_line(&format!("{error:#}")));
+            let problems = match error.downcast::<Problems>() {
+                Ok(Problems(several)) => several,
+                Err(one) => vec![format!("{one:#}")],
+            };
+            for problem in problems {
+                // a terminal that is gone cannot be told
+                let _ = writeln!(stderr(), "pintle: {}", one_line(&problem));
+            }
             ExitCode::FAILURE
         }
     }
@@ -60,9 +69,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Convert(asked) => convert::convert(&asked),
         Command::Up(asked) => {
-            log_to_stderr(asked.verbose);
+            log_to_stderr(asked.server.verbose, &cli.warnings);
             let world = world::real()?;
             runtime()?.block_on(up::up(*asked, world))
+        }
+        Command::Apiserver(asked) => {
+            log_to_stderr(asked.verbose, &cli.warnings);
+            let world = world::real()?;
+            runtime()?.block_on(up::apiserver(*asked, world))
         }
     }
 }
@@ -76,13 +90,17 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start threads")
 }
 
-fn log_to_stderr(verbose: u8) {
+/// Begins the log, with what it should say about the command line.
+fn log_to_stderr(verbose: u8, warnings: &[String]) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose).min(3)];
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
     let colours = stderr().is_terminal();
     // the error would mean that a log is set up already
     let _ =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours).try_init();
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Errors of others may span lines; ours do not.

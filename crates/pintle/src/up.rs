@@ -1,67 +1,99 @@
-//! `pintle up`: makes what is missing, starts the server, says where it is, and runs until told to stop.
+//! `pintle up` and `pintle apiserver`: make what is missing, start the server, say where it is, and run until told to
+//! stop.
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ambient::World;
 use anyhow::Context;
 use apiserver::identity::jose::Signer;
-use apiserver::serve::{self, Listen, ServeError, TlsMaterial};
-use apiserver::{
-    Config, Server, StartError, StoreChoice, admission, audit, fairness, identity, limits, permission,
-};
-use kinds::Serving;
-use names::Names;
+use apiserver::serve::{Listen, ServeError, TlsMaterial};
+use apiserver::{Config, Server, StartError, StoreChoice};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops::ControlLoops;
-use crate::options::{Authorities, Shown, Wrong};
+use crate::options::{Apiserver, Authorities};
 use crate::pki::{Hosts, Pair, Pki};
+use crate::wanted::{Company, Wanted};
 use crate::{files, kubeconfig};
 
 /// Runs a control plane until a signal stops it.
 pub async fn up(asked: Up, world: World) -> anyhow::Result<()> {
-    // from here on a signal stops cleanly, however early it comes
-    let mut signals = Signals::new()?;
-    let wanted = Wanted::read(&asked)?;
-    let home = Home::prepare(&asked)?;
-    let hosts =
-        Hosts::new(asked.bind_address, machine_name().as_deref(), &asked.tls_san, &Names::kubernetes())?;
-    let pki = match home.directory() {
-        Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, &world)?,
-        None => Pki::in_memory(&hosts, &world)?,
-    };
     anyhow::ensure!(
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
-    let believed = wanted.shown.believed(&pki.ca.certificate);
-    let server = start_server(wanted, home.directory(), &pki, &world).await?;
-    let loops = asked.components.contains(&Component::ControllerManager).then(|| {
+    let loops = asked.components.contains(&Component::ControllerManager);
+    run(&asked.server, asked.company(), loops, world).await
+}
+
+/// Runs the API server alone.
+pub async fn apiserver(asked: Apiserver, world: World) -> anyhow::Result<()> {
+    run(&asked, Company::Alone, false, world).await
+}
+
+async fn run(asked: &Apiserver, company: Company, loops: bool, world: World) -> anyhow::Result<()> {
+    // from here on a signal stops cleanly, however early it comes
+    let mut signals = Signals::new()?;
+    let wanted = Wanted::read(asked, company)?;
+    let home = Home::prepare(asked)?;
+    let names = wanted.names.clone();
+    let own = match wanted.needs_own_identity(company) {
+        true => Some(own_identity(asked, &wanted, &home, &world)?),
+        false => None,
+    };
+    // the administrator's certificate is worth something only where its authority is believed
+    let administrator = own.as_ref().filter(|_| wanted.believes_own_clients(company));
+    let administrator =
+        administrator.map(|pki| (wanted.shown.believed(&pki.ca.certificate), pki.admin.clone()));
+    let server = start_server(wanted, company, home.directory(), own.as_ref(), &world).await?;
+    let loops = loops.then(|| {
         let options = controllers::loops::Options::default();
-        ControlLoops::start(&server, &Names::kubernetes(), options, &world)
+        ControlLoops::start(&server, &names, options, &world)
     });
-    let written = home.kubeconfig(&asked, &world);
-    let text = kubeconfig::render(server.local_addr(), &believed, &pki.admin);
-    if let Err(error) = kubeconfig::write(&written.path, &text) {
-        server.shutdown().await;
-        return Err(error);
+    let mut written = None;
+    if let Some((believed, admin)) = administrator {
+        let file = home.kubeconfig(asked, &world);
+        let text = kubeconfig::render(server.local_addr(), &believed, &admin);
+        if let Err(error) = kubeconfig::write(&file.path, &text) {
+            server.shutdown().await;
+            return Err(error);
+        }
+        written = Some(file);
     }
     // a terminal that is gone is no reason to stop
-    let _ = stdout().write_all(greeting(&server, &written, world.elapsed().as_millis()).as_bytes());
+    let told = greeting(&server, written.as_ref(), world.elapsed().as_millis());
+    let _ = stdout().write_all(told.as_bytes());
     let _ = stdout().flush();
-    run_until_stopped(server, loops, &mut signals, &written).await
+    run_until_stopped(server, loops, &mut signals, written.as_ref()).await
+}
+
+/// The certificates and keys of the cluster, made where there are none.
+fn own_identity(asked: &Apiserver, wanted: &Wanted, home: &Home, world: &World) -> anyhow::Result<Pki> {
+    let mut others = asked.tls_san.clone();
+    others.push(wanted.kinds.services.network.first().to_string());
+    let hosts = Hosts::new(asked.bind_address, machine_name().as_deref(), &others, &wanted.names)?;
+    let pki = match home.directory() {
+        Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, world)?,
+        None => Pki::in_memory(&hosts, world)?,
+    };
+    if let Some((certificate, key)) = asked.tls.kept_at().filter(|_| wanted.shown.everybody.is_none()) {
+        let folder = certificate.parent().unwrap_or(Path::new("."));
+        let put = files::private_directory(folder)
+            .and_then(|()| files::replace(&key, pki.apiserver.key.as_bytes()))
+            .and_then(|()| files::replace(&certificate, pki.apiserver.certificate.as_bytes()));
+        put.with_context(|| format!("--cert-dir: cannot write to {}", folder.display()))?;
+    }
+    Ok(pki)
 }
 
 async fn run_until_stopped(
     server: Server,
     loops: Option<ControlLoops>,
     signals: &mut Signals,
-    written: &Kubeconfig,
+    written: Option<&Kubeconfig>,
 ) -> anyhow::Result<()> {
     tokio::select! {
         () = signals.next() => {}
@@ -77,7 +109,9 @@ async fn run_until_stopped(
     tokio::select! {
         () = stopped => Ok(()),
         () = signals.next() => {
-            written.remove_if_temporary();
+            if let Some(written) = written {
+                written.remove_if_temporary();
+            }
             std::process::exit(130)
         }
     }
@@ -110,11 +144,11 @@ enum Home {
 }
 
 impl Home {
-    fn prepare(asked: &Up) -> anyhow::Result<Self> {
-        if asked.ephemeral {
+    fn prepare(asked: &Apiserver) -> anyhow::Result<Self> {
+        if asked.store.ephemeral {
             return Ok(Self::Memory);
         }
-        let path = match &asked.data_dir {
+        let path = match &asked.store.data_dir {
             Some(path) => path.clone(),
             None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
         };
@@ -134,7 +168,7 @@ impl Home {
         }
     }
 
-    fn kubeconfig(&self, asked: &Up, world: &World) -> Kubeconfig {
+    fn kubeconfig(&self, asked: &Apiserver, world: &World) -> Kubeconfig {
         match (&asked.write_kubeconfig, self.directory()) {
             (Some(path), _) => {
                 Kubeconfig { path: std::path::absolute(path).unwrap_or(path.clone()), temporary: false }
@@ -179,18 +213,18 @@ impl Drop for Kubeconfig {
     }
 }
 
-fn greeting(server: &Server, written: &Kubeconfig, started_ms: u128) -> String {
-    let mut text = format!(
-        "{} is ready on {} ({started_ms} ms)\n\n    export KUBECONFIG={}\n    kubectl get namespaces\n\n",
-        cli::version(),
-        kubeconfig::url(server.local_addr()),
-        quoted(&written.path),
-    );
-    if written.temporary {
+fn greeting(server: &Server, written: Option<&Kubeconfig>, started_ms: u128) -> String {
+    let url = kubeconfig::url(server.local_addr());
+    let mut text = format!("{} is ready on {url} ({started_ms} ms)\n", cli::version());
+    if let Some(written) = written {
+        let path = quoted(&written.path);
+        // writing to a string cannot fail
+        let _ = write!(text, "\n    export KUBECONFIG={path}\n    kubectl get namespaces\n\n");
+    }
+    if written.is_some_and(|it| it.temporary) {
         text.push_str("Everything is in memory; that kubeconfig is removed at the end.\n");
     }
-    // writing to a string cannot fail
-    let _ = writeln!(text, "Stop with Ctrl-C.");
+    text.push_str("Stop with Ctrl-C.\n");
     text
 }
 
@@ -208,134 +242,42 @@ fn machine_name() -> Option<String> {
     told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
 }
 
-/// Where services get their addresses and ports from.
-fn services(asked: &Up) -> anyhow::Result<kinds::ServiceOptions> {
-    let ranges = &asked.service_cluster_ip_range;
-    anyhow::ensure!(
-        (1..=2).contains(&ranges.len()),
-        "--service-cluster-ip-range takes one range, or one of each address family"
-    );
-    for range in ranges {
-        if let Some(why) = range.unusable() {
-            anyhow::bail!("--service-cluster-ip-range: {why}");
-        }
-    }
-    let second_network = ranges.get(1).copied();
-    anyhow::ensure!(
-        second_network.is_none_or(|second| second.family() != ranges[0].family()),
-        "--service-cluster-ip-range: two ranges must be of different address families"
-    );
-    Ok(kinds::ServiceOptions {
-        network: ranges[0],
-        second_network,
-        node_ports: asked.service_node_port_range,
-    })
-}
-
-/// The address by which others reach this machine: the one to listen on, or else that of the way out.
-fn own_address(bind: IpAddr) -> Option<IpAddr> {
-    if !bind.is_unspecified() && !bind.is_loopback() {
-        return Some(bind);
-    }
-    // nothing is sent: connecting only makes the system choose the way, to an address that is nobody's
-    let (from, to): (SocketAddr, SocketAddr) = match bind {
-        IpAddr::V4(_) => (([0; 4], 0).into(), ([192, 0, 2, 1], 9).into()),
-        IpAddr::V6(_) => (([0u16; 8], 0).into(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9).into()),
-    };
-    let socket = std::net::UdpSocket::bind(from).ok()?;
-    socket.connect(to).ok()?;
-    let own = socket.local_addr().ok()?.ip();
-    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
-}
-
-/// What the command line says about the server, read and found to be usable.
-struct Wanted {
-    address: SocketAddr,
-    shown: Shown,
-    identity: identity::Options,
-    authorities: Authorities,
-    permission: permission::Options,
-    admission: admission::Options,
-    audit: audit::Options,
-    limits: limits::Options,
-    fairness: fairness::Options,
-    connections: serve::Limits,
-    serving: Serving,
-    kinds: kinds::Options,
-    event_ttl: Duration,
-    delete_workers: usize,
-    /// The address by which pods reach the server.
-    reached_at: Option<IpAddr>,
-}
-
-impl Wanted {
-    fn read(asked: &Up) -> anyhow::Result<Self> {
-        let serving = asked.runtime_config.iter().map(String::as_str);
-        let mut wrong = Wrong::default();
-        let shown = asked.tls.read(&mut wrong);
-        let (mut identity, authorities) = asked.authentication.read(&mut wrong);
-        let permission = asked.authorization.read(&mut wrong);
-        let admission =
-            asked.admission.read(asked.components.contains(&Component::ControllerManager), &mut wrong);
-        let gates = asked.features.read(&mut wrong);
-        let audit = asked.audit.read(&mut wrong);
-        let limits = asked.limits.read(&mut wrong);
-        let fairness = asked.limits.of_turns(&mut wrong);
-        wrong.check()?;
-        if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
-            tracing::warn!(
-                "who shows nothing is refused: --authorization-mode AlwaysAllow would allow them all"
-            );
-            identity.anonymous = false;
-        }
-        Ok(Wanted {
-            address: SocketAddr::new(asked.bind_address, asked.secure_port),
-            shown,
-            identity,
-            authorities,
-            permission,
-            admission,
-            audit,
-            limits,
-            fairness,
-            connections: asked.limits.of_connections(files::most_open()),
-            serving: Serving::parse(serving, &Names::kubernetes())
-                .context("--runtime-config cannot be used")?
-                .with_gates(gates),
-            kinds: kinds::Options { allow_privileged: asked.allow_privileged, services: services(asked)? },
-            event_ttl: asked.event_ttl,
-            delete_workers: asked.delete_collection_workers.into(),
-            reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
-        })
-    }
-}
-
 /// Starts the API server, with its state in `directory` or in memory.
 async fn start_server(
     wanted: Wanted,
+    company: Company,
     directory: Option<&Path>,
-    pki: &Pki,
+    own: Option<&Pki>,
     world: &World,
 ) -> anyhow::Result<Server> {
+    let Authorities { clients, proxies } = wanted.authorities;
+    let text = |text: &str| text.to_owned().into_bytes();
     let tls = TlsMaterial {
-        certificate_chain: pki.apiserver.certificate.clone().into_bytes(),
-        private_key: pki.apiserver.key.clone().into_bytes(),
-        client_authorities: Some(besides(&pki.ca, wanted.authorities.clients)),
-        proxy_authorities: Some(besides(&pki.front_proxy_ca, wanted.authorities.proxies)),
+        certificate_chain: own.map(|pki| text(&pki.apiserver.certificate)).unwrap_or_default(),
+        private_key: own.map(|pki| text(&pki.apiserver.key)).unwrap_or_default(),
+        client_authorities: believed(company, own.map(|pki| &pki.ca), clients),
+        proxy_authorities: believed(company, own.map(|pki| &pki.front_proxy_ca), proxies),
         ..TlsMaterial::default()
     };
     let tls = wanted.shown.onto(tls);
     let mut identity = wanted.identity;
     let accounts = &mut identity.service_accounts;
-    if accounts.signer.is_none() {
+    if let (None, Some(pki)) = (&accounts.signer, own) {
         let signer = Signer::from_pem(pki.service_account_key.as_bytes());
         accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
     }
+    let listen = Listen {
+        address: wanted.address,
+        tls,
+        limits: wanted.connections,
+        share_port: wanted.share_port,
+        world: world.clone(),
+    };
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
-        listen: Listen { address: wanted.address, tls, limits: wanted.connections, world: world.clone() },
+        listen,
         world: world.clone(),
-        names: Names::kubernetes(),
+        names: wanted.names,
         event_ttl: wanted.event_ttl,
         delete_workers: wanted.delete_workers,
         identity,
@@ -348,13 +290,20 @@ async fn start_server(
         fairness: wanted.fairness,
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
+        found: wanted.found,
+        gates: wanted.gates,
+        browsers: wanted.browsers,
     };
     Server::start(config).await.map_err(explained)
 }
 
-/// The cluster's own authority and others.
-fn besides(own: &Pair, others: Option<String>) -> Vec<u8> {
-    format!("{}\n{}", own.certificate.trim_end(), others.unwrap_or_default()).into_bytes()
+/// Whose certificates are believed: together with others the cluster's own authority and those that are given, alone
+/// those that are given if there are any.
+fn believed(company: Company, own: Option<&Pair>, given: Option<String>) -> Option<Vec<u8>> {
+    let own = own.filter(|_| company != Company::Alone || given.is_none());
+    let all: Vec<_> = own.map(|pair| pair.certificate.clone()).into_iter().chain(given).collect();
+    let all: Vec<_> = all.iter().map(|pem| pem.trim_end()).collect();
+    (!all.is_empty()).then(|| (all.join("\n") + "\n").into_bytes())
 }
 
 fn explained(error: StartError) -> anyhow::Error {
@@ -379,6 +328,7 @@ fn explained(error: StartError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use names::Names;
 
     #[test]
     fn data_is_kept_where_the_user_keeps_data() {
@@ -411,15 +361,16 @@ mod tests {
             let line = format!("pintle up --secure-port {port}");
             let read = cli::Cli::read(line.split(' ').map(Into::into)).unwrap();
             let cli::Command::Up(up) = read.command else { panic!("not up") };
-            Wanted::read(&up).unwrap()
+            Wanted::read(&up.server, TOGETHER).unwrap()
         };
-        let server = start_server(wanted(0), None, &pki, &world).await.unwrap();
+        const TOGETHER: Company = Company::Together { accounts: false };
+        let server = start_server(wanted(0), TOGETHER, None, Some(&pki), &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(wanted(server.local_addr().port()), None, &pki, &world);
+        let taken = start_server(wanted(server.local_addr().port()), TOGETHER, None, Some(&pki), &world);
         let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
-        let told = greeting(&server, &written, 7);
+        let told = greeting(&server, Some(&written), 7);
         assert!(
             told.contains(&kubeconfig::url(server.local_addr())) && told.contains("KUBECONFIG=/tmp/k"),
             "{told}"

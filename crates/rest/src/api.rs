@@ -20,6 +20,10 @@ pub struct Api {
     pub names: Names,
     pub storage: Storage,
     pub world: World,
+    /// Feature gates that are open although they are closed without a decision.
+    pub opened: Vec<String>,
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: Vec<String>,
     resources: ArcSwap<Resources>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
@@ -81,7 +85,15 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        Api { names, storage, world, resources: ArcSwap::default(), admission }
+        Api {
+            names,
+            storage,
+            world,
+            opened: Vec::new(),
+            closed: Vec::new(),
+            resources: ArcSwap::default(),
+            admission,
+        }
     }
 
     pub fn resources(&self) -> Arc<Resources> {
@@ -221,6 +233,15 @@ impl Api {
         let containing = |plural: &str, text: &str| self.list_containing(plural, text);
         let now = ambient::unix_seconds(&self.world);
         let names = &self.names;
-        work(&Context { names, now, user, lookup: &lookup, list: &list, containing: &containing })
+        work(&Context {
+            names,
+            now,
+            user,
+            lookup: &lookup,
+            list: &list,
+            containing: &containing,
+            opened: &self.opened,
+            closed: &self.closed,
+        })
     }
 }

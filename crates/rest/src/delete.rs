@@ -282,7 +282,8 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
             graceful = Some(seconds);
         }
     }
-    let changed = adjust_finalizers(&mut object, options, resource.hooks.orphans_dependents);
+    let changed = !resource.hooks.uncollected
+        && adjust_finalizers(&mut object, options, resource.hooks.orphans_dependents);
     let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
     let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));
     if graceful.is_some_and(|seconds| seconds > 0) {

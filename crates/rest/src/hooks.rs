@@ -29,9 +29,23 @@ pub struct Context<'a> {
     pub list: &'a dyn Fn(&str, Option<&str>) -> Vec<Value>,
     /// Those of all objects of another resource whose JSON holds a text, which takes no decoding of the others.
     pub containing: &'a dyn Fn(&str, &str) -> Vec<Value>,
+    /// Feature gates that are open although they are closed without a decision.
+    pub opened: &'a [String],
+    /// Feature gates that are closed although they are open without a decision.
+    pub closed: &'a [String],
 }
 
 impl Context<'_> {
+    /// Whether an operator has opened a feature gate.
+    pub fn opens(&self, gate: &str) -> bool {
+        self.opened.iter().any(|opened| opened == gate)
+    }
+
+    /// Whether an operator has closed a feature gate.
+    pub fn closes(&self, gate: &str) -> bool {
+        self.closed.iter().any(|closed| closed == gate)
+    }
+
     /// Now, as the API writes times.
     pub fn timestamp(&self) -> String {
         time::format_time(self.now)
@@ -99,6 +113,8 @@ pub struct Hooks {
     pub delete_returns_object: bool,
     /// Dependents outlive an object whose deletion says nothing about them.
     pub orphans_dependents: bool,
+    /// Nobody collects dependents, so what is to happen to them is not noted.
+    pub uncollected: bool,
     /// What clients should know when their deletion says nothing about dependents.
     pub delete_warning: &'static str,
     /// What writes to subresources may touch.

@@ -8,6 +8,7 @@
 
 use crate::value::{Value, head};
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
@@ -581,15 +582,49 @@ impl std::fmt::Debug for Declared {
     }
 }
 
-/// The releases from which on a version of a kind is no longer advised and gone, such as `1.26`; or empty.
+/// The releases from which on a version of a kind is there, no longer advised, and gone, such as `1.26`; or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lifecycle {
+    pub introduced: Text,
     pub deprecated: Text,
     pub removed: Text,
     /// What to use instead: group and version, where there is something.
     pub replacement: Option<(Group, Text)>,
     /// All that clients are told, for a kind that follows no releases; or empty.
     pub told: Text,
+}
+
+/// A release of the API. Shown as `1.26`, compared by its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl Release {
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some(Release { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Lifecycle {
+    /// Whether a release has the version: it is introduced and not removed by then.
+    pub fn is_there(&self, at: Release) -> bool {
+        let began = Release::parse(&self.introduced).is_none_or(|began| began <= at);
+        began && Release::parse(&self.removed).is_none_or(|removed| removed > at)
+    }
+
+    /// Whether a release advises against the version.
+    pub fn is_deprecated(&self, at: Release) -> bool {
+        Release::parse(&self.deprecated).is_some_and(|deprecated| deprecated <= at)
+    }
 }
 
 /// An API group. The core group's name is empty; others may end in the API domain, which the dialect decides.

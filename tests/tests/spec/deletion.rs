@@ -249,3 +249,14 @@ async fn the_default_namespaces_stay() {
         cluster.delete(&format!("{NAMESPACES}/{name}")).await.refused(403, "Forbidden");
     }
 }
+
+#[tokio::test]
+async fn where_nobody_collects_nothing_is_marked() {
+    for (uncollected, status) in [(false, 200), (true, 404)] {
+        let kinds = kinds::Options { uncollected, ..kinds::Options::default() };
+        let cluster = Cluster::with(tests::Options { kinds, ..tests::Options::default() }).await;
+        cluster.named(CONFIGMAPS, "a").await;
+        cluster.delete(&format!("{CONFIGMAPS}/a?propagationPolicy=Orphan")).await.code(200);
+        cluster.get(&format!("{CONFIGMAPS}/a")).await.code(status);
+    }
+}

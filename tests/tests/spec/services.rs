@@ -154,3 +154,16 @@ async fn the_servers_own_one_leads_to_it() {
     taken["spec"]["clusterIP"] = "10.0.0.1".into();
     cluster.post(SERVICES, taken).await.refused(422, "Invalid");
 }
+
+#[tokio::test]
+async fn the_servers_own_one_is_as_the_operator_says() {
+    let found =
+        apiserver::Found { name: Some("api.example".to_owned()), node_port: 30123, keeps_addresses: false };
+    let reached_at = Some(IpAddr::from([192, 0, 2, 7]));
+    let cluster = Cluster::with(Options { reached_at, found, ..Options::default() }).await;
+    let own = cluster.read(&format!("{SERVICES}/kubernetes")).await;
+    assert_eq!((&own["spec"]["type"], node_ports(&own)), (&json!("NodePort"), vec![30123]));
+    cluster.get("/api/v1/namespaces/default/endpoints/kubernetes").await.code(404);
+    let named = cluster.read("/api").await["serverAddressByClientCIDRs"][0]["serverAddress"].clone();
+    assert_eq!(named, format!("api.example:{}", cluster.address.port()));
+}

@@ -54,3 +54,25 @@ async fn deprecated_versions_warn() {
         ["299 - \"v1 ComponentStatus is deprecated in v1.19+\""]
     );
 }
+
+#[tokio::test]
+async fn a_later_release_is_without_what_is_removed_by_then() {
+    let release = schema::table::Release { major: 1, minor: 29 };
+    let serving = kinds::Serving::default().at(release);
+    let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
+    let listed = cluster.read("/apis").await.to_string();
+    assert!(!listed.contains("flowcontrol.apiserver.k8s.io/v1beta2"), "{listed}");
+    assert!(!listed.contains("storage.k8s.io/v1beta1"), "{listed}");
+    cluster.get("/apis/flowcontrol.apiserver.k8s.io/v1beta2/flowschemas").await.code(404);
+    // what is kept in the form of a version that is gone is still there, and what is to go next warns
+    let next = cluster.get("/apis/flowcontrol.apiserver.k8s.io/v1beta3/flowschemas").await.code(200);
+    assert_eq!(
+        next.warnings(),
+        [
+            "299 - \"flowcontrol.apiserver.k8s.io/v1beta3 FlowSchema is deprecated in v1.29+, unavailable in v1.32+\""
+        ]
+    );
+    assert!(!next.json()["items"].as_array().unwrap().is_empty());
+    let paths = cluster.read("/openapi/v2").await["paths"].clone();
+    assert!(paths.get("/apis/flowcontrol.apiserver.k8s.io/v1beta2/flowschemas").is_none());
+}

@@ -54,7 +54,13 @@ impl Reads {
         let address = ([127, 0, 0, 1], 0).into();
         let config = Config {
             store: StoreChoice::Memory,
-            listen: Listen { address, tls, limits: Limits::default(), world: world.clone() },
+            listen: Listen {
+                address,
+                tls,
+                limits: Limits::default(),
+                share_port: false,
+                world: world.clone(),
+            },
             world,
             names,
             event_ttl: Duration::from_secs(3600),
@@ -70,6 +76,9 @@ impl Reads {
             cache: Default::default(),
             kinds: Default::default(),
             reached_at: None,
+            found: Default::default(),
+            gates: Default::default(),
+            browsers: Default::default(),
             fairness: Default::default(),
             limits: Default::default(),
         };

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Stems of the well-known groups in the order in which they are listed.
-pub const GROUP_ORDER: &[&str] = &[
+const GROUP_ORDER: &[&str] = &[
     "",
     "apiregistration",
     "apps",
@@ -63,10 +63,11 @@ impl Document {
 }
 
 impl Documents {
-    /// Makes all documents. `group_order` lists the stems of well-known groups; others follow by name.
-    pub fn new(resources: &Resources, names: &Names, group_order: &[&str], address: &str) -> Self {
+    /// Makes all documents: well-known groups in their order, others by name. `hashes` say in which version objects
+    /// are kept.
+    pub fn new(resources: &Resources, names: &Names, address: &str, hashes: bool) -> Self {
         let mut by_path: HashMap<String, Bytes> = HashMap::new();
-        let groups = groups(resources, names, group_order);
+        let groups = groups(resources, names, GROUP_ORDER);
         by_path.insert("/api".to_owned(), versions(address));
         let mut list = Vec::new();
         for group in groups.iter().filter(|group| !group.name.is_empty()) {
@@ -87,7 +88,7 @@ impl Documents {
                 let prefix = if group.name.is_empty() { "/api/" } else { "/apis/" };
                 by_path.insert(
                     format!("{prefix}{group_version}"),
-                    resource_list(resources, &group_version, names),
+                    resource_list(resources, &group_version, names, hashes),
                 );
             }
         }
@@ -173,10 +174,10 @@ fn versions(address: &str) -> Bytes {
     ]))
 }
 
-fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> Bytes {
+fn resource_list(resources: &Resources, group_version: &str, names: &Names, hashes: bool) -> Bytes {
     let mut entries = Vec::new();
     for resource in resources.of_version(group_version) {
-        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names)));
+        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names, hashes)));
         for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
         {
             let name = format!("{}/{}", resource.kind.plural, sub.name);
@@ -195,7 +196,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names) -> B
     untyped_bytes(out)
 }
 
-fn resource_entry(resource: &Arc<Resource>, names: &Names) -> Value {
+fn resource_entry(resource: &Arc<Resource>, names: &Names, hashes: bool) -> Value {
     let kind = &resource.kind;
     let mut out = object([
         ("name", (&*kind.plural).into()),
@@ -204,7 +205,7 @@ fn resource_entry(resource: &Arc<Resource>, names: &Names) -> Value {
         ("kind", (&*kind.name).into()),
         ("verbs", texts(&kind.verbs)),
     ]);
-    if !kind.unstored {
+    if hashes && !kind.unstored {
         out.set(&["storageVersionHash"], storage_hash(kind, names));
     }
     if !kind.short_names.is_empty() {

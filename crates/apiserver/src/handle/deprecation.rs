@@ -1,18 +1,17 @@
 //! What clients of a version that is going away are told with every answer.
 
-use crate::describe::version::{MAJOR, MINOR};
 use names::Names;
 use rest::{Notes, Resource};
+use schema::table::Release;
 
 /// The warning, where this release is one in which the version is deprecated.
-pub(crate) fn warning(resource: &Resource, names: &Names) -> Option<String> {
+pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Option<String> {
     let kind = &resource.kind;
     let life = &kind.lifecycle;
     if !life.told.is_empty() {
         return Some(life.told.to_string());
     }
-    let now = (MAJOR.parse().ok()?, MINOR.parse().ok()?);
-    if release(&life.deprecated)? > now {
+    if !life.is_deprecated(now) {
         return None;
     }
     let mut text = format!("{} {} is deprecated in v{}+", resource.api_version, kind.name, life.deprecated);
@@ -33,22 +32,5 @@ pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &Notes) {
     notes.annotate(format!("{domain}/deprecated"), "true");
     if !removed.is_empty() {
         notes.annotate(format!("{domain}/removed-release"), removed.to_string());
-    }
-}
-
-/// `1.26` as numbers.
-fn release(text: &str) -> Option<(u32, u32)> {
-    let (major, minor) = text.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_compare_as_numbers() {
-        assert!(release("1.9") < release("1.26") && release("1.26") < release("2.0"));
-        assert_eq!((release(""), release("1"), release("1.x")), (None, None, None));
     }
 }

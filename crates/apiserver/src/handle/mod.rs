@@ -7,7 +7,8 @@ mod resource;
 mod watch;
 
 use crate::audit::{Audit, Trail};
-use crate::describe::discovery::{self, Documents};
+use crate::browsers::Browsers;
+use crate::describe::discovery::Documents;
 use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
@@ -15,6 +16,7 @@ use crate::describe::version;
 use crate::fairness::{Fairness, Seat};
 use crate::filters::in_flight::InFlight;
 use crate::filters::{self, Gate, Refused};
+use crate::gates::Gates;
 use crate::identity::Chain;
 use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
@@ -30,7 +32,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use rest::{Api, ApiError, Notes, Resource};
 use schema::Value;
-use std::net::SocketAddr;
+use schema::table::Release;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +64,14 @@ pub struct Service {
     pub(crate) fairness: Option<Arc<Fairness>>,
     /// Who keeps the record, if anybody does.
     pub audit: Option<Arc<Audit>>,
-    pub advertised: SocketAddr,
+    /// The release whose API is served.
+    pub(crate) release: Release,
+    /// What is switched on.
+    pub(crate) gates: Gates,
+    /// What browsers are told.
+    pub(crate) browsers: Browsers,
+    /// By which name or address, and port, clients find the server.
+    pub advertised: String,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
 }
@@ -104,7 +113,7 @@ impl Service {
     pub fn new(
         api: Arc<Api>,
         shutdown: Shutdown,
-        advertised: SocketAddr,
+        advertised: String,
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
         issuer: Option<Arc<Published>>,
@@ -127,6 +136,9 @@ impl Service {
             issuer,
             fairness: None,
             audit: None,
+            release: kinds::RELEASE,
+            gates: Gates::default(),
+            browsers: Browsers::default(),
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
@@ -140,11 +152,17 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let started = self.api.world.elapsed();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let page = self.browsers.allowed(&parts.headers);
+        if let Some(mut answer) = self.browsers.preflight(&parts.method, page.as_ref()) {
+            self.browsers.tell(answer.headers_mut(), page);
+            return answer;
+        }
         if let Some(turned_away) = self.outside_of_its_time(parts.uri.path()).await {
             return turned_away;
         }
-        let asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+        let mut asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+        self.gates.narrow(&mut asked, &mut parts.headers);
         let notes = Arc::<Notes>::default();
         let mut seat = Seat::default();
         let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
@@ -181,6 +199,7 @@ impl Service {
             }
         };
         seat.answered(response.headers_mut());
+        self.browsers.tell(response.headers_mut(), page);
         answer::warn(&mut response, &notes.take_warnings());
         if let Some(trail) = trail {
             response = trail.answered(response).await;
@@ -338,7 +357,7 @@ impl Service {
             let details = call.asked.query.flag("includeRequestDetails");
             return Ok(fairness.shown(what, details).map_or_else(not_a_page, |page| text(200, page)));
         }
-        if let Some(rest) = trimmed.strip_prefix("/openapi/v3") {
+        if let Some(rest) = trimmed.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3) {
             return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
         }
         let document = match trimmed {
@@ -410,8 +429,7 @@ impl Service {
         if current.generation == resources.generation && resources.generation > 0 {
             return current;
         }
-        let made =
-            Documents::new(&resources, &self.api.names, discovery::GROUP_ORDER, &self.advertised.to_string());
+        let made = Documents::new(&resources, &self.api.names, &self.advertised, self.gates.storage_hash);
         let made = Arc::new(made);
         self.documents.store(made.clone());
         made

@@ -55,7 +55,9 @@ impl Service {
             return Err(ApiError::method_not_allowed());
         }
         let answered = self.verb(call, &place).await;
-        let Some(deprecated) = deprecation::warning(&resource, &self.api.names) else { return answered };
+        let Some(deprecated) = deprecation::warning(&resource, &self.api.names, self.release) else {
+            return answered;
+        };
         self.metrics.deprecated(&resource, &target.subresource);
         if call.notes.shown() > Shown::Nothing {
             deprecation::annotate(&resource, &self.api.names, &call.notes);
@@ -125,10 +127,13 @@ impl Service {
     async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
-        let page = match &place.resource.hooks.answer {
+        let mut page = match &place.resource.hooks.answer {
             Some(answer) => self.api.answer_list(place.resource, &**answer, &options)?,
             None => self.api.list(place.resource, place.namespace, &options).await?,
         };
+        if !self.gates.remaining {
+            page.remaining = None;
+        }
         lists::answer(page, place.resource, &manner, call, self)
     }
 

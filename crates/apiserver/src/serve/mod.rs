@@ -44,7 +44,7 @@ use ambient::World;
 use auth::User;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use body::Body;
 pub use certificates::Pair;
@@ -104,6 +104,8 @@ pub struct Listen {
     pub tls: TlsMaterial,
     /// What clients may do.
     pub limits: Limits,
+    /// Whether other processes may listen on the same port; connections are then spread over all.
+    pub share_port: bool,
     /// The clock by which certificates are valid or not.
     pub world: World,
 }
@@ -217,9 +219,20 @@ pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
         io::ErrorKind::AddrInUse => ServeError::AddressInUse(address),
         _ => ServeError::Bind { address, source },
     };
-    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let listener = listener(address, listen.share_port).map_err(refused)?;
     let local = listener.local_addr().map_err(refused)?;
     Ok(Bound { listener, local, tls, limits: listen.limits })
+}
+
+fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
+    const WAITING: u32 = 1024;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // a port that connections of before still linger on is free
+    socket.set_reuseaddr(true)?;
+    #[cfg(unix)]
+    socket.set_reuseport(share_port)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Answers requests until `shutdown` says stop and what was going on then has ended.

@@ -10,7 +10,8 @@ mod convert;
 mod metrics;
 mod rules;
 
-use rest::hooks::{Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use crate::gates;
+use rest::hooks::{Context, Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::Value;
 use std::borrow::Cow;
 
@@ -21,13 +22,13 @@ const USUAL_UTILIZATION: i64 = 80;
 pub fn older_hooks() -> Hooks {
     Hooks {
         default: Some(|object, _| convert::settle(object)),
-        prepare_create: Some(|object, _| {
+        prepare_create: Some(|object, context| {
             annotations::drop(object, &annotations::OF_STATUS);
-            drop_disabled(object, None);
+            drop_disabled(object, None, context);
         }),
-        prepare_update: Some(|next, old, _| {
+        prepare_update: Some(|next, old, context| {
             annotations::keep(next, old, &annotations::OF_STATUS);
-            drop_disabled(next, Some(old));
+            drop_disabled(next, Some(old), context);
         }),
         subresources: OLDER_SUBRESOURCES,
         outline: Some(|object| annotations::drop(object, &annotations::ALL)),
@@ -49,8 +50,8 @@ pub fn newer_hooks() -> Hooks {
 
 fn shared() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| drop_disabled(object, None)),
-        prepare_update: Some(|next, old, _| drop_disabled(next, Some(old))),
+        prepare_create: Some(|object, context| drop_disabled(object, None, context)),
+        prepare_update: Some(|next, old, context| drop_disabled(next, Some(old), context)),
         validate_create: Some(|object, _| rules::validate(&as_newer(object))),
         validate_update: Some(|object, _, _| rules::validate(&as_newer(object))),
         metadata_again: MetadataAgain::Change,
@@ -83,7 +84,10 @@ fn as_newer(object: &Value) -> Cow<'_, Value> {
 }
 
 /// Metrics of single containers cannot be used yet; who still has them keeps them.
-fn drop_disabled(next: &mut Value, old: Option<&Value>) {
+fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    if context.opens(gates::CONTAINER_METRICS) {
+        return;
+    }
     const FIELD: &str = "containerResource";
     let has = |one: &Value| crate::read::has(one, &[FIELD]);
     let in_newer = !next.text(&["apiVersion"]).ends_with("/v1");

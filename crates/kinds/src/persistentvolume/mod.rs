@@ -4,7 +4,7 @@ pub mod secrets;
 mod sources;
 
 use crate::check::{self, Problems};
-use crate::{metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
+use crate::{gates, metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::Problem;
@@ -45,20 +45,20 @@ fn default(object: &mut Value) {
     }
 }
 
-fn prepare_create(object: &mut Value, _: &Context<'_>) {
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
-    drop_disabled(object, None);
+    drop_disabled(object, None, context);
 }
 
-fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
-    drop_disabled(next, Some(old));
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
+    drop_disabled(next, Some(old), context);
 }
 
 /// Fields that this version knows and does not use yet, unless they are there already.
-fn drop_disabled(object: &mut Value, old: Option<&Value>) {
+fn drop_disabled(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     const FIELD: &[&str] = &["spec", "csi", "nodeExpandSecretRef"];
-    if !old.is_some_and(|old| read::has(old, FIELD)) {
+    if !context.opens(gates::NODE_EXPAND_SECRET) && !old.is_some_and(|old| read::has(old, FIELD)) {
         object.unset(FIELD);
     }
 }

@@ -4,7 +4,7 @@
 //! others are. Any other is paid for with one of the disruptions that its budget allows, and noted there until
 //! whoever keeps the budget has seen it go.
 
-use crate::read;
+use crate::{gates, read};
 use rest::error::{ApiError, Cause, Subject};
 use rest::hooks::{Charge, Context, Price};
 use schema::{Value, time};
@@ -32,6 +32,10 @@ pub(super) fn decide(pod: &Value, context: &Context<'_>) -> Result<Price, ApiErr
     let Some(budget) = its_own.next() else { return Ok(Price::Nothing) };
     if its_own.next().is_some() {
         return Err(ApiError::internal(SEVERAL));
+    }
+    let always = budget.text(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
+    if always && context.opens(gates::UNHEALTHY) && !is_ready(pod) {
+        return Ok(Price::NothingNow);
     }
     let status = |field: &str| read::int(budget, &["status", field]);
     let desired = status("desiredHealthy");
@@ -134,6 +138,9 @@ fn none_left(budget: &mut Value, context: &Context<'_>) {
 
 /// Notes why the pod goes.
 pub(super) fn mark(pod: &mut Value, context: &Context<'_>) {
+    if context.closes(gates::CONDITIONS_OF_DISRUPTION) {
+        return;
+    }
     let mut condition = Value::map();
     condition.set(&["type"], "DisruptionTarget");
     condition.set(&["status"], "True");

@@ -41,7 +41,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
     Hooks {
         default: Some(|object, _| defaults::default(object)),
         prepare_create: Some(prepare_create),
-        prepare_update: Some(|next, old, _| drop::disabled(next, Some(old))),
+        prepare_update: Some(|next, old, context| drop::disabled(next, Some(old), context)),
         validate_create: Some(create::<PRIVILEGED>),
         validate_update: Some(update::validate::<PRIVILEGED>),
         warn: Some(warn::warn),
@@ -108,7 +108,7 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.unset(&["status"]);
     object.set(&["status", "phase"], "Pending");
     object.set(&["status", "qosClass"], status::quality(object));
-    drop::disabled(object, None);
+    drop::disabled(object, None, context);
     seccomp::fill_in(object, context.names);
 }
 

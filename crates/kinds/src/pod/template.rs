@@ -6,6 +6,7 @@
 use super::{defaults, drop, seccomp, spec, warn};
 use crate::check::Problems;
 use names::Names;
+use rest::hooks::Context;
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -17,9 +18,9 @@ pub(crate) fn default(template: Option<&mut Value>) {
 }
 
 /// Takes away what this version has switched off, unless it was there before.
-pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>) {
+pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>, context: &Context<'_>) {
     if let Some(template) = template {
-        drop::disabled(template, old);
+        drop::disabled(template, old, context);
         // a list that must be there and has nothing in it is none
         if let Some(containers) = template.at_mut(&["spec", "containers"])
             && containers.as_list().is_some_and(<[Value]>::is_empty)

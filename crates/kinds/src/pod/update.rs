@@ -158,7 +158,7 @@ pub(super) fn annotations(new: &Value, old: &Value, names: &Names, out: &mut Pro
 }
 
 /// Only the list itself goes through.
-pub(super) fn apply_ephemeral(next: &mut Value, submitted: &Value, _: &Context<'_>) {
+pub(super) fn apply_ephemeral(next: &mut Value, submitted: &Value, context: &Context<'_>) {
     let old = next.clone();
     match submitted.at(&["spec", "ephemeralContainers"]) {
         Some(containers) => next.set(&["spec", "ephemeralContainers"], containers.clone()),
@@ -166,7 +166,7 @@ pub(super) fn apply_ephemeral(next: &mut Value, submitted: &Value, _: &Context<'
             next.unset(&["spec", "ephemeralContainers"]);
         }
     }
-    super::drop::disabled(next, Some(&old));
+    super::drop::disabled(next, Some(&old), context);
 }
 
 /// Ephemeral containers can be added; what is there stays as it is.

@@ -247,10 +247,14 @@ pub struct PortRange {
 impl PortRange {
     pub const DEFAULT: PortRange = PortRange { first: 30000, last: 32767 };
 
-    /// Reads `30000-32767`.
+    /// Reads `30000-32767`, `30000+2767` or a single port.
     pub fn parse(text: &str) -> Option<Self> {
-        let (first, last) = text.split_once('-')?;
-        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        let port = |text: &str| text.trim().parse::<u16>().ok();
+        let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+            (Some((first, last)), _) => (port(first)?, port(last)?),
+            (None, Some((first, more))) => (port(first)?, port(first)?.checked_add(port(more)?)?),
+            (None, None) => (port(text)?, port(text)?),
+        };
         (first > 0 && first <= last).then_some(PortRange { first, last })
     }
 
@@ -351,8 +355,11 @@ mod tests {
         let taken: BTreeSet<_> = (0..3).map(|random| ports.take_any(random).unwrap()).collect();
         assert_eq!(taken, BTreeSet::from([30000, 30001, 30002]));
         assert_eq!(ports.take_any(0), Err(Refusal::Full));
-        for wrong in ["", "5", "5-4", "0-4", "1-70000"] {
+        for wrong in ["", "x", "5-4", "0-4", "1-70000", "65535+1"] {
             assert_eq!(PortRange::parse(wrong), None, "{wrong}");
+        }
+        for (text, last) in [("5", 5), ("5+3", 8), (" 5 - 9", 9)] {
+            assert_eq!(PortRange::parse(text), Some(PortRange { first: 5, last }), "{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What writes must pass.
 
-use super::Wrong;
+use super::{Wrong, manifest};
+use crate::wanted::Company;
 use apiserver::admission::{self, Plugin, Tolerated};
 use clap::Args;
 use names::Names;
 use schema::Value;
-use schema::yaml::{self, Limits};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,8 @@ pub struct Admission {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
 
-    /// The admission plugins to have, these and no others; of old, the two options above are better
+    /// The admission plugins to have, these and no others. Deprecated: --enable-admission-plugins and
+    /// --disable-admission-plugins say the same
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub admission_control: Vec<String>,
 
@@ -51,11 +52,11 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Whether something makes the accounts of namespaces decides what is on unless told otherwise.
-    pub fn read(&self, has_accounts: bool, wrong: &mut Wrong) -> admission::Options {
-        let (enable, disable) = self.switched(has_accounts, wrong);
+    /// The company decides what is on unless told otherwise.
+    pub fn read(&self, company: Company, names: &Names, wrong: &mut Wrong) -> admission::Options {
+        let (enable, disable) = self.switched(company, wrong);
         let file = self.admission_control_config_file.as_deref();
-        let configuration = file.and_then(|file| wrong.take(FILE, configuration(file)));
+        let configuration = file.and_then(|file| wrong.take(FILE, configuration(file, names)));
         admission::Options {
             enable,
             disable,
@@ -68,7 +69,7 @@ impl Admission {
     }
 
     /// What is switched on and off.
-    fn switched(&self, has_accounts: bool, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
+    fn switched(&self, company: Company, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
         let (mut enable, mut disable) =
             (self.enable_admission_plugins.clone(), self.disable_admission_plugins.clone());
         let exactly = &self.admission_control;
@@ -81,7 +82,6 @@ impl Admission {
             if !(enable.is_empty() && disable.is_empty()) {
                 wrong.add(EXACTLY, format!("cannot be given together with {ENABLE} or {DISABLE}"));
             }
-            tracing::warn!("{EXACTLY} is of old: {ENABLE} and {DISABLE} say the same");
             let others = Plugin::all().filter(|name| !exactly.iter().any(|it| it == name));
             return (exactly.clone(), others.map(str::to_owned).collect());
         }
@@ -90,6 +90,10 @@ impl Admission {
             wrong.add(ENABLE, format!("[{}] stand in {DISABLE} as well", both.join(" ")));
         }
         let asked = |names: &[String], name: &str| names.iter().any(|it| it == name);
+        if company == Company::Alone {
+            return (enable, disable);
+        }
+        let has_accounts = company == Company::Together { accounts: true };
         let off = NEEDS_ACCOUNTS
             .iter()
             .filter(|name| !has_accounts && !asked(&enable, name) && !asked(&disable, name));
@@ -103,17 +107,11 @@ impl Admission {
 }
 
 /// What a file tells plugins, by name.
-fn configuration(file: &Path) -> Result<BTreeMap<String, Value>, String> {
-    let whole = read(file)?;
+fn configuration(file: &Path, names: &Names) -> Result<BTreeMap<String, Value>, String> {
     let of_file = |why: String| format!("{}: {why}", file.display());
-    let names = Names::kubernetes();
     let versions =
         [format!("{}/v1", names.group("apiserver.config")), format!("{}/v1alpha1", names.group("apiserver"))];
-    let (version, kind) = (whole.text(&["apiVersion"]), whole.text(&["kind"]));
-    if kind != "AdmissionConfiguration" || !versions.iter().any(|known| known == version) {
-        let known = versions.join(" or ");
-        return Err(of_file(format!("{kind:?} of {version:?} is not an AdmissionConfiguration of {known}")));
-    }
+    let whole = manifest::read(file, "AdmissionConfiguration", &versions)?;
     let plugins = match whole.at(&["plugins"]) {
         None | Some(Value::Null) => &[][..],
         Some(plugins) => plugins.as_list().ok_or_else(|| of_file("plugins must be a list".to_owned()))?,
@@ -136,7 +134,7 @@ fn configuration(file: &Path) -> Result<BTreeMap<String, Value>, String> {
             (_, "") => continue,
             (_, path) => {
                 let base = file.parent().unwrap_or(Path::new(""));
-                read(&base.join(path)).map_err(of_plugin)?
+                manifest::any(&base.join(path)).map_err(of_plugin)?
             }
         };
         told.insert(name.to_owned(), value);
@@ -147,17 +145,6 @@ fn configuration(file: &Path) -> Result<BTreeMap<String, Value>, String> {
 fn unknown_field(plugin: &Value) -> Option<&str> {
     let mut fields = plugin.as_map()?.keys();
     fields.find(|field| !["name", "path", "configuration"].contains(field))
-}
-
-/// A file of YAML or JSON.
-fn read(file: &Path) -> Result<Value, String> {
-    let bytes = std::fs::read(file).map_err(|why| format!("cannot read {}: {why}", file.display()))?;
-    let parsed = yaml::parse(&bytes, Limits::default());
-    let parsed = parsed.map_err(|why| format!("{}: {why}", file.display()))?;
-    match parsed.repeated.first() {
-        None => Ok(parsed.value),
-        Some(field) => Err(format!("{}: {field:?} stands there twice", file.display())),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The record of what was done.
 
 use super::Wrong;
+use crate::flags::any_duration;
 use apiserver::audit::{
     self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target, Throttle, Truncate, WebhookOptions,
 };
@@ -59,7 +60,7 @@ pub struct Audit {
     pub audit_log_batch_max_size: i64,
 
     /// In batch mode, how long to wait for more events before fewer are written
-    #[arg(long, value_name = "DURATION", value_parser = length, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub audit_log_batch_max_wait: Duration,
 
     /// In batch mode, limit how often is written
@@ -86,16 +87,16 @@ pub struct Audit {
     #[arg(long, value_name = "BYTES", default_value_t = 10485760, allow_negative_numbers = true)]
     pub audit_log_truncate_max_batch_size: i64,
 
-    /// The version of the events in the log
-    #[arg(long, value_name = "VERSION", default_value_t = events())]
-    pub audit_log_version: String,
+    /// The version of the events in the log [default: audit.k8s.io/v1]
+    #[arg(long, value_name = "VERSION")]
+    pub audit_log_version: Option<String>,
 
     /// A kubeconfig that names a server to which events are posted
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
 
     /// How long to wait after a first failure to post; each further pause is half as long again
-    #[arg(long, value_name = "DURATION", value_parser = length, default_value = "10s", alias = "audit-webhook-batch-initial-backoff")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s", alias = "audit-webhook-batch-initial-backoff")]
     pub audit_webhook_initial_backoff: Duration,
 
     /// Whether requests wait until their events are posted: batch (no), blocking (yes), blocking-strict (yes, and
@@ -112,7 +113,7 @@ pub struct Audit {
     pub audit_webhook_batch_max_size: i64,
 
     /// In batch mode, how long to wait for more events before fewer are posted
-    #[arg(long, value_name = "DURATION", value_parser = length, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub audit_webhook_batch_max_wait: Duration,
 
     /// In batch mode, limit how often is posted
@@ -139,29 +140,28 @@ pub struct Audit {
     #[arg(long, value_name = "BYTES", default_value_t = 10485760, allow_negative_numbers = true)]
     pub audit_webhook_truncate_max_batch_size: i64,
 
-    /// The version of the events that are posted
-    #[arg(long, value_name = "VERSION", default_value_t = events())]
-    pub audit_webhook_version: String,
+    /// The version of the events that are posted [default: audit.k8s.io/v1]
+    #[arg(long, value_name = "VERSION")]
+    pub audit_webhook_version: Option<String>,
 }
 
 impl Audit {
-    pub fn read(&self, wrong: &mut Wrong) -> audit::Options {
-        let names = Names::kubernetes();
+    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> audit::Options {
         let policy = self.audit_policy_file.as_deref();
         let text = wrong.text("--audit-policy-file", policy);
-        let policy = text.and_then(|text| wrong.take("--audit-policy-file", Policy::parse(&text, &names)));
-        let log = self.audit_log_path.clone().and_then(|path| self.log(path, wrong));
+        let policy = text.and_then(|text| wrong.take("--audit-policy-file", Policy::parse(&text, names)));
+        let log = self.audit_log_path.clone().and_then(|path| self.log(path, names, wrong));
         let webhook = self.audit_webhook_config_file.as_ref().and_then(|file| {
             let receiver = call::Target::from_kubeconfig(file);
             let receiver = wrong.take("--audit-webhook-config-file", receiver);
-            let (mode, truncate) = self.webhook(wrong);
+            let (mode, truncate) = self.webhook(names, wrong);
             let initial_backoff = self.audit_webhook_initial_backoff;
             Some(WebhookOptions { receiver: receiver?, initial_backoff, mode: mode?, truncate })
         });
         audit::Options { policy, log, webhook }
     }
 
-    fn log(&self, path: PathBuf, wrong: &mut Wrong) -> Option<LogOptions> {
+    fn log(&self, path: PathBuf, names: &Names, wrong: &mut Wrong) -> Option<LogOptions> {
         let format = match &*self.audit_log_format {
             "json" => Format::Json,
             "legacy" => Format::Legacy,
@@ -179,7 +179,7 @@ impl Audit {
                 .unwrap_or(usize::MAX),
             compress: self.audit_log_compress,
         };
-        version("--audit-log-version", &self.audit_log_version, wrong);
+        version("--audit-log-version", self.audit_log_version.as_deref(), names, wrong);
         let batch = Batch {
             options: "--audit-log-batch",
             buffer: self.audit_log_batch_buffer_size,
@@ -200,8 +200,8 @@ impl Audit {
         Some(LogOptions { target, format, rotation, mode, truncate })
     }
 
-    fn webhook(&self, wrong: &mut Wrong) -> (Option<Mode>, Option<Truncate>) {
-        version("--audit-webhook-version", &self.audit_webhook_version, wrong);
+    fn webhook(&self, names: &Names, wrong: &mut Wrong) -> (Option<Mode>, Option<Truncate>) {
+        version("--audit-webhook-version", self.audit_webhook_version.as_deref(), names, wrong);
         let batch = Batch {
             options: "--audit-webhook-batch",
             buffer: self.audit_webhook_batch_buffer_size,
@@ -288,14 +288,9 @@ fn truncate(options: &str, enabled: bool, (event, batch): (i64, i64), wrong: &mu
     Some(Truncate { max_event_bytes: bytes(event), max_batch_bytes: bytes(batch) })
 }
 
-/// The version of events.
-fn events() -> String {
-    format!("{}/v1", Names::kubernetes().group("audit"))
-}
-
-fn version(option: &str, text: &str, wrong: &mut Wrong) {
-    let only = events();
-    if text != only {
+fn version(option: &str, asked: Option<&str>, names: &Names, wrong: &mut Wrong) {
+    let only = format!("{}/v1", names.group("audit"));
+    if let Some(text) = asked.filter(|text| *text != only) {
         wrong.add(option, format!("{text:?} is no version of events; there is {only}"));
     }
 }
@@ -305,13 +300,6 @@ fn limit(option: &str, value: i64, wrong: &mut Wrong) -> u64 {
         wrong.add(option, format!("it cannot be less than 0, as {value} is"));
     }
     u64::try_from(value).unwrap_or(0)
-}
-
-/// A length of time, which may be none.
-fn length(text: &str) -> Result<Duration, String> {
-    let nanoseconds = schema::time::parse_duration(text).ok().and_then(|it| u64::try_from(it).ok());
-    let told = "a length of time is needed, such as 500ms, 30s or 1m30s";
-    nanoseconds.map(Duration::from_nanos).ok_or_else(|| told.to_owned())
 }
 
 #[cfg(test)]
@@ -329,7 +317,7 @@ mod tests {
         let read =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
         let mut wrong = Wrong::default();
-        let options = read.audit.read(&mut wrong);
+        let options = read.audit.read(&Names::kubernetes(), &mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }
 

@@ -1,6 +1,7 @@
 //! Who is believed to be whom.
 
 use super::{Oidc, ServiceAccounts, TokenWebhook, Wrong};
+use crate::wanted::Company;
 use apiserver::identity::{self, FrontProxy};
 use auth::Tokens;
 use clap::{ArgAction, Args};
@@ -74,7 +75,7 @@ pub struct Authorities {
 }
 
 impl Authentication {
-    pub fn read(&self, wrong: &mut Wrong) -> (identity::Options, Authorities) {
+    pub fn read(&self, company: Company, wrong: &mut Wrong) -> (identity::Options, Authorities) {
         let tokens = wrong.text("--token-auth-file", self.token_auth_file.as_deref());
         let tokens = tokens.and_then(|text| wrong.take("--token-auth-file", Tokens::parse(&text)));
         let tokens = tokens.unwrap_or_default();
@@ -97,7 +98,7 @@ impl Authentication {
             service_accounts: self.service_accounts.read(wrong),
             audiences: self.api_audiences.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
-            front_proxy: Some(self.front_proxy(wrong)),
+            front_proxy: Some(self.front_proxy(company, wrong)),
             oidc: self.oidc.read(wrong),
             token_webhook: self.token_webhook.read(wrong),
             anonymous: self.anonymous_auth,
@@ -105,7 +106,7 @@ impl Authentication {
         (options, authorities)
     }
 
-    fn front_proxy(&self, wrong: &mut Wrong) -> FrontProxy {
+    fn front_proxy(&self, company: Company, wrong: &mut Wrong) -> FrontProxy {
         let mut headers = |option: &str, texts: &[String]| -> Vec<HeaderName> {
             let mut read = Vec::new();
             for text in texts {
@@ -125,7 +126,9 @@ impl Authentication {
         }
         // without further authorities, or with a choice among those they vouch for, this server's own proxy is
         // one of those who may speak
-        if self.requestheader_client_ca_file.is_none() || !allowed_names.is_empty() {
+        let own = self.requestheader_client_ca_file.is_none()
+            || company != Company::Alone && !allowed_names.is_empty();
+        if own {
             allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
         FrontProxy { allowed_names, username_headers, group_headers, extra_prefixes }
@@ -154,7 +157,7 @@ mod tests {
         let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
         let Command::Up(up) = cli.command else { panic!("not up") };
         let mut wrong = Wrong::default();
-        let read = up.authentication.read(&mut wrong);
+        let read = up.server.authentication.read(Company::Together { accounts: true }, &mut wrong);
         wrong.check().map(|()| read).map_err(|why| why.to_string())
     }
 
@@ -168,7 +171,7 @@ mod tests {
             "--client-ca-file {text} --requestheader-client-ca-file /nowhere --token-auth-file {text} \
              --service-account-key-file {text} --service-account-signing-key-file {text} \
              --service-account-issuer https://a --service-account-issuer https://a --service-account-issuer a:%zz \
-             --service-account-jwks-uri http://a --service-account-max-token-expiration 30m --api-audiences= \
+             --service-account-jwks-uri http://a --service-account-max-token-expiration 30m --api-audiences=, \
              --requestheader-username-headers a{{b --requestheader-allowed-names a,"
         ));
         let told = told.err().unwrap();

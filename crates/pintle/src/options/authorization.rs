@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use apiserver::permission::{self, policy_file, webhook};
 use auth::{Abac, Mode};
 use call::{Caller, Limits, Version};
@@ -33,7 +33,7 @@ pub struct Authorization {
     pub authorization_webhook_version: Version,
 
     /// How long what that server permits is not asked again
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
 
     /// How long what that server refuses is not asked again
@@ -45,13 +45,13 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 const WEBHOOK_FILE: &str = "--authorization-webhook-config-file";
 
 impl Authorization {
-    pub fn read(&self, wrong: &mut Wrong) -> permission::Options {
+    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> permission::Options {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
         }
         let policies = self.file_for(Mode::Abac, "ABAC", POLICY_FILE, &self.authorization_policy_file, wrong);
-        let policies = policies.and_then(|file| policies_in(file, wrong));
+        let policies = policies.and_then(|file| policies_in(file, names, wrong));
         let hook = &self.authorization_webhook_config_file;
         let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, wrong);
         let caller =
@@ -89,9 +89,9 @@ impl Authorization {
     }
 }
 
-fn policies_in(file: &Path, wrong: &mut Wrong) -> Option<Abac> {
+fn policies_in(file: &Path, names: &Names, wrong: &mut Wrong) -> Option<Abac> {
     let text = wrong.text(POLICY_FILE, Some(file))?;
-    match policy_file::parse(&text, &Names::kubernetes()) {
+    match policy_file::parse(&text, names) {
         Ok(policies) => Some(policies),
         Err(bad) => {
             for one in bad {
@@ -125,7 +125,7 @@ mod tests {
         let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
         let mut wrong = Wrong::default();
         match read {
-            Ok(line) => drop(line.authorization.read(&mut wrong)),
+            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &mut wrong)),
             Err(why) => return why.to_string(),
         }
         wrong.check().err().map(|why| why.to_string()).unwrap_or_default()

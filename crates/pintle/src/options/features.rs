@@ -1,9 +1,8 @@
 //! Feature gates: parts that can be switched on before they are finished, or off while they are new.
-//!
-//! All names of Kubernetes 1.26 are known (`gates.txt`), so that a command line that works there works here. A gate
-//! that nothing stands behind says so.
 
-use super::Wrong;
+use super::gates::{self, BEHIND, GROUPS, Gate};
+use super::{Wrong, truth};
+use apiserver::{Gates, gates::Shown};
 use clap::Args;
 use std::collections::BTreeMap;
 
@@ -12,77 +11,106 @@ use std::collections::BTreeMap;
 pub struct Features {
     /// Feature gates to open or close, with commas between: APISelfSubjectReview=true. AllAlpha and AllBeta stand
     /// for all of that maturity that are not named
-    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME=BOOL")]
     pub feature_gates: Vec<String>,
 }
 
-struct Gate {
-    name: &'static str,
-    open: bool,
-    stage: &'static str,
-    locked: bool,
-}
+const OPTION: &str = "--feature-gates";
 
-fn gates() -> impl Iterator<Item = Gate> {
-    include_str!("gates.txt").lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let mut words = line.split(' ');
-        let (name, open, stage) = (words.next()?, words.next()? == "open", words.next()?);
-        Some(Gate { name, open, stage, locked: words.next().is_some() })
-    })
-}
-
-/// Gates that stand for others.
-const GROUPS: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
+/// What the gates are, once they are decided.
+pub struct Decided(BTreeMap<&'static str, bool>);
 
 impl Features {
-    /// The gates that are open although nobody would have opened them.
-    pub fn read(&self, wrong: &mut Wrong) -> Vec<String> {
-        const OPTION: &str = "--feature-gates";
-        let mut asked = BTreeMap::new();
-        for pair in self.feature_gates.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty()) {
-            let Some((name, value)) = pair.split_once('=') else {
-                wrong.add(OPTION, format!("{pair:?} says neither true nor false"));
-                continue;
-            };
-            let Some(open) = truth(value.trim()) else {
-                wrong.add(OPTION, format!("{:?} for {name} is neither true nor false", value.trim()));
-                continue;
-            };
-            match gates().find(|gate| gate.name == name.trim()) {
-                None => wrong.add(OPTION, format!("there is no gate {:?}", name.trim())),
-                Some(gate) if gate.locked && gate.open != open => {
-                    let always = if gate.open { "open" } else { "closed" };
-                    wrong.add(OPTION, format!("{} is always {always}", gate.name));
+    /// Takes one value of the flag after the other. Who is named is decided; a group decides for those of its stage
+    /// that are not decided by then.
+    pub fn read(&self, wrong: &mut Wrong) -> Decided {
+        let mut decided = BTreeMap::new();
+        for value in &self.feature_gates {
+            let asked = pairs(value, wrong);
+            for (name, open) in &asked {
+                match gates::all().find(|gate| gate.name == name) {
+                    None => wrong.add(OPTION, format!("unrecognized feature gate: {name}")),
+                    Some(gate) if gate.locked && gate.open != *open => {
+                        let why = format!(
+                            "cannot set feature gate {name} to {open}, feature is locked to {}",
+                            gate.open
+                        );
+                        wrong.add(OPTION, why);
+                    }
+                    Some(gate) => drop(decided.insert(gate.name, *open)),
                 }
-                Some(gate) => drop(asked.insert(gate.name, open)),
             }
+            for (group, stage) in GROUPS {
+                let Some((_, open)) = asked.iter().rev().find(|(name, _)| name == group) else { continue };
+                for gate in gates::all().filter(|gate| gate.stage == stage) {
+                    decided.entry(gate.name).or_insert(*open);
+                }
+            }
+            warn(&asked);
         }
-        let behind = |name: &str| kinds::tables::KINDS.iter().any(|kind| kind.gate == name);
-        let idle: Vec<_> = gates()
-            .filter(|gate| asked.get(gate.name).is_some_and(|open| *open != gate.open))
-            .filter(|gate| !behind(gate.name) && GROUPS.iter().all(|(name, _)| *name != gate.name))
-            .map(|gate| gate.name)
-            .collect();
-        if !idle.is_empty() {
-            tracing::warn!(gates = idle.join(","), "these feature gates change nothing here");
-        }
-        let of_group = |gate: &Gate| {
-            let group = GROUPS.iter().find(|(_, stage)| *stage == gate.stage);
-            group.and_then(|(name, _)| asked.get(name)).copied()
-        };
-        let opened = |gate: &Gate| {
-            let decided = asked.get(gate.name).copied().or_else(|| of_group(gate));
-            decided == Some(true) && behind(gate.name)
-        };
-        gates().filter(opened).map(|gate| gate.name.to_owned()).collect()
+        Decided(decided)
     }
 }
 
-fn truth(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
+/// What one value of the flag says.
+fn pairs(value: &str, wrong: &mut Wrong) -> Vec<(String, bool)> {
+    let mut read: Vec<(String, bool)> = Vec::new();
+    for pair in value.split(',').filter(|pair| !pair.is_empty()) {
+        let Some((name, text)) = pair.split_once('=') else {
+            wrong.add(OPTION, format!("missing bool value for {}", pair.trim()));
+            continue;
+        };
+        let (name, text) = (name.trim(), text.trim());
+        match truth(text) {
+            Some(open) => read.push((name.to_owned(), open)),
+            None => {
+                wrong.add(OPTION, format!("invalid value of {name}={text}: it is neither true nor false"))
+            }
+        }
+    }
+    read
+}
+
+/// Says which of them change nothing, and which will go.
+fn warn(asked: &[(String, bool)]) {
+    let find = |name: &str| gates::all().find(|gate| gate.name == name);
+    for (name, open) in asked {
+        let Some(gate) = find(name).filter(|gate| !gate.locked) else { continue };
+        if gate.stage == "ga" {
+            tracing::warn!("{OPTION}: {name}={open}: the gate is of a finished feature and will be removed");
+        }
+        if gate.open != *open && gates::behind(name).is_none() {
+            tracing::warn!("{OPTION}: {name}={open} has no effect: nothing stands behind this gate here yet");
+        }
+    }
+}
+
+impl Decided {
+    pub fn is_open(&self, gate: &Gate) -> bool {
+        self.0.get(gate.name).copied().unwrap_or(gate.open)
+    }
+
+    /// The gates of kinds and fields that are open although nobody would have opened them, and those that are closed
+    /// although nobody would have closed them.
+    pub fn of_kinds(&self) -> (Vec<String>, Vec<String>) {
+        let differ =
+            gates::all().filter(|gate| gates::guards_kinds(gate.name) && self.is_open(gate) != gate.open);
+        let (opened, closed): (Vec<_>, Vec<_>) = differ.partition(|gate| !gate.open);
+        let names = |gates: Vec<Gate>| gates.into_iter().map(|gate| gate.name.to_owned()).collect();
+        (names(opened), names(closed))
+    }
+
+    /// What the server is told.
+    pub fn of_server(&self) -> Gates {
+        let mut gates = Gates::default();
+        for gate in gates::all() {
+            let open = self.is_open(&gate);
+            if let Some((_, _, field)) = BEHIND.iter().find(|(name, ..)| *name == gate.name) {
+                *field(&mut gates) = open;
+            }
+            gates.shown.push(Shown { name: gate.name, stage: gate.stage, open });
+        }
+        gates
     }
 }
 
@@ -90,32 +118,62 @@ fn truth(text: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<String>, String> {
+    fn read(values: &[&str]) -> Result<Decided, String> {
         let mut wrong = Wrong::default();
-        let features = Features { feature_gates: text.split(',').map(str::to_owned).collect() };
-        let opened = features.read(&mut wrong);
-        wrong.check().map(|()| opened).map_err(|why| why.to_string())
+        let features = Features { feature_gates: values.iter().map(|it| (*it).to_owned()).collect() };
+        let decided = features.read(&mut wrong);
+        wrong.check().map(|()| decided).map_err(|why| why.to_string())
+    }
+
+    /// Of the gates before kinds, which few are enough for.
+    fn opened(values: &[&str]) -> Vec<String> {
+        let (all, _) = read(values).unwrap().of_kinds();
+        all.into_iter().filter(|name| name == "APISelfSubjectReview").collect()
     }
 
     #[test]
     fn gates_open_what_stands_behind_them() {
-        assert_eq!(read("APISelfSubjectReview=true"), Ok(vec!["APISelfSubjectReview".to_owned()]));
-        assert_eq!(read("AllAlpha=true"), Ok(vec!["APISelfSubjectReview".to_owned()]));
-        assert_eq!(read("APISelfSubjectReview=false,AllAlpha=true"), Ok(vec![]));
-        assert_eq!(read("AppArmor=false,CPUManager=true, AllBeta=f"), Ok(vec![]));
+        let review = vec!["APISelfSubjectReview".to_owned()];
+        assert_eq!(opened(&["APISelfSubjectReview=true"]), review);
+        assert_eq!(opened(&["AllAlpha=true"]), review);
+        assert_eq!(opened(&["APISelfSubjectReview=false,AllAlpha=true"]), [""; 0]);
+        assert_eq!(opened(&["AppArmor=false,CPUManager=true, AllBeta=f"]), [""; 0]);
+        let gates = read(&["OpenAPIV3=false,RemainingItemCount=0"]).unwrap().of_server();
+        assert!(!gates.openapi_v3 && !gates.remaining && gates.chunks && gates.turns);
+        let (_, closed) = read(&["CronJobTimeZone=false,JobPodFailurePolicy=true"]).unwrap().of_kinds();
+        assert_eq!(closed, ["CronJobTimeZone"]);
+        assert!(!read(&["AllBeta=false,OpenAPIV3=true"]).unwrap().of_server().chunks);
+        assert_eq!(Gates { shown: Vec::new(), ..read(&[]).unwrap().of_server() }, Gates::default());
+    }
+
+    #[test]
+    fn what_is_decided_first_is_not_decided_again_by_a_group() {
+        let named = ["APISelfSubjectReview=false", "AllAlpha=true"];
+        assert_eq!(opened(&named), [""; 0]);
+        // a group counts for those that are undecided, so the second time there are none
+        assert_eq!(opened(&["AllAlpha=true", "AllAlpha=false"]), ["APISelfSubjectReview"]);
+        assert_eq!(opened(&["AllAlpha=true,AllAlpha=false"]), [""; 0]);
+        assert_eq!(opened(&["AllAlpha=true", "APISelfSubjectReview=false"]), [""; 0]);
     }
 
     #[test]
     fn every_mistake_is_told() {
-        let told = read("Nope=true,CPUManager=false,AppArmor,AllAlpha=x").unwrap_err();
+        let told = read(&["Nope=true,CPUManager=false,AppArmor,AllAlpha=x"]).err().unwrap();
         for part in [
-            "no gate \"Nope\"",
-            "CPUManager is always open",
-            "\"AppArmor\" says neither",
-            "\"x\" for AllAlpha",
+            "unrecognized feature gate: Nope",
+            "cannot set feature gate CPUManager to false, feature is locked to true",
+            "missing bool value for AppArmor",
+            "invalid value of AllAlpha=x",
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
-        assert_eq!(gates().count(), 147);
+        assert_eq!(gates::all().count(), 147);
+    }
+
+    #[test]
+    fn what_stands_behind_gates_are_gates() {
+        for (name, ..) in BEHIND {
+            assert!(gates::all().any(|gate| gate.name == *name), "{name}");
+        }
     }
 }

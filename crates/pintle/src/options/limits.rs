@@ -1,7 +1,7 @@
 //! How much is taken on at a time and for how long, and how the server begins and ends.
 
 use super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use apiserver::{fairness, limits, serve};
 use clap::Args;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Limits {
     pub enable_priority_and_fairness: bool,
 
     /// How long a request may take, watches aside; clients may ask for less
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m0s")]
     pub request_timeout: Duration,
 
     /// How many seconds a watch lasts at least, unless its client asks for less. Each gets a random time between this
@@ -54,7 +54,7 @@ pub struct Limits {
 
     /// How long replaced and deleted objects can still be read and watched from; 0 keeps them until they take too much
     /// room
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub etcd_compaction_interval: Duration,
 
     /// How long the store may take to answer before /healthz and /livez call it down
@@ -112,14 +112,15 @@ impl Limits {
     }
 
     /// Whose request is next.
-    pub fn of_turns(&self, wrong: &mut Wrong) -> fairness::Options {
+    pub fn of_turns(&self, gate: bool, wrong: &mut Wrong) -> fairness::Options {
         let seats = self.max_requests_inflight.saturating_add(self.max_mutating_requests_inflight);
-        if self.enable_priority_and_fairness && seats == 0 {
+        let on = gate && self.enable_priority_and_fairness;
+        if on && seats == 0 {
             let why = "together with --max-mutating-requests-inflight it must be more than 0 where priority and fairness is on";
             wrong.add("--max-requests-inflight", why);
         }
         // a quarter of its time is what a request may wait
-        fairness::Options { on: self.enable_priority_and_fairness, patience: self.request_timeout / 4 }
+        fairness::Options { on, patience: self.request_timeout / 4 }
     }
 
     /// What connections may do, where the process may have so many files open.
@@ -149,8 +150,8 @@ mod tests {
         let cli = Cli::read(format!("pintle up {line}").trim().split(' ').map(Into::into)).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
         let mut wrong = Wrong::default();
-        let options = up.limits.read(&mut wrong);
-        (options, up.limits.of_connections(None), wrong.check().map_err(|why| why.to_string()))
+        let options = up.server.limits.read(&mut wrong);
+        (options, up.server.limits.of_connections(None), wrong.check().map_err(|why| why.to_string()))
     }
 
     #[test]
@@ -197,7 +198,7 @@ mod tests {
         for (files, connections) in
             [(Some(1024), 896), (Some(1 << 20), 32_768), (Some(10), 128), (None, 32_768)]
         {
-            assert_eq!(up.limits.of_connections(files).max_connections, connections, "{files:?}");
+            assert_eq!(up.server.limits.of_connections(files).max_connections, connections, "{files:?}");
         }
     }
 

@@ -4,28 +4,43 @@
 //! gathered, so that all of it is told at once.
 
 mod admission;
+mod apiserver;
 mod audit;
 mod authentication;
 mod authorization;
+mod browsers;
+mod dialect;
 mod features;
+pub mod gates;
 mod limits;
+mod manifest;
+mod metrics;
 mod oidc;
+mod outward;
 mod service_accounts;
 mod serving;
+mod store;
 mod token_webhook;
 
 pub use admission::Admission;
+pub use apiserver::Apiserver;
 pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
+pub use browsers::Browsers;
+pub use dialect::Dialect;
 pub use features::Features;
 pub use limits::Limits;
+pub use metrics::Metrics;
 pub use oidc::Oidc;
+pub use outward::Outward;
 pub use service_accounts::ServiceAccounts;
 pub use serving::{Shown, Tls};
+pub use store::Store;
 pub use token_webhook::TokenWebhook;
 
-use std::fmt::Display;
+use crate::flags::truth;
+use std::fmt::{self, Display};
 use std::path::Path;
 
 /// What is wrong with the command line, each with the name of its option.
@@ -50,8 +65,19 @@ impl Wrong {
     }
 
     /// An error that names everything, if there is anything.
-    pub fn check(self) -> anyhow::Result<()> {
-        anyhow::ensure!(self.0.is_empty(), "{}", self.0.join("; "));
-        Ok(())
+    pub fn check(self) -> Result<(), Problems> {
+        if self.0.is_empty() { Ok(()) } else { Err(Problems(self.0)) }
     }
 }
+
+/// Everything that is wrong with a command line, one line each.
+#[derive(Debug)]
+pub struct Problems(pub Vec<String>);
+
+impl Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl std::error::Error for Problems {}

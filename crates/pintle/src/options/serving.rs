@@ -27,6 +27,15 @@ pub struct Tls {
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<String>,
 
+    /// Where a certificate and its key are looked for, as apiserver.crt and apiserver.key, and put if there are none
+    /// [default: none, those in the data directory are used]
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+
+    /// Let other processes listen on the same port, so that a new server can start before the old one has ended
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub permit_port_sharing: bool,
+
     /// The cipher suites to choose from, with commas between [default: all good ones]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
@@ -66,12 +75,24 @@ impl Shown {
 }
 
 impl Tls {
+    /// Where a certificate and its key are kept, if somebody said so and gave no others.
+    pub fn kept_at(&self) -> Option<(PathBuf, PathBuf)> {
+        let folder = self.cert_dir.as_ref().filter(|_| self.tls_cert_file.is_none())?;
+        Some((folder.join("apiserver.crt"), folder.join("apiserver.key")))
+    }
+
+    fn kept_pair(&self, wrong: &mut Wrong) -> Option<Pair> {
+        let (certificate, key) =
+            self.kept_at().filter(|(certificate, key)| certificate.exists() && key.exists())?;
+        pair(("--cert-dir", "--cert-dir"), &certificate, &key, wrong)
+    }
+
     pub fn read(&self, wrong: &mut Wrong) -> Shown {
         let everybody = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 pair(("--tls-cert-file", "--tls-private-key-file"), certificate, key, wrong)
             }
-            (None, None) => None,
+            (None, None) => self.kept_pair(wrong),
             (Some(_), None) => {
                 wrong.add("--tls-cert-file", "it goes with --tls-private-key-file");
                 None

@@ -1,7 +1,7 @@
 //! Another server that knows tokens.
 
 use super::Wrong;
-use crate::cli::any_duration;
+use crate::flags::any_duration;
 use apiserver::identity::webhook;
 use call::{Caller, Limits, Version};
 use clap::Args;
@@ -21,7 +21,7 @@ pub struct TokenWebhook {
     pub authentication_token_webhook_version: Version,
 
     /// How long that server is not asked again about a token
-    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m")]
+    #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2m0s")]
     pub authentication_token_webhook_cache_ttl: Duration,
 }
 

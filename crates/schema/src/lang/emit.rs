@@ -357,7 +357,8 @@ fn group_literal(it: &Group) -> String {
 
 fn lifecycle(it: &Lifecycle) -> String {
     format!(
-        "Lifecycle {{ deprecated: B({:?}), removed: B({:?}), replacement: {}, told: B(\"\") }}",
+        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {}, told: B(\"\") }}",
+        it.introduced,
         it.deprecated,
         it.removed,
         group_version(it.replacement.as_ref())

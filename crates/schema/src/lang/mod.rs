@@ -87,7 +87,7 @@
 //! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace),
 //! `select=told` (selectors that name something else are told of which kind it is), `off` (served
 //! only when asked for), `gate=` (a feature gate it takes as well), and the releases of its life:
-//! `deprecated= removed=`, `instead=<group>/<version>`.
+//! `introduced= deprecated= removed=`, `instead=<group>/<version>`.
 //!
 //! Besides members, a kind may have
 //!

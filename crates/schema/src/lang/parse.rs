@@ -466,6 +466,7 @@ impl KindDecl {
             Some(("group", value)) => self.group = parse_group(value)?,
             Some(("hashed", value)) => self.hashed_as = Some(parse_group_version(value)?),
             Some(("gate", value)) => self.gate = value.to_string(),
+            Some(("introduced", value)) => self.lifecycle.introduced = text(value),
             Some(("deprecated", value)) => self.lifecycle.deprecated = text(value),
             Some(("removed", value)) => self.lifecycle.removed = text(value),
             Some(("instead", value)) => self.lifecycle.replacement = Some(parse_group_version(value)?),

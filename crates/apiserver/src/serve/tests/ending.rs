@@ -66,7 +66,7 @@ async fn a_port_that_is_taken_is_named() {
         ..TlsMaterial::default()
     };
     let world: ambient::World = ambient::Simulated::new(0, 0);
-    let listen = Listen { address: served.address, tls, limits: Limits::default(), world };
+    let listen = Listen { address: served.address, tls, limits: Limits::default(), share_port: false, world };
     let error = bind(listen).await.err().unwrap();
     assert!(matches!(error, ServeError::AddressInUse(address) if address == served.address));
     assert_eq!(error.to_string(), format!("address {} is already in use", served.address));

@@ -79,7 +79,8 @@ async fn unusable_material_is_named() {
         (TlsMaterial { client_authorities: Some(Vec::new()), ..good.clone() }, "client authority"),
     ] {
         let address = ([127, 0, 0, 1], 0).into();
-        let listen = Listen { address, tls, limits: Limits::default(), world: world.clone() };
+        let listen =
+            Listen { address, tls, limits: Limits::default(), share_port: false, world: world.clone() };
         match bind(listen).await {
             Err(ServeError::Tls { what, .. }) => assert_eq!(what, named),
             Err(other) => panic!("{other}"),

@@ -128,7 +128,8 @@ pub(super) async fn serve_with(
         ..TlsMaterial::default()
     };
     let tls = change(&authority, tls);
-    let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, world };
+    let listen =
+        Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls, limits, share_port: false, world };
     let bound = bind(listen).await.unwrap();
     let (address, shutdown) = (bound.local_addr(), Shutdown::new());
     let (giving_up, given_up) = mpsc::unbounded_channel();

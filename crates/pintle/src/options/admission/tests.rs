@@ -11,7 +11,11 @@ struct Line {
 fn given(line: &str) -> (admission::Options, String) {
     let line = Line::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
     let mut wrong = Wrong::default();
-    let options = line.expect("options that can be parsed").admission.read(false, &mut wrong);
+    let options = line.expect("options that can be parsed").admission.read(
+        Company::Together { accounts: false },
+        &Names::kubernetes(),
+        &mut wrong,
+    );
     (options, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
 }
 
@@ -54,7 +58,7 @@ fn configurations_are_named_by_file_and_plugin() {
     let read = |text: &str| {
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n";
         write("main.yaml", &if text.contains("kind:") { text.to_owned() } else { format!("{head}{text}") });
-        configuration(&folder.path().join("main.yaml"))
+        configuration(&folder.path().join("main.yaml"), &Names::kubernetes())
     };
     write("quota.yaml", "kind: Quota");
     let told = read(

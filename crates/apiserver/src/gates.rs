@@ -1,0 +1,91 @@
+//! Feature gates: what the server does only where it is switched on.
+//!
+//! What always holds: a gate is looked at where the feature begins, so that behind it nothing needs to know. What a
+//! closed gate takes away from a request is taken away before anybody has looked at it.
+
+use crate::request::Asked;
+use http::{HeaderMap, header};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The gates that something stands behind, and all of them as they are shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gates {
+    /// Lists come in chunks.
+    pub chunks: bool,
+    /// Chunks say how much is left.
+    pub remaining: bool,
+    pub compression: bool,
+    /// Unknown and repeated fields are warned of or refused.
+    pub field_validation: bool,
+    pub openapi_v3: bool,
+    /// Discovery says in which version objects are kept.
+    pub storage_hash: bool,
+    /// Requests wait for their turn.
+    pub turns: bool,
+    /// Requests are recorded.
+    pub record: bool,
+    /// Every gate there is, for those who collect numbers.
+    pub shown: Vec<Shown>,
+}
+
+/// A gate, its stage (`alpha`, `beta`, `ga`), and whether it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    pub name: &'static str,
+    pub stage: &'static str,
+    pub open: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Gates {
+            chunks: true,
+            remaining: true,
+            compression: true,
+            field_validation: true,
+            openapi_v3: true,
+            storage_hash: true,
+            turns: true,
+            record: true,
+            shown: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    name: &'static str,
+    stage: String,
+}
+
+impl Gates {
+    /// Takes out of a request what asks for something that is switched off.
+    pub(crate) fn narrow(&self, asked: &mut Asked, headers: &mut HeaderMap) {
+        if !self.chunks {
+            asked.query.pairs.retain(|(key, _)| key != "limit" && key != "continue");
+        }
+        if !self.field_validation {
+            asked.query.pairs.retain(|(key, _)| key != "fieldValidation");
+            asked.query.pairs.push(("fieldValidation".to_owned(), "Ignore".to_owned()));
+        }
+        if !self.compression {
+            headers.remove(header::ACCEPT_ENCODING);
+        }
+    }
+
+    /// Shows every gate among the metrics. A finished feature has no stage there.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let family = Family::<Labels, Gauge>::default();
+        for gate in &self.shown {
+            let stage = if gate.stage == "ga" { String::new() } else { gate.stage.to_uppercase() };
+            family.get_or_create(&Labels { name: gate.name, stage }).set(i64::from(gate.open));
+        }
+        if !self.shown.is_empty() {
+            let help = "Feature gates with their stages, and whether they are open";
+            registry.register("kubernetes_feature_enabled", help, family);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the API server can be told without effect, and where it differs from what all components together do.
+
+use super::idle::Idle;
+use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Pairs, Quantity, Text, Uint};
+
+/// As a component among others the server does what upstream's does where nothing is said.
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("authorization-mode", "AlwaysAllow"),
+    ("bind-address", "0.0.0.0"),
+    ("service-cluster-ip-range", "10.0.0.0/24"),
+];
+
+const NO_ETCD: &str = "objects are kept in a store of the server's own, which has no connection to secure";
+const OWN_STORE: &str = "the server's own store holds nothing but its objects";
+const COUNTED: &str = "numbers about the store are read when somebody asks for them";
+const MEMORY: &str = "reads are always answered from memory, which is never behind the store";
+const NO_CLOUD: &str = "there is no code for particular clouds in the server";
+const NO_AGGREGATION: &str = "requests are not passed on to other API servers yet";
+const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
+const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
+const PLAIN_LOG: &str = "the log is text on standard error";
+const ALL_METRICS: &str = "every metric is shown, with all of its labels";
+
+pub const IDLE: &[Idle] = &[
+    Idle::new("aggregator-reject-forwarding-redirect", Bool, "true", NO_AGGREGATION),
+    Idle::new("allow-metric-labels", Pairs, "", ALL_METRICS),
+    Idle::new("apiserver-count", Int, "1", "the only server is this one").deprecated(),
+    Idle::new("cloud-config", Text, "", NO_CLOUD),
+    Idle::new("cloud-provider", Text, "", NO_CLOUD),
+    Idle::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
+    Idle::new(
+        "cloud-provider-gce-lb-src-cidrs",
+        Networks,
+        "130.211.0.0/22,209.85.152.0/22,209.85.204.0/22,35.191.0.0/16",
+        NO_CLOUD,
+    )
+    .deprecated(),
+    Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
+    Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
+        .deprecated(),
+    Idle::new("disabled-metrics", List, "", ALL_METRICS),
+    Idle::new("enable-aggregator-routing", Bool, "false", NO_AGGREGATION),
+    Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
+    Idle::new(
+        "encryption-provider-config-automatic-reload",
+        Bool,
+        "false",
+        "nothing is encrypted that a new key could matter for",
+    ),
+    Idle::new("etcd-cafile", Text, "", NO_ETCD),
+    Idle::new("etcd-certfile", Text, "", NO_ETCD),
+    Idle::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
+    Idle::new("etcd-db-metric-poll-interval", Duration, "30s", COUNTED),
+    Idle::new("etcd-keyfile", Text, "", NO_ETCD),
+    Idle::new("etcd-prefix", Text, "/registry", OWN_STORE),
+    Idle::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
+    Idle::new("kubelet-client-certificate", Text, "", NO_AGENTS),
+    Idle::new("kubelet-client-key", Text, "", NO_AGENTS),
+    Idle::new("kubelet-port", Uint, "10250", NO_AGENTS).deprecated(),
+    Idle::new(
+        "kubelet-preferred-address-types",
+        List,
+        "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
+        NO_AGENTS,
+    ),
+    Idle::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
+    Idle::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
+    Idle::new("lease-reuse-duration-seconds", Int, "60", "events expire by their own time, without leases"),
+    Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
+    Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
+    Idle::new("log-json-split-stream", Bool, "false", PLAIN_LOG),
+    Idle::new("logging-format", Choice(&["text", "json"]), "text", PLAIN_LOG),
+    Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
+        .deprecated(),
+    Idle::new("permit-address-sharing", Bool, "false", "an address that lingers is always taken over"),
+    Idle::new("profiling", Bool, "true", "there are no profiles to serve yet"),
+    Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
+    Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
+    Idle::new(
+        "storage-media-type",
+        Choice(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
+        "application/vnd.kubernetes.protobuf",
+        "objects are kept as the JSON that they are answered with",
+    ),
+    Idle::new("tracing-config-file", Text, "", "traces are not sent anywhere yet"),
+    Idle::new("vmodule", Text, "", "PINTLE_LOG selects by part of the program"),
+    Idle::new("watch-cache", Bool, "true", MEMORY),
+    Idle::new("watch-cache-sizes", List, "", MEMORY),
+];

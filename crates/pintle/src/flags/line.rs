@@ -1,0 +1,277 @@
+//! Reads a command line as upstream's components do.
+//!
+//! Clap has its own idea of how options are written and stops at the first that is wrong. So each argument is first
+//! put into one form, `--flag=value`:
+//!
+//! ```text
+//! --secure_port 7 -v=2 --profiling --anonymous-auth=F
+//! --secure-port=7 -vv  --profiling --anonymous-auth=false
+//! ```
+//!
+//! and where clap refuses the whole line, it is asked about every argument alone, so that all that is wrong is told.
+
+use super::value::truth;
+use super::{COMPONENTS, idle_of};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::any::TypeId;
+use std::ffi::{OsStr, OsString};
+
+/// By this a flag's help says that it will go, and what to use.
+const DEPRECATED: &str = "Deprecated: ";
+
+/// The most that a counted flag is counted to.
+const MOST: usize = 10;
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub enum Unread {
+    Help(String),
+    /// Every problem, each as a line, and what can be made of the other arguments.
+    Wrong(Vec<String>, Option<Box<ArgMatches>>),
+}
+
+/// What was read, and what the log should say about it.
+pub struct Line {
+    pub matches: ArgMatches,
+    pub warnings: Vec<String>,
+}
+
+/// Reads the arguments of a program: its name, a command, and flags.
+pub fn read(program: &Command, arguments: &[OsString]) -> Result<Line, Unread> {
+    let command = arguments.get(1).and_then(|name| program.find_subcommand(name));
+    let Some(command) = command else {
+        let whole = program.clone().try_get_matches_from(arguments);
+        return whole.map(|matches| Line { matches, warnings: Vec::new() }).map_err(|error| told(&error));
+    };
+    let mut one_form = OneForm { command, items: Vec::new(), problems: Vec::new(), warnings: Vec::new() };
+    one_form.take_all(&arguments[2..]);
+    let OneForm { items, mut problems, warnings, .. } = one_form;
+    let parse = |items: &[OsString]| {
+        let words = arguments[..2].iter().chain(items);
+        program.clone().try_get_matches_from(words)
+    };
+    let error = match parse(&items) {
+        Ok(matches) if problems.is_empty() => return Ok(Line { matches, warnings }),
+        Ok(matches) => return Err(Unread::Wrong(problems, Some(Box::new(matches)))),
+        Err(error) => error,
+    };
+    if let help @ Unread::Help(_) = told(&error) {
+        return Err(help);
+    }
+    // what one argument lacks another may have
+    let lacks = |error: &clap::Error| error.kind() == ErrorKind::MissingRequiredArgument;
+    let mut good = Vec::new();
+    for item in &items {
+        match parse(std::slice::from_ref(item)) {
+            Err(error) if !lacks(&error) => {
+                let problem = problem(&error);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            _ => good.push(item.clone()),
+        }
+    }
+    let rest = parse(&good);
+    match rest {
+        Ok(matches) => Err(Unread::Wrong(problems, Some(Box::new(matches)))),
+        // each is right, but not all together
+        Err(error) => {
+            problems.push(problem(&error));
+            Err(Unread::Wrong(problems, None))
+        }
+    }
+}
+
+/// A command line that becomes one of a single form.
+struct OneForm<'a> {
+    command: &'a Command,
+    items: Vec<OsString>,
+    problems: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl OneForm<'_> {
+    fn take_all(&mut self, arguments: &[OsString]) {
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let Some(text) = argument.to_str() else {
+                self.problems.push(format!("{argument:?} is not UTF-8"));
+                continue;
+            };
+            match text.strip_prefix("--") {
+                Some("") => {
+                    rest.by_ref().for_each(|word| self.stray(word));
+                }
+                Some(flag) => self.long(text, flag, &mut rest),
+                None if text.len() > 1 && text.starts_with('-') => self.short(text, &mut rest),
+                None => self.stray(argument),
+            }
+        }
+    }
+
+    fn stray(&mut self, word: &OsStr) {
+        self.problems
+            .push(format!("unexpected argument {word:?}: only flags are taken, and what follows them"));
+    }
+
+    fn long<'b>(&mut self, text: &str, flag: &str, rest: &mut (impl Iterator<Item = &'b OsString> + Clone)) {
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name.replace('_', "-"), Some(OsString::from(value))),
+            None => (flag.replace('_', "-"), None),
+        };
+        // whoever asked for the version has got it
+        if name == "version" {
+            return;
+        }
+        let Some(argument) = self.command.get_arguments().find(|it| is_called(it, &name)) else {
+            // clap knows what was meant; what stands behind it is its value
+            self.items.push(text.into());
+            if value.is_none() && name != "help" {
+                let ahead = rest.clone().next();
+                if ahead.is_some_and(|next| !next.to_string_lossy().starts_with('-')) {
+                    rest.next();
+                }
+            }
+            return;
+        };
+        self.warn(argument, &name);
+        let name = argument.get_long().unwrap_or_default();
+        match argument.get_action() {
+            ArgAction::Count => {
+                let value = value.or_else(|| level_ahead(rest));
+                self.counted(argument, value.as_deref());
+            }
+            ArgAction::SetTrue => match value.as_deref().map(|value| truth(&value.to_string_lossy())) {
+                None | Some(Some(true)) => self.items.push(format!("--{name}").into()),
+                Some(Some(false)) => {}
+                Some(None) => {
+                    self.problems.push(format!("invalid value for '--{name}': it is neither true nor false"));
+                }
+            },
+            action if action.takes_values() => {
+                let value = match value {
+                    None if !argument.is_require_equals_set() => rest.next().cloned(),
+                    given => given,
+                };
+                // nothing, where nothing is the default, says nothing
+                let says = value.as_ref().is_none_or(|value| !value.is_empty());
+                if says || !argument.get_default_values().is_empty() {
+                    self.items.push(joined(argument, name, value));
+                }
+            }
+            _ => self.items.push(format!("--{name}").into()),
+        }
+    }
+
+    /// `-v`, `-vv`, `-v2`, `-v=2` and `-v 2`.
+    fn short<'b>(&mut self, text: &str, rest: &mut (impl Iterator<Item = &'b OsString> + Clone)) {
+        let letters = &text[1..];
+        let first = letters.chars().next().unwrap_or_default();
+        let Some(argument) = self.command.get_arguments().find(|it| it.get_short() == Some(first)) else {
+            self.items.push(text.into());
+            return;
+        };
+        let behind = &letters[first.len_utf8()..];
+        let value = Some(behind.strip_prefix('=').unwrap_or(behind)).filter(|it| !it.is_empty());
+        let value = value.map(OsString::from);
+        match argument.get_action() {
+            ArgAction::Count if behind.chars().all(|letter| letter == first) => {
+                let level = if behind.is_empty() { level_ahead(rest) } else { None };
+                match level {
+                    Some(level) => self.counted(argument, Some(&level)),
+                    None => self.items.push(text.into()),
+                }
+            }
+            ArgAction::Count => self.counted(argument, value.as_deref()),
+            action if action.takes_values() => {
+                let value = value.or_else(|| rest.next().cloned());
+                let name = argument.get_long().map(str::to_owned);
+                self.items.push(match name {
+                    Some(name) => joined(argument, &name, value),
+                    None => text.into(),
+                });
+            }
+            _ => self.items.push(text.into()),
+        }
+    }
+
+    /// A flag that is counted, given as a number.
+    fn counted(&mut self, argument: &Arg, value: Option<&OsStr>) {
+        let Some(letter) = argument.get_short() else { return };
+        let count = match value.map(|value| value.to_string_lossy().parse::<usize>()) {
+            None => 1,
+            Some(Ok(count)) => count.min(MOST),
+            Some(Err(_)) => {
+                self.problems.push(format!("invalid value for '-{letter}': it is no whole number from 0 on"));
+                return;
+            }
+        };
+        if count > 0 {
+            self.items.push(format!("-{}", letter.to_string().repeat(count)).into());
+        }
+    }
+
+    /// Notes what the log should say about a flag that is given.
+    fn warn(&mut self, argument: &Arg, called: &str) {
+        let idle = idle_of(self.command.get_name()).into_iter().find(|it| it.name == called);
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let warning = match (idle, help.split_once(DEPRECATED)) {
+            (Some(idle), _) => idle.warning(),
+            (None, Some((_, instead))) => format!("--{called} is deprecated: {instead}"),
+            (None, None) => match argument.get_long() {
+                Some(name) if name != called && called.len() > 1 => {
+                    format!("--{called} is deprecated: --{name} says the same")
+                }
+                _ => return,
+            },
+        };
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+}
+
+fn is_called(argument: &Arg, name: &str) -> bool {
+    argument.get_long() == Some(name) || argument.get_all_aliases().is_some_and(|it| it.contains(&name))
+}
+
+/// The next word, where it is a number: a level.
+fn level_ahead<'b>(rest: &mut (impl Iterator<Item = &'b OsString> + Clone)) -> Option<OsString> {
+    let next = rest.clone().next()?;
+    let number = !next.is_empty() && next.to_string_lossy().bytes().all(|c| c.is_ascii_digit());
+    number.then(|| rest.next().cloned()).flatten()
+}
+
+/// `--name=value`; a truth is spelled as clap wants it.
+fn joined(argument: &Arg, name: &str, value: Option<OsString>) -> OsString {
+    let mut whole = OsString::from(format!("--{name}"));
+    let Some(value) = value else { return whole };
+    let is_bool = argument.get_value_parser().type_id() == TypeId::of::<bool>();
+    let known = value.to_str().filter(|_| is_bool).and_then(truth);
+    whole.push("=");
+    whole.push(known.map_or(value, |it| OsString::from(it.to_string())));
+    whole
+}
+
+fn told(error: &clap::Error) -> Unread {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Unread::Help(error.to_string()),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let known: Vec<_> = COMPONENTS.iter().map(|it| format!("'pintle {}'", it.command)).collect();
+            let what = format!("nothing to do: try 'pintle up' or {}", known.join(", "));
+            Unread::Wrong(vec![what], None)
+        }
+        _ => Unread::Wrong(vec![problem(error)], None),
+    }
+}
+
+/// The part of the parser's message that says what is wrong, as one line.
+fn problem(error: &clap::Error) -> String {
+    let message = error.to_string();
+    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let problem = lines.join("; ");
+    problem.strip_prefix("error: ").unwrap_or(&problem).to_owned()
+}

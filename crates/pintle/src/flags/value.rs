@@ -1,0 +1,140 @@
+//! The forms that values of flags have, checked even where a value changes nothing.
+
+use kinds::service::Network;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What a flag takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "components to come have flags of these forms")]
+pub enum Type {
+    Bool,
+    /// A whole number.
+    Int,
+    /// A whole number that is not negative.
+    Uint,
+    Float,
+    /// A length of time: `1h30m`.
+    Duration,
+    Text,
+    /// Texts with commas between, or given again.
+    List,
+    /// `key=value` with commas between, or given again.
+    Pairs,
+    /// Networks with commas between.
+    Networks,
+    Address,
+    /// A quantity: `64Ki`.
+    Quantity,
+    /// One of these.
+    Choice(&'static [&'static str]),
+}
+
+impl Type {
+    /// What stands for the value in help.
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Type::Bool => "BOOL",
+            Type::Int | Type::Uint | Type::Float => "NUMBER",
+            Type::Duration => "DURATION",
+            Type::Text | Type::Choice(_) => "TEXT",
+            Type::List => "LIST",
+            Type::Pairs => "KEY=VALUE",
+            Type::Networks => "CIDRS",
+            Type::Address => "IP",
+            Type::Quantity => "QUANTITY",
+        }
+    }
+
+    /// Whether several values add up instead of the last one counting.
+    pub fn gathers(self) -> bool {
+        matches!(self, Type::List | Type::Pairs)
+    }
+
+    /// What is wrong with a value.
+    pub fn check(self, text: &str) -> Result<String, String> {
+        let good = match self {
+            Type::Bool => truth(text).is_some().then_some(()).ok_or("it is neither true nor false"),
+            Type::Int => text.parse::<i64>().map(drop).map_err(|_| "it is no whole number"),
+            Type::Uint => text.parse::<u64>().map(drop).map_err(|_| "it is no whole number from 0 on"),
+            Type::Float => text.parse::<f64>().map(drop).map_err(|_| "it is no number"),
+            Type::Duration => {
+                let nanos = schema::time::parse_duration(text);
+                nanos.map(drop).map_err(|_| "a length of time is needed, such as 90s, 30m or 1h30m")
+            }
+            Type::Text => Ok(()),
+            Type::List => {
+                let closed = text.matches('"').count().is_multiple_of(2);
+                closed.then_some(()).ok_or("a quotation does not end")
+            }
+            Type::Pairs => {
+                let paired = text.is_empty() || text.split(',').all(|pair| pair.contains('='));
+                paired.then_some(()).ok_or("it does not have the form key=value")
+            }
+            Type::Networks => {
+                let all = text.split(',').all(|one| Network::parse(one.trim()).is_some());
+                all.then_some(()).ok_or("not networks with a prefix, such as 10.0.0.0/16")
+            }
+            Type::Address => text.parse::<IpAddr>().map(drop).map_err(|_| "it is no IP address"),
+            Type::Quantity => {
+                schema::quantity::canonical(text).map(drop).map_err(|_| "it is no quantity, such as 64Ki")
+            }
+            Type::Choice(choices) => {
+                if !choices.contains(&text) {
+                    return Err(format!("there are {}", choices.join(", ")));
+                }
+                Ok(())
+            }
+        };
+        good.map(|()| text.to_owned()).map_err(str::to_owned)
+    }
+}
+
+/// What a text says that is to be true or false, in all the spellings of upstream.
+pub fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads a length of time such as `1h30m`, which may be none at all.
+pub fn any_duration(text: &str) -> Result<Duration, String> {
+    let nanoseconds = schema::time::parse_duration(text).ok().and_then(|it| u64::try_from(it).ok());
+    let told = "a length of time is needed, such as 90s, 30m or 1h30m";
+    nanoseconds.map(Duration::from_nanos).ok_or_else(|| told.to_owned())
+}
+
+/// Reads a length of time of at least a second.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        length if length >= Duration::from_secs(1) => Ok(length),
+        _ => Err("it must be at least a second".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_has_good_and_bad_values() {
+        for (takes, good, bad) in [
+            (Type::Bool, "T", "yes"),
+            (Type::Int, "-3", "3.5"),
+            (Type::Uint, "3", "-3"),
+            (Type::Float, "0.5", "half"),
+            (Type::Duration, "1h0m0s", "1 hour"),
+            (Type::List, "a,b", "\"a,b"),
+            (Type::Pairs, "a=b,c=", "a=b,c"),
+            (Type::Networks, "10.0.0.0/8,2001:db8::/32", "10.0.0.0/8,x"),
+            (Type::Address, "::1", "localhost"),
+            (Type::Quantity, "64Ki", "64 kB"),
+            (Type::Choice(&["a", "b"]), "b", "c"),
+        ] {
+            assert_eq!(takes.check(good), Ok(good.to_owned()), "{takes:?}");
+            assert!(takes.check(bad).is_err(), "{takes:?}: {bad}");
+        }
+    }
+}

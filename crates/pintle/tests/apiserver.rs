@@ -1,0 +1,187 @@
+//! The API server as a component of its own, as a real process: with what it is given it needs nothing else, and a wrong
+//! command line starts nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use call::{Caller, Limits};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pintle");
+
+/// A process, which does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // gone already is as good
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program and waits until it says that it is ready.
+fn start(program: &Path, arguments: &[String]) -> Running {
+    let mut command = Command::new(program);
+    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let told = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    let running = Running(child);
+    let told = told.expect("it ended at once").unwrap();
+    assert!(told.contains("is ready on https://"), "{told}");
+    running
+}
+
+/// A port that was free a moment ago: the component does not choose one by itself.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What somebody else gives the server: an authority, what it issued, and a key for tokens.
+struct Given {
+    folder: tempfile::TempDir,
+}
+
+impl Given {
+    fn new() -> Self {
+        let given = Given { folder: tempfile::tempdir().unwrap() };
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "given-ca");
+        given.write("ca.crt", &params.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::new(params, key);
+        for (name, organization, usage) in [
+            ("server", "servers", ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", "system:masters", ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+            params.extended_key_usages = vec![usage];
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+            given.write(&format!("{name}.crt"), &params.signed_by(&key, &issuer).unwrap().pem());
+            given.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+        given.write("sa.key", &KeyPair::generate().unwrap().serialize_pem());
+        given
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn caller(&self, port: u16) -> Caller {
+        let config = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}],
+             clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: '{}'}}}}],
+             users: [{{name: u, user: {{client-certificate: '{}', client-key: '{}'}}}}]}}",
+            self.path("ca.crt"),
+            self.path("client.crt"),
+            self.path("client.key"),
+        );
+        self.write("kubeconfig", &config);
+        let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
+        Caller::from_kubeconfig(Path::new(&self.path("kubeconfig")), limits).unwrap()
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
+    let (given, port) = (Given::new(), free_port());
+    let data = given.folder.path().join("data");
+    let link = given.folder.path().join("kube-apiserver");
+    std::os::unix::fs::symlink(PROGRAM, &link).unwrap();
+    let arguments = words(&format!(
+        "--bind-address=127.0.0.1 --secure-port={port} --data-dir={} --tls-cert-file={} --tls-private-key-file={} \
+         --client-ca-file={} --service-account-signing-key-file={} --service-account-key-file={} \
+         --service-account-issuer=https://issuer.example --authorization-mode=Node,RBAC --feature-gates=AllAlpha=true \
+         --runtime-config=api/alpha --profiling=false --watch-cache-sizes=pods#100 --event-ttl=30m \
+         --advertise-address=127.0.0.1 --allow-privileged=true --enable-admission-plugins=NodeRestriction \
+         --enable-bootstrap-token-auth=true --kubelet-client-certificate=/c --kubelet-client-key=/k \
+         --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file=/c \
+         --proxy-client-key-file=/k --requestheader-allowed-names=front-proxy-client \
+         --requestheader-client-ca-file={} --requestheader-extra-headers-prefix=X-Remote-Extra- \
+         --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
+         --service-cluster-ip-range=10.96.0.0/12",
+        data.display(),
+        given.path("server.crt"),
+        given.path("server.key"),
+        given.path("ca.crt"),
+        given.path("sa.key"),
+        given.path("sa.key"),
+        given.path("ca.crt"),
+    ));
+    let running = start(&link, &arguments);
+    let caller = given.caller(port);
+    let answer = caller.get("/api/v1/namespaces/default").await.unwrap();
+    assert_eq!(answer.status, 200);
+    let issuer = caller.get("/.well-known/openid-configuration").await.unwrap();
+    assert!(String::from_utf8_lossy(&issuer.body).contains("https://issuer.example"));
+    assert_eq!(caller.get("/apis/authentication.k8s.io/v1alpha1").await.unwrap().status, 200);
+    // what it was not asked for it did not make
+    assert!(!data.join("pki").exists() && !data.join("admin.kubeconfig").exists());
+    drop(running);
+}
+
+#[tokio::test]
+async fn what_it_is_not_given_it_makes() {
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let certificates = folder.path().join("certificates");
+    let arguments = words(&format!(
+        "apiserver --bind-address 127.0.0.1 --secure-port {port} --data-dir {} --cert-dir {}",
+        folder.path().display(),
+        certificates.display(),
+    ));
+    let program = PathBuf::from(PROGRAM);
+    let running = start(&program, &arguments);
+    let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
+    let config = folder.path().join("admin.kubeconfig");
+    let caller = Caller::from_kubeconfig(&config, limits).unwrap();
+    assert_eq!(caller.get("/api/v1/namespaces/default").await.unwrap().status, 200);
+    let made = std::fs::read(certificates.join("apiserver.crt")).unwrap();
+    drop(running);
+    // the next start finds it there
+    let running = start(&program, &arguments);
+    let caller = Caller::from_kubeconfig(&config, limits).unwrap();
+    assert_eq!(caller.get("/healthz").await.unwrap().status, 200);
+    assert_eq!(std::fs::read(certificates.join("apiserver.crt")).unwrap(), made);
+    drop(running);
+}
+
+/// What a command line that starts nothing says, line by line, and how it ends.
+fn refused(line: &str) -> (Vec<String>, i32) {
+    let output = Command::new(PROGRAM).args(line.split_whitespace()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    (told.lines().map(str::to_owned).collect(), output.status.code().unwrap())
+}
+
+#[test]
+fn a_wrong_command_line_starts_nothing_and_names_everything() {
+    let (told, code) = refused("apiserver --nope=1 --secure-port=x --request-timeout=soon");
+    assert_eq!((told.len(), code), (3, 2), "{told:#?}");
+    assert!(told.iter().all(|line| line.starts_with("pintle: ")), "{told:#?}");
+    let (told, code) = refused(
+        "apiserver --ephemeral --secure-port=0 --etcd-servers=http://127.0.0.1:2379 --feature-gates=X=true",
+    );
+    assert_eq!((told.len(), code), (3, 1), "{told:#?}");
+    for (line, part) in told.iter().zip([
+        "--etcd-servers: an etcd cannot",
+        "--secure-port: must be",
+        "unrecognized feature gate: X",
+    ]) {
+        assert!(line.contains(part), "{part}: {told:#?}");
+    }
+}
