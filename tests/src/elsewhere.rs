@@ -57,9 +57,14 @@ impl Drop for Elsewhere {
 
 impl Elsewhere {
     pub async fn start(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        Self::named("localhost", answer).await
+    }
+
+    /// One whose certificate has another name than that of its address.
+    pub async fn named(name: &str, answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -16,6 +16,10 @@ mod spec {
     mod browsers;
     mod callers;
     mod cases;
+    mod custom_conversion;
+    mod custom_definitions;
+    mod custom_resources;
+    mod custom_rules;
     mod debug;
     mod defaults;
     mod deletion;

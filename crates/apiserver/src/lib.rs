@@ -22,6 +22,7 @@ mod answers;
 pub mod audit;
 pub mod browsers;
 pub mod describe;
+mod extend;
 pub mod fairness;
 mod filters;
 pub mod gates;

@@ -4,6 +4,7 @@ use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
+use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
 use crate::gates::Gates;
 use crate::handle::Service;
@@ -194,6 +195,8 @@ impl Server {
             let stored = kinds::stored(&kind).unwrap_or_else(|| kind.clone());
             api.register_as(kind, stored, hooks)?;
         }
+        // before the first request: what was defined is served from the start
+        let definitions = Definitions::start(&api);
         identity.connect(&api);
         node.look_into(&api);
         let takes_turns = config.fairness.on && config.gates.turns;
@@ -237,6 +240,9 @@ impl Server {
                 let _ = serving.await;
                 return Err(why);
             }
+        }
+        if let Some(definitions) = definitions {
+            following.spawn(definitions.follow());
         }
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));

@@ -248,6 +248,13 @@ impl<E: Entry> Cache<E> {
         wakes.wake();
     }
 
+    /// Ends the present watchers, after the events that already wait for them; later ones are welcome.
+    pub fn end_watchers(&self) {
+        let mut wakes = Wakes::default();
+        self.shared.publishing.lock().hub.dismiss(&mut wakes);
+        wakes.wake();
+    }
+
     /// The smallest revision that can be read exactly and watched from.
     pub fn oldest(&self) -> u64 {
         self.shared.publishing.lock().ring.oldest()

@@ -155,6 +155,11 @@ impl<E: Entry> Hub<E> {
         self.end(Phase::Closed, wakes);
     }
 
+    /// Ends the watchers of this moment.
+    pub(crate) fn dismiss(&mut self, wakes: &mut Wakes) {
+        self.end(Phase::Closed, wakes);
+    }
+
     fn end(&mut self, phase: Phase, wakes: &mut Wakes) -> u64 {
         let mut ended = 0;
         let keyed = self.namespaces.drain().map(|(_, seats)| seats);

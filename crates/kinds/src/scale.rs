@@ -5,7 +5,7 @@ use crate::workload::Selector;
 use crate::{metadata, read, tables};
 use rest::view::{Missing, View};
 use schema::problem::Problem;
-use schema::table::{Group, Ref};
+use schema::table::{Group, Ref, Text};
 use schema::{Path, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,29 +25,49 @@ pub(crate) fn views_by_labels() -> Vec<View> {
 }
 
 fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
+    let path = vec!["spec".into(), "replicas".into()];
+    view(path, missing, move |object| {
+        let number = |part: &str| read::int(object, &[part, "replicas"]);
+        shown(number("spec"), number("status"), &selector(object))
+    })
+}
+
+/// For kinds that say themselves where their numbers are: the path of what is wanted, and the scale of an object.
+pub(crate) fn view_of(
+    inside: Vec<Text>,
+    show: impl Fn(&Value) -> Value + Send + Sync + 'static,
+) -> Vec<View> {
+    view(inside, Missing::Object, show)
+}
+
+fn view(
+    inside: Vec<Text>,
+    missing: Missing,
+    show: impl Fn(&Value) -> Value + Send + Sync + 'static,
+) -> Vec<View> {
     let group = Group { stem: "autoscaling".into(), in_domain: false };
     let Some(kind) = tables::kind_named(&group, "v1", "Scale") else { return Vec::new() };
     vec![View {
         name: "scale".into(),
         kind: Ref::Static(kind),
-        inside: vec!["spec".into(), "replicas".into()],
+        inside,
         outside: vec!["spec".into(), "replicas".into()],
         absent: Value::Int(0),
-        show: Arc::new(move |object| show(object, selector(object))),
+        show: Arc::new(show),
         validate,
         cells: Some(cells),
         missing,
     }]
 }
 
-fn show(object: &Value, selector: String) -> Value {
+/// A scale with these numbers.
+pub(crate) fn shown(wanted: i64, there: i64, selector: &str) -> Value {
     let mut scale = Value::map();
     scale.set(&["spec"], Value::map());
-    let wanted = read::int(object, &["spec", "replicas"]);
     if wanted != 0 {
         scale.set(&["spec", "replicas"], wanted);
     }
-    scale.set(&["status", "replicas"], read::int(object, &["status", "replicas"]));
+    scale.set(&["status", "replicas"], there);
     if !selector.is_empty() {
         scale.set(&["status", "selector"], selector);
     }

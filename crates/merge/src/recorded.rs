@@ -143,7 +143,9 @@ impl Types {
         }
         if let Some(value) = of.strip_prefix("map:") {
             let value = self.shape(value, &Value::Null, depth);
-            return Shape::Map(MapShape { value, atomic: field.text(&["mapType"]) == "atomic" }.into());
+            return Shape::Map(
+                MapShape { value, atomic: field.text(&["mapType"]) == "atomic", nullable: false }.into(),
+            );
         }
         Shape::Scalar(match of {
             "string" => Scalar::String,

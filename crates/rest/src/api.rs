@@ -66,6 +66,11 @@ impl Resources {
         self.by_version.get(group_version)?.get(plural)
     }
 
+    /// Whether the kinds of a group were made while the server ran.
+    pub fn is_custom(&self, group: &str) -> bool {
+        self.all.iter().any(|one| one.group == group && !one.kind.kind_first)
+    }
+
     /// Whether some resource is of this kind, or a list of it.
     pub fn has_kind(&self, group_version: &str, kind: &str) -> bool {
         self.of_version(group_version).any(|one| kind.strip_suffix("List").unwrap_or(kind) == one.kind.name)
@@ -118,6 +123,18 @@ impl Api {
         stored: Ref<Kind>,
         hooks: Hooks,
     ) -> Result<Arc<Resource>, Unreadable> {
+        let resource = self.make(kind, stored, hooks)?;
+        self.exchange(&[], std::slice::from_ref(&resource));
+        Ok(resource)
+    }
+
+    /// A resource that nobody is served yet.
+    pub fn make(
+        &self,
+        kind: Ref<Kind>,
+        stored: Ref<Kind>,
+        hooks: Hooks,
+    ) -> Result<Arc<Resource>, Unreadable> {
         let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
         let group = kind.group.full(&self.names.api_domain);
         if let (Some(reserve), None) = (&hooks.reserve, &kind.stored_as) {
@@ -137,27 +154,24 @@ impl Api {
         });
         resource.views = served.collect();
         resource.checks = Checks::of(&self.admission, &resource);
-        let resource = Arc::new(resource);
+        Ok(Arc::new(resource))
+    }
+
+    /// Serves resources in place of others and of those that have the same path, all at once. Requests that are being
+    /// carried out go on with what they began with.
+    pub fn exchange(&self, gone: &[Arc<Resource>], new: &[Arc<Resource>]) {
+        let same =
+            |a: &Resource, b: &Resource| a.api_version == b.api_version && a.kind.plural == b.kind.plural;
         self.resources.rcu(|old| {
-            let same = |one: &Arc<Resource>| {
-                one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
-            };
-            let mut all: Vec<_> = old.all.iter().filter(|one| !same(one)).cloned().collect();
-            all.push(resource.clone());
+            let stays = |one: &&Arc<Resource>| !gone.iter().chain(new).any(|other| same(one, other));
+            let all = old.all.iter().filter(stays).chain(new).cloned().collect();
             Resources::of(all, old.generation + 1)
         });
-        Ok(resource)
     }
 
     /// Stops serving a kind; its objects stay in the store.
-    pub fn unregister(&self, resource: &Resource) {
-        self.resources.rcu(|old| {
-            let same = |one: &Arc<Resource>| {
-                one.api_version == resource.api_version && one.kind.plural == resource.kind.plural
-            };
-            let all = old.all.iter().filter(|one| !same(one)).cloned().collect();
-            Resources::of(all, old.generation + 1)
-        });
+    pub fn unregister(&self, resource: &Arc<Resource>) {
+        self.exchange(std::slice::from_ref(resource), &[]);
         self.storage.forget(&resource.collection);
     }
 

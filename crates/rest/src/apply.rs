@@ -41,7 +41,7 @@ impl Api {
         };
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let applied = merge::apply(&write, live, &config).map_err(apply_error)?;
-            let decoded = decode::tree(applied.object, &resource.kind.root);
+            let decoded = decode::applied(applied.object, &resource.kind.root);
             let value = decoded.map_err(|why| ApiError::internal(why.to_string()))?.value;
             Ok(value)
         };

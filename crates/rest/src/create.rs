@@ -50,6 +50,7 @@ impl Api {
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
+            problems.extend(writing.made_problems(&object, None));
             if resource.hooks.told_twice {
                 problems.extend(problems.clone());
             }
@@ -94,8 +95,12 @@ impl Api {
             return Ok(Written { created: true, json: writing.encode(&object) });
         }
         object.set(&["metadata", "resourceVersion"], "");
+        let object = self.converted(&resource, object).await?;
         match self.commit(writing, object, reservation, Expect::Absent).await {
-            Ok(stored) => Ok(Written { created: true, json: resource.json(&stored) }),
+            Ok(stored) => {
+                self.ready(&resource, std::slice::from_ref(&stored)).await?;
+                Ok(Written { created: true, json: resource.json(&stored) })
+            }
             Err(StoreError::Conflict { .. }) => Err(taken()),
             Err(why) => Err(store_error(why)),
         }

@@ -95,6 +95,7 @@ impl Api {
         user: &Requester,
         mark: Option<Mark>,
     ) -> Result<Option<Deleted>, ApiError> {
+        self.ready(resource, std::slice::from_ref(current)).await?;
         let object = self.tree(resource, current)?;
         check_preconditions(resource, current, &object, options)?;
         let write = Admitted {
@@ -186,8 +187,12 @@ impl Api {
         next: &Value,
     ) -> Result<Option<Arc<Object>>, ApiError> {
         let expect = Expect::Revision(Revision(current.revision));
-        match self.commit_as(resource, next.clone(), None, expect).await {
-            Ok(object) => Ok(Some(object)),
+        let next = self.converted(resource, next.clone()).await?;
+        match self.commit_as(resource, next, None, expect).await {
+            Ok(object) => {
+                self.ready(resource, std::slice::from_ref(&object)).await?;
+                Ok(Some(object))
+            }
             Err(StoreError::Conflict { .. }) => Ok(None),
             Err(why) => Err(store_error(why)),
         }

@@ -19,10 +19,9 @@ impl Api {
         if !matches!(resource_version, "" | "0") {
             self.wait_for(parse_revision(resource_version)?).await?;
         }
-        resource
-            .collection
-            .cache
-            .get(namespace, name)
-            .ok_or_else(|| ApiError::not_found(resource.subject(name)))
+        let found = resource.collection.cache.get(namespace, name);
+        let object = found.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
+        self.ready(resource, std::slice::from_ref(&object)).await?;
+        Ok(object)
     }
 }

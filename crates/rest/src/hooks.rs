@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::error::ApiError;
+use crate::fit::Fit;
 use crate::notes::Notes;
 use crate::reserve::Reserve;
 use crate::view::View;
@@ -132,6 +133,10 @@ pub struct Hooks {
     pub outline: Option<fn(&mut Value)>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
+    /// How the version relates to what is stored, for kinds whose objects are fitted to a table when they are read.
+    pub fit: Option<Fit>,
+    /// Rules that are made while the server runs; told after all others.
+    pub rules: Option<Arc<dyn Rules>>,
     /// How a field selector with an unknown label is refused, where not as usual.
     pub unknown_label: Option<fn(&str) -> String>,
     /// Objects live this long; for kinds that expire.
@@ -142,6 +147,12 @@ pub struct Hooks {
     pub parts: Vec<Part>,
     /// Creating such an object is an action on the object of the same name elsewhere.
     pub acts_on: Option<ActsOn>,
+}
+
+/// What a kind that is made while the server runs asks of its objects.
+pub trait Rules: Send + Sync {
+    /// What is wrong with an object, new or next, whichever way it is written.
+    fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Problem>;
 }
 
 /// A subresource whose objects are made to be answered and never kept.

@@ -1,11 +1,12 @@
 //! The body of a write: decoded against the kind that the URL names.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Subject};
 use crate::options::FieldValidation;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
+use schema::problem::Problem;
 use schema::table::Type;
-use schema::{Value, proto, yaml};
+use schema::{Path, Value, proto, yaml};
 
 /// A body as it came.
 #[derive(Debug, Clone)]
@@ -63,6 +64,23 @@ impl Input {
     }
 
     fn decode(
+        &self,
+        expected: &Expected<'_>,
+        wrong: &dyn Fn(&str) -> ApiError,
+    ) -> Result<(Decoded, Vec<String>), ApiError> {
+        let (decoded, notes) = self.decode_any(expected, wrong)?;
+        // what was made while the server ran is known by what it says it is
+        if expected.ty.loose && decoded.value.text(&["kind"]).is_empty() {
+            let (body, shown) = (String::from_utf8_lossy(&self.bytes), shown(&self.bytes));
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({shown})",
+                expected.kind
+            )));
+        }
+        Ok((decoded, notes))
+    }
+
+    fn decode_any(
         &self,
         expected: &Expected<'_>,
         wrong: &dyn Fn(&str) -> ApiError,
@@ -154,6 +172,9 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         _ => "",
     };
     let (kind, version) = (text("kind"), text("apiVersion"));
+    if expected.ty.loose {
+        return check_made_type(value, kind, version, expected);
+    }
     let (kind, version) = (
         if kind.is_empty() { expected.kind } else { kind },
         if version.is_empty() { expected.api_version } else { version },
@@ -176,6 +197,28 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         "{kind} in version {short:?} cannot be handled as a {}: {why}",
         expected.kind
     )))
+}
+
+/// The same of a kind that was made while the server ran.
+fn check_made_type(
+    value: &Value,
+    kind: &str,
+    version: &str,
+    expected: &Expected<'_>,
+) -> Result<(), ApiError> {
+    if version != expected.api_version {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({})",
+            expected.api_version
+        )));
+    }
+    if kind == expected.kind {
+        return Ok(());
+    }
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    let subject = Subject { group, kind, name: value.text(&["metadata", "name"]) };
+    let why = format!("must be {}", expected.kind);
+    Err(ApiError::invalid(subject, vec![Problem::invalid_text(&Path::ROOT.field("kind"), kind, &why)]))
 }
 
 /// The beginning of a body, for messages: text where it is an object, hexadecimal otherwise.

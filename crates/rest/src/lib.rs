@@ -12,6 +12,7 @@ mod create;
 mod delete;
 mod deletecollection;
 pub mod error;
+pub mod fit;
 mod get;
 pub mod hooks;
 pub mod input;

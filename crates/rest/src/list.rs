@@ -58,13 +58,17 @@ impl Api {
                     collection.cache.at(revision).map_err(|_| expired(&token, &meta_version))?
                 }
             };
-            return Ok(self.page(resource, snapshot, namespace, Some(&after), &selector, options.limit));
+            let page = self.page(resource, snapshot, namespace, Some(&after), &selector, options.limit);
+            self.ready(resource, &page.items).await?;
+            return Ok(page);
         }
         let snapshot = self.snapshot_for(resource, options).await?;
         // a list that may be of any age is served whole, whatever its limit
         let whole = options.resource_version == "0";
         let limit = if whole { 0 } else { options.limit };
-        Ok(self.page(resource, snapshot, namespace, None, &selector, limit))
+        let page = self.page(resource, snapshot, namespace, None, &selector, limit);
+        self.ready(resource, &page.items).await?;
+        Ok(page)
     }
 
     async fn snapshot_for(

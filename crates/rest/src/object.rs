@@ -2,6 +2,7 @@
 
 use crate::reserve::Reservation;
 use crate::resource::Collection;
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use schema::encode::EmptyLists;
 use schema::table::Kind;
@@ -19,11 +20,25 @@ pub struct Object {
     stamp_at: usize,
     facts: Arc<Facts>,
     /// Forms in other versions and encodings, made when first asked for.
-    forms: OnceLock<Box<[OnceLock<Bytes>; FORMS]>>,
+    forms: OnceLock<Box<Forms>>,
 }
 
 /// How many other forms of an object are kept.
 pub const FORMS: usize = 4;
+
+/// Other forms of an object.
+#[derive(Debug, Default)]
+struct Forms {
+    slots: [OnceLock<Bytes>; FORMS],
+    /// Forms that objects are fitted to, by the number of the form; the newest last.
+    fitted: ArcSwapOption<Vec<(u64, Bytes)>>,
+}
+
+/// A form takes the place of those that are so little older, but for the one right before it.
+const SUPERSEDED: u64 = 1 << 20;
+
+/// How many fitted forms are kept: as many versions as kinds have at most, and those of tables before the present.
+const MOST_FITTED: usize = 6;
 
 /// An object on its way to the store: everything but its revision.
 #[derive(Debug)]
@@ -42,19 +57,24 @@ pub struct Draft {
 impl Draft {
     /// Encodes a value in normal form.
     pub fn new(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
-        let draft = Self::encoded(value, collection, lists);
+        Self::made_for(value, collection, lists, 0)
+    }
+
+    /// The same, of a kind whose objects are fitted to a table: this one's.
+    pub(crate) fn made_for(value: &Value, collection: &Collection, lists: EmptyLists, form: u64) -> Self {
+        let draft = Self::encoded(value, collection, lists, form);
         debug_assert!(draft.stamp_at > 0, "an object without a place for its revision");
         draft
     }
 
-    fn encoded(value: &Value, collection: &Collection, lists: EmptyLists) -> Self {
+    fn encoded(value: &Value, collection: &Collection, lists: EmptyLists, form: u64) -> Self {
         let encoded = encode::object(value, &collection.kind.root, lists);
         Draft {
             namespace: value.text(&["metadata", "namespace"]).into(),
             name: value.text(&["metadata", "name"]).into(),
             stamp_at: encoded.stamp_at.unwrap_or(0),
             json: encoded.json.into(),
-            facts: Arc::new(Facts::of(value, collection)),
+            facts: Arc::new(Facts::of(value, collection, form)),
             reservation: None,
             published: OnceLock::new(),
         }
@@ -86,7 +106,7 @@ impl Draft {
 impl Object {
     /// An object that is shown and never kept; it has no revision.
     pub fn passing(value: &Value, collection: &Collection) -> Arc<Object> {
-        Draft::encoded(value, collection, EmptyLists::Kept).commit(0)
+        Draft::encoded(value, collection, EmptyLists::Kept, 0).commit(0)
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
@@ -114,7 +134,38 @@ impl Object {
     /// Another form of the object, made once.
     pub fn form(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {
         let forms = self.forms.get_or_init(Box::default);
-        forms[slot].get_or_init(make).clone()
+        forms.slots[slot].get_or_init(make).clone()
+    }
+
+    /// The form that the bytes themselves are, for kinds whose objects are fitted to a table; 0 where not known.
+    pub(crate) fn made_for(&self) -> u64 {
+        self.facts.made_for
+    }
+
+    /// The form of the object that fits a table, if it was made before.
+    pub(crate) fn fitted_before(&self, form: u64) -> Option<Bytes> {
+        let known = self.forms.get()?.fitted.load();
+        let found = known.as_deref()?.iter().find(|(known, _)| *known == form);
+        found.map(|(_, bytes)| bytes.clone())
+    }
+
+    /// The form of the object that fits a table, made unless it is known.
+    pub(crate) fn fitted(&self, form: u64, make: impl FnOnce() -> Bytes) -> Bytes {
+        if let Some(known) = self.fitted_before(form) {
+            return known;
+        }
+        let made = make();
+        self.forms.get_or_init(Box::default).fitted.rcu(|known| {
+            let mut all: Vec<(u64, Bytes)> = known.as_deref().cloned().unwrap_or_default();
+            // forms are numbers far from one another, unless one is what another will be asked about again
+            all.retain(|(older, _)| !(2..SUPERSEDED).contains(&form.wrapping_sub(*older)));
+            if all.len() >= MOST_FITTED {
+                all.remove(0);
+            }
+            all.push((form, made.clone()));
+            Some(Arc::new(all))
+        });
+        made
     }
 
     /// The tree of the object.
@@ -168,10 +219,12 @@ struct Facts {
     fields: usize,
     /// Which of the fields watches are indexed by.
     indexed: Option<usize>,
+    /// The form that the object's bytes are.
+    made_for: u64,
 }
 
 impl Facts {
-    fn of(value: &Value, collection: &Collection) -> Self {
+    fn of(value: &Value, collection: &Collection, made_for: u64) -> Self {
         let (mut text, mut ends) = (String::with_capacity(256), Vec::with_capacity(32));
         let selectable = &collection.kind.selectable;
         for one in selectable.iter() {
@@ -187,7 +240,7 @@ impl Facts {
             }
         }
         let (text, ends) = (text.into(), ends.into());
-        Facts { text, ends, fields: selectable.len(), indexed: collection.indexed }
+        Facts { text, ends, fields: selectable.len(), indexed: collection.indexed, made_for }
     }
 
     fn part(&self, at: usize) -> Option<&str> {

@@ -11,6 +11,7 @@ use cache::Cache;
 use schema::Value;
 use schema::decode::Wanted;
 use schema::encode::EmptyLists;
+use schema::jsonpath::JsonPath;
 use schema::table::{Kind, Ref, Subresource};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub struct Resource {
     pub list_header: Bytes,
     /// What a row of a table reads of an object.
     pub row_reads: Wanted,
+    /// How columns that are more than a plain field find their cells, in their order.
+    pub column_paths: Vec<Option<JsonPath>>,
     /// What its writes pass.
     pub(crate) checks: Checks,
 }
@@ -101,12 +104,15 @@ impl Resource {
         let api_version = api_version(&group, &kind.version);
         let header = header(&kind.name, &api_version, kind.kind_first);
         let list_header = header_of_list(&kind, &api_version);
-        let row_reads = row_reads(&kind, &hooks);
+        let parse = |path: &str| path.starts_with('.').then(|| JsonPath::parse(path).ok()).flatten();
+        let column_paths: Vec<_> = kind.columns.iter().map(|column| parse(&column.path)).collect();
+        let row_reads = row_reads(&kind, &hooks, &column_paths);
         Resource {
             number: RESOURCES.fetch_add(1, Ordering::Relaxed),
             header,
             list_header,
             row_reads,
+            column_paths,
             kind,
             group,
             api_version,
@@ -128,6 +134,9 @@ impl Resource {
 
     /// The object's bytes in this version.
     pub fn json(&self, object: &Object) -> Bytes {
+        if let Some(fit) = &self.hooks.fit {
+            return self.fitted_json(fit, object);
+        }
         match self.hooks.convert {
             None => object.json.clone(),
             Some(convert) => object.form(0, || match object.value(&self.collection.kind) {
@@ -156,7 +165,11 @@ impl Resource {
     }
 
     /// A tree of this version as it is stored.
-    pub(crate) fn as_stored(&self, object: Value) -> Value {
+    pub(crate) fn as_stored(&self, mut object: Value) -> Value {
+        if let Some(fit) = &self.hooks.fit {
+            object.set(&["apiVersion"], &*fit.stored);
+            return object;
+        }
         let Some(convert) = self.hooks.convert else { return object };
         let mut stored = (convert.to_stored)(object);
         stored.set(&["kind"], &*self.collection.kind.name);
@@ -177,6 +190,9 @@ impl Resource {
     /// A tree of another version of the same kind in this one.
     pub(crate) fn from(&self, other: &Resource, object: Value) -> Value {
         let stored = other.as_stored(object);
+        if self.hooks.fit.is_some() {
+            return self.fitted(stored);
+        }
         match self.hooks.convert {
             None => stored,
             Some(convert) => self.as_served(convert, stored),
@@ -221,13 +237,19 @@ fn same_but_for_emptiness(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn row_reads(kind: &Kind, hooks: &Hooks) -> Wanted {
+fn row_reads(kind: &Kind, hooks: &Hooks, paths: &[Option<JsonPath>]) -> Wanted {
     if hooks.cells.is_some() || hooks.row_conditions.is_some() {
         return Wanted::of(hooks.row_reads.iter().copied());
     }
     let generic = ["metadata.name", "metadata.creationTimestamp"];
-    let declared = kind.columns.iter().map(|column| &*column.path).filter(|path| !path.is_empty());
-    Wanted::of(declared.chain(generic))
+    let declared = kind.columns.iter().map(|column| &*column.path);
+    let declared = declared.filter(|path| !path.is_empty() && !path.starts_with('.'));
+    let found: Option<Vec<String>> = paths.iter().flatten().map(JsonPath::reads).collect();
+    match found {
+        Some(found) => Wanted::of(declared.chain(generic).chain(found.iter().map(String::as_str))),
+        // a path that may lead anywhere
+        None => Wanted::of([]),
+    }
 }
 
 pub(crate) fn api_version(group: &str, version: &str) -> String {
@@ -243,5 +265,5 @@ fn header(kind: &str, api_version: &str, kind_first: bool) -> Bytes {
 }
 
 fn header_of_list(kind: &Kind, api_version: &str) -> Bytes {
-    header(&format!("{}List", kind.name), api_version, kind.kind_first)
+    header(&kind.list_name(), api_version, kind.kind_first)
 }

@@ -60,6 +60,7 @@ impl Api {
             writing.warnings.truncate(warned);
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
+            self.ready(&resource, std::slice::from_ref(&current)).await?;
             let old = self.tree(&resource, &current)?;
             let wanted = match view {
                 None => next(&old, &mut writing.warnings)?,
@@ -76,7 +77,7 @@ impl Api {
             if writing.options.dry_run {
                 return Ok(Written { created: false, json: writing.encode(&object) });
             }
-            if resource.stores_same(&object, &old) {
+            if resource.stores_same(&object, &old) && resource.is_current(&current) {
                 return answer(&current);
             }
             let lost = if self.vanishes(writing, &object, &old) {
@@ -87,8 +88,12 @@ impl Api {
                 }
             } else {
                 let expect = Expect::Revision(Revision(current.revision));
+                let object = self.converted(&resource, object).await?;
                 match self.commit(writing, object, reservation, expect).await {
-                    Ok(stored) => return answer(&stored),
+                    Ok(stored) => {
+                        self.ready(&resource, std::slice::from_ref(&stored)).await?;
+                        return answer(&stored);
+                    }
                     Err(why) => why,
                 }
             };
@@ -218,6 +223,7 @@ impl Api {
             };
             problems.extend(check.map(|check| check(&object, old, context)).unwrap_or_default());
             problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
+            problems.extend(writing.made_problems(&object, Some(old)));
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;

@@ -40,11 +40,22 @@ pub enum Seen {
     Left(Arc<Object>),
 }
 
+impl Seen {
+    /// The object that it is about.
+    pub fn object(&self) -> &Arc<Object> {
+        match self {
+            Seen::Initial(object) | Seen::Left(object) => object,
+            Seen::Event(_, event) => &event.entry,
+        }
+    }
+}
+
 /// A running watch.
 pub struct Watch {
     initial: VecDeque<Arc<Object>>,
     watcher: Watcher<Object>,
     selector: Selector,
+    closed: bool,
 }
 
 impl Api {
@@ -66,14 +77,14 @@ impl Api {
                 .range(within, None)
                 .map(|(_, object)| object)
                 .filter(|object| selector.matches(object));
-            return Ok(Watch { initial: initial.cloned().collect(), watcher, selector });
+            return Ok(Watch { initial: initial.cloned().collect(), watcher, selector, closed: false });
         }
         let from = parse_revision(&options.resource_version)?;
         let watcher = collection
             .cache
             .watch_after_in(group, from, interest)
             .map_err(|gone| ApiError::gone(format!("too old resource version: {from} ({})", gone.oldest)))?;
-        Ok(Watch { initial: VecDeque::new(), watcher, selector })
+        Ok(Watch { initial: VecDeque::new(), watcher, selector, closed: false })
     }
 }
 
@@ -97,8 +108,17 @@ fn interest(selector: &Selector, namespace: &str, resource: &Resource) -> Intere
 }
 
 impl Watch {
+    /// Ends it here: nothing more is told.
+    pub fn close(&mut self) {
+        self.initial.clear();
+        self.closed = true;
+    }
+
     /// The next event. `Ready(None)`: the server ends the watch; `Err`: the client was too slow.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Seen, Lagged>>> {
+        if self.closed {
+            return Poll::Ready(None);
+        }
         if let Some(object) = self.initial.pop_front() {
             return Poll::Ready(Some(Ok(Seen::Initial(object))));
         }
@@ -118,6 +138,11 @@ impl Watch {
     /// How many objects are still to be told that were there when it began.
     pub fn initial(&self) -> usize {
         self.initial.len()
+    }
+
+    /// The objects that were there when the watch began, as far as they were not told yet.
+    pub fn initial_objects(&self) -> Vec<Arc<Object>> {
+        self.initial.iter().cloned().collect()
     }
 
     /// The revision up to which everything has been delivered, for a bookmark.

@@ -127,13 +127,10 @@ impl Writing<'_> {
 
     /// Puts the empty status, as a new object has it.
     pub(crate) fn clear_status(&self, object: &mut Value) {
-        if let Some((_, field)) = self.resource.kind.root.field("status") {
-            match decode::zero_when_absent(field) {
-                Some(empty) => object.set(&["status"], empty),
-                None => {
-                    object.unset(&["status"]);
-                }
-            }
+        let field = self.resource.kind.root.field("status");
+        match field.and_then(|(_, field)| decode::zero_when_absent(field)) {
+            Some(empty) => object.set(&["status"], empty),
+            None => drop(object.unset(&["status"])),
         }
     }
 
@@ -151,6 +148,11 @@ impl Writing<'_> {
         let mut problems = metadata::check(object, self.resource.kind.namespaced, &self.resource.hooks);
         problems.extend(rules::check(&self.resource.kind.root, object));
         problems
+    }
+
+    /// What the rules say that were made while the server ran.
+    pub(crate) fn made_problems(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
+        self.resource.hooks.rules.as_ref().map(|rules| rules.check(object, old)).unwrap_or_default()
     }
 
     /// The resource whose kind clients write and read here.
@@ -236,7 +238,9 @@ impl Api {
         let resources = self.resources();
         let other = resources.of_version(version).find(|one| one.kind.name == resource.kind.name);
         let Some(other) = other else { return managed::Elsewhere::Gone };
-        if !Arc::ptr_eq(&other.collection, &resource.collection) {
+        // nobody is asked for the sake of the record alone
+        let asks = |it: &Resource| it.hooks.fit.as_ref().is_some_and(|fit| fit.converter.is_some());
+        if !Arc::ptr_eq(&other.collection, &resource.collection) || asks(resource) {
             return managed::Elsewhere::Unknown;
         }
         let there = |object: &Value| other.from(resource, object.clone());
@@ -289,8 +293,11 @@ impl Api {
         expect: Expect,
     ) -> Result<Arc<Object>, StoreError> {
         let collection = &resource.collection;
+        // what is written in the stored version is its own form
+        let form = resource.hooks.fit.as_ref().filter(|fit| fit.stored == resource.api_version);
+        let form = form.map_or(0, |fit| fit.form);
         let stored = resource.as_stored(object);
-        let mut draft = Draft::new(&stored, collection, resource.hooks.empty_lists());
+        let mut draft = Draft::made_for(&stored, collection, resource.hooks.empty_lists(), form);
         draft.reservation = reservation;
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
             (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
@@ -301,9 +308,14 @@ impl Api {
 
     /// The tree of an object in the version of the request.
     pub fn tree(&self, resource: &Resource, object: &Object) -> Result<Value, ApiError> {
-        let stored = object.value(&resource.collection.kind).map_err(|why| {
+        let unreadable = |why: decode::DecodeError| {
             ApiError::internal_error(format!("the stored object {:?} cannot be read: {why}", object.name))
-        })?;
+        };
+        if let Some(fit) = &resource.hooks.fit {
+            let json = resource.fitted_json(fit, object);
+            return Ok(decode::canonical_json(&json, &resource.kind.root).map_err(unreadable)?.value);
+        }
+        let stored = object.value(&resource.collection.kind).map_err(unreadable)?;
         Ok(match resource.hooks.convert {
             None => stored,
             Some(convert) => resource.as_served(convert, stored),

@@ -68,6 +68,11 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
     decode(Tree::new(value), ty)
 }
 
+/// A tree that was applied: where the type is loose, null stays for the kind's rules to judge.
+pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode_with(Decoder { keeps_null: true, ..Decoder::new(Tree::new(value)) }, ty)
+}
+
 /// An object in normal form of which some fields were replaced: only those are decoded again.
 pub fn refit<'k>(
     value: Value,
@@ -87,10 +92,10 @@ pub fn refit<'k>(
             continue;
         };
         let path = Path::ROOT.field(&field.name);
-        let mut decoder = Decoder { source: Tree::new(found.unwrap_or_default()), oddities, settle: true };
+        let mut decoder = Decoder { oddities, ..Decoder::new(Tree::new(found.unwrap_or_default())) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
-        oddities = decoder.oddities;
+        oddities = decoder.told();
         if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
             map.insert(field.name.clone(), fitted);
         }
@@ -109,7 +114,7 @@ pub(crate) fn json_inside(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { source: Json::new(bytes)?, oddities: Vec::new(), settle };
+    let mut decoder = Decoder { settle, ..Decoder::new(Json::new(bytes)?) };
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
@@ -117,7 +122,10 @@ fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
 }
 
 fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { source, oddities: Vec::new(), settle: true };
+    decode_with(Decoder::new(source), ty)
+}
+
+fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<Decoded, DecodeError> {
     let value = match decoder.source.value()? {
         Token::Map => decoder.structure(ty, &Path::ROOT)?,
         // nothing at all is an object with nothing in it
@@ -125,7 +133,7 @@ fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError
         other => return Err(DecodeError::NotAnObject(found(&other))),
     };
     decoder.source.end()?;
-    Ok(Decoded { value, oddities: decoder.oddities })
+    Ok(Decoded { value, oddities: decoder.told() })
 }
 
 struct Decoder<S> {
@@ -134,12 +142,28 @@ struct Decoder<S> {
     /// Numbers without a table become what they are when their text is read again. A patch is not settled: it
     /// is decoded once more against the table, which wants to know that there was a point.
     settle: bool,
+    /// What is odd about metadata where the rest is loose, told after everything else.
+    late: Vec<Oddity>,
+    /// Null is what was applied, and stays to be judged.
+    keeps_null: bool,
 }
 
 /// Where a value is going to stand, for messages.
 struct Place<'p> {
     owner: &'p Type,
     path: &'p Path<'p>,
+}
+
+impl<S> Decoder<S> {
+    fn new(source: S) -> Self {
+        Decoder { source, oddities: Vec::new(), settle: true, late: Vec::new(), keeps_null: false }
+    }
+
+    /// Everything that is odd, in the order in which it is told.
+    fn told(mut self) -> Vec<Oddity> {
+        self.oddities.append(&mut self.late);
+        self.oddities
+    }
 }
 
 impl<'a, S: Source<'a>> Decoder<S> {
@@ -209,9 +233,15 @@ impl<'a, S: Source<'a>> Decoder<S> {
         place: &Place<'_>,
     ) -> Result<Option<Value>, DecodeError> {
         if matches!(token, Token::Null) {
-            return Ok(if field.is(Flags::NULLABLE) { Some(Value::Null) } else { None });
+            let stays = field.is(Flags::NULLABLE) || self.keeps_null && place.owner.loose;
+            return Ok(stays.then_some(Value::Null));
         }
+        let mistyped = field.is(Flags::TEXT) && !matches!(token, Token::String(_));
         let value = self.shaped(&field.shape, token, place)?;
+        if mistyped {
+            let (path, shown) = (place.path, crate::problem::shown(&value));
+            return Err(DecodeError::Type(format!("{path}: Invalid value: {shown}: must be a string")));
+        }
         let omitted = !field.is(Flags::ALWAYS)
             && !field.is(Flags::NILABLE)
             && is_zero(&value)
@@ -221,9 +251,12 @@ impl<'a, S: Source<'a>> Decoder<S> {
 
     fn shaped(&mut self, shape: &Shape, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
         match (shape, token) {
+            (Shape::Scalar(_), token) if place.owner.loose => self.any(token, place.path),
             (Shape::Scalar(scalar), token) => self.scalar(*scalar, token, place),
             (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
+            (_, Token::Null) if place.owner.loose => Ok(Value::Null),
             (_, Token::Null) => Ok(zero(shape)),
+            (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => self.apart(ty, place),
             (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
             (Shape::List(list), Token::List) => {
                 let mut items = Vec::new();
@@ -239,13 +272,39 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 while let Some(key) = self.source.key()? {
                     let path = place.path.entry(&key);
                     let token = self.source.value()?;
+                    let absent = matches!(token, Token::Null) && place.owner.loose && !map.nullable;
                     let value = self.shaped(&map.value, token, &Place { owner: place.owner, path: &path })?;
-                    entries.push((Cow::Owned(key.into_owned()), value));
+                    if !absent {
+                        entries.push((Cow::Owned(key.into_owned()), value));
+                    }
                 }
                 Ok(self.sorted(entries, place.path))
             }
+            (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
+                let (path, found) = (place.path, found(&token));
+                let value = crate::problem::shown(&self.any(token, place.path)?);
+                Err(DecodeError::Type(format!(
+                    "{path}: Invalid value: {value}: json: cannot unmarshal {found} into Go value of type {}",
+                    go_struct(ty)
+                )))
+            }
+            (_, token) if place.owner.loose => self.any(token, place.path),
             (shape, token) => Err(mismatch(shape, &token, place)),
         }
+    }
+
+    /// Metadata in an object of which nothing else is declared so strictly: clients know it read on its own.
+    fn apart(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let before = self.oddities.len();
+        let read = self.structure(ty, place.path);
+        self.late.extend(self.oddities.drain(before..));
+        read.map_err(|why| match why {
+            DecodeError::Type(text) => {
+                let path = format!(".{}.", place.path.fields_only());
+                DecodeError::Type(text.replacen(&path, ".", 1))
+            }
+            other => other,
+        })
     }
 
     /// A value that is one of several forms. The API's own types read these by themselves: what is odd below

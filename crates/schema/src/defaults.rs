@@ -21,7 +21,8 @@ impl Visitor for Defaults {
             let Some(literal) = &field.default else { continue };
             let absent = match map.get(&field.name) {
                 None => true,
-                Some(value) => value.is_null() || !field.is(Flags::NILABLE) && decode::is_zero(value),
+                Some(Value::Null) => !field.is(Flags::NULLABLE),
+                Some(value) => !field.is(Flags::NILABLE) && decode::is_zero(value),
             };
             if absent {
                 map.insert(field.name.clone(), value(literal));

@@ -10,7 +10,7 @@ use crate::value::{Value, head};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A name or a sentence that is either compiled in or made at run time.
 pub type Text = Cow<'static, str>;
@@ -22,6 +22,18 @@ pub type Many<T> = Cow<'static, [T]>;
 pub enum Ref<T: 'static> {
     Static(&'static T),
     Shared(Arc<T>),
+    /// Made when it is first looked at.
+    Late(Arc<Late<T>>),
+}
+
+/// A part of a table and how it is made, of which one is there.
+pub type Late<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+
+impl<T> Ref<T> {
+    /// What is made when it is first looked at, and then kept.
+    pub fn late(make: impl FnOnce() -> T + Send + 'static) -> Self {
+        Ref::Late(Arc::new(Late::new(Box::new(make))))
+    }
 }
 
 impl<T> Clone for Ref<T> {
@@ -29,6 +41,7 @@ impl<T> Clone for Ref<T> {
         match self {
             Ref::Static(it) => Ref::Static(it),
             Ref::Shared(it) => Ref::Shared(it.clone()),
+            Ref::Late(it) => Ref::Late(it.clone()),
         }
     }
 }
@@ -39,6 +52,7 @@ impl<T> Deref for Ref<T> {
         match self {
             Ref::Static(it) => it,
             Ref::Shared(it) => it,
+            Ref::Late(it) => it,
         }
     }
 }
@@ -70,6 +84,8 @@ pub struct Type {
     pub atomic: bool,
     /// A value is one of the fields itself, as its JSON form tells; only in protobuf are they fields.
     pub one_of: bool,
+    /// Values are kept as they came, empty or of another form, for the kind's own rules to judge.
+    pub loose: bool,
     /// Fields of which one at most is there, as another field says; published only.
     pub unions: Many<Union>,
     /// What fields here or further down declare, so that a walk passes by what has nothing for it.
@@ -155,6 +171,7 @@ impl Type {
             unknown: Unknown::Report,
             atomic: false,
             one_of: false,
+            loose: false,
             unions: Cow::Borrowed(&[]),
             declares,
             declaring,
@@ -306,6 +323,8 @@ impl Flags {
     pub const LISTED: Flags = Flags(512);
     /// The structure is merged field by field although its type is atomic elsewhere.
     pub const GRANULAR: Flags = Flags(256);
+    /// A text for certain, in a structure whose other values may be of any form.
+    pub const TEXT: Flags = Flags(1024);
 
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 != 0
@@ -370,6 +389,8 @@ pub enum ListKind {
 pub struct MapShape {
     pub value: Shape,
     pub atomic: bool,
+    /// `null` is a value of its own.
+    pub nullable: bool,
 }
 
 /// A value without parts that the table describes.
@@ -533,6 +554,32 @@ pub struct Kind {
     /// Write `kind` before `apiVersion` (built-in kinds do).
     pub kind_first: bool,
     pub doc: Text,
+    /// What a list of objects is called; empty for the name with `List`.
+    pub list: Text,
+    /// The schema that a kind was declared with while the server ran.
+    pub declared: Option<Declared>,
+}
+
+impl Kind {
+    /// Where its type is declared; nowhere for a kind that was declared while the server ran.
+    pub fn package(&self) -> &str {
+        if self.declared.is_some() { "" } else { &self.root.package }
+    }
+
+    /// What a list of objects is called.
+    pub fn list_name(&self) -> Text {
+        if self.list.is_empty() { format!("{}List", self.name).into() } else { self.list.clone() }
+    }
+}
+
+/// A schema that is fetched when documents are made from it: its words are many and seldom read.
+#[derive(Clone)]
+pub struct Declared(pub Arc<dyn Fn() -> Value + Send + Sync>);
+
+impl std::fmt::Debug for Declared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Declared")
+    }
 }
 
 /// The releases from which on a version of a kind is there, no longer advised, and gone, such as `1.26`; or empty.
@@ -543,6 +590,8 @@ pub struct Lifecycle {
     pub removed: Text,
     /// What to use instead: group and version, where there is something.
     pub replacement: Option<(Group, Text)>,
+    /// All that clients are told, for a kind that follows no releases; or empty.
+    pub told: Text,
 }
 
 /// A release of the API. Shown as `1.26`, compared by its numbers.

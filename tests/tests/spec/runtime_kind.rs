@@ -97,6 +97,8 @@ fn kind() -> Kind {
         lifecycle: Default::default(),
         kind_first: false,
         doc: "a thing of a test".into(),
+        list: "".into(),
+        declared: None,
     }
 }
 

@@ -8,6 +8,7 @@ use rest::Resource;
 use rest::api::Resources;
 use schema::encode::untyped;
 use schema::openapi;
+use schema::rank::rank;
 use schema::table::{Kind, Subresource, Text};
 use schema::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -154,21 +155,9 @@ fn groups(resources: &Resources, names: &Names, order: &[&str]) -> Vec<Group> {
     groups.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.name.cmp(&y.name)));
     let mut groups: Vec<Group> = groups.into_iter().map(|(_, group)| group).collect();
     for group in &mut groups {
-        group.versions.sort_by_key(|version| Reverse(stability(version)));
+        group.versions.sort_by_key(|version| Reverse(rank(version)));
     }
     groups
-}
-
-/// Stable before beta before alpha, then the greater number: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1`.
-pub fn stability(version: &str) -> (u8, u32, u32) {
-    let digits = |text: &str| text.parse::<u32>().unwrap_or(0);
-    let rest = version.strip_prefix('v').unwrap_or(version);
-    for (track, rank) in [("beta", 1), ("alpha", 0)] {
-        if let Some((major, minor)) = rest.split_once(track) {
-            return (rank, digits(major), digits(minor));
-        }
-    }
-    (2, digits(rest), 0)
 }
 
 fn versions(address: &str) -> Bytes {
@@ -261,16 +250,4 @@ fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
 
 fn untyped_bytes(value: Value) -> Bytes {
     untyped(&value).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_ordered_by_stability() {
-        let mut versions = ["v1alpha1", "v2", "v1beta2", "v1", "v1beta10"];
-        versions.sort_by_key(|version| Reverse(stability(version)));
-        assert_eq!(versions, ["v2", "v1", "v1beta10", "v1beta2", "v1alpha1"]);
-    }
 }

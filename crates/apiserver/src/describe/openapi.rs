@@ -13,10 +13,10 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Response, StatusCode};
 use names::Names;
-use rest::api::Resources;
-use rest::{Api, ApiError};
+use parking_lot::Mutex;
+use rest::{Api, ApiError, Resource};
 use schema::openapi::{self, Dialect, PROTO_MEDIA_TYPE, Source};
-use schema::table::{Group, Kind, Ref, Text};
+use schema::table::{Kind, Ref};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -34,7 +34,23 @@ struct Documents {
     generation: u64,
     v2: OnceLock<Document>,
     v2_proto: OnceLock<Document>,
-    v3: OnceLock<BTreeMap<String, Document>>,
+    v3: OnceLock<BTreeMap<String, Part>>,
+    /// Those of the resources before, of which most are still right.
+    before: Mutex<BTreeMap<String, Part>>,
+}
+
+/// A document of version 3, and the resources that it is made from.
+#[derive(Clone)]
+struct Part {
+    document: Arc<Document>,
+    made_from: Vec<Arc<Resource>>,
+}
+
+impl Part {
+    fn is_made_from(&self, resources: &[&Arc<Resource>]) -> bool {
+        let same = |(a, b): (&Arc<Resource>, &&Arc<Resource>)| Arc::ptr_eq(a, b);
+        self.made_from.len() == resources.len() && self.made_from.iter().zip(resources).all(same)
+    }
 }
 
 struct Document {
@@ -72,13 +88,14 @@ impl OpenApi {
     pub(crate) fn v3(&self, api: &Api, call: &Call<'_>, path: &str) -> Result<Response<Body>, ApiError> {
         only_get(call)?;
         let documents = self.documents(api);
-        let made = documents.v3.get_or_init(|| v3_documents(api));
+        let made =
+            documents.v3.get_or_init(|| v3_documents(api, std::mem::take(&mut documents.before.lock())));
         if path.is_empty() {
-            let listed = made.iter().map(|(path, document)| (path.as_str(), document.hash.as_str()));
+            let listed = made.iter().map(|(path, part)| (path.as_str(), part.document.hash.as_str()));
             let index = Document::new(openapi::v3_index(listed));
             return Ok(respond(&index, "application/json", call, false));
         }
-        let document = made.get(path).ok_or_else(ApiError::no_such_path)?;
+        let document = &made.get(path).ok_or_else(ApiError::no_such_path)?.document;
         match call.asked.query.get("hash") {
             Some(hash) if hash != document.hash => {
                 // an old address leads to the present document
@@ -100,7 +117,8 @@ impl OpenApi {
         if current.generation == generation {
             return current;
         }
-        let fresh = Arc::new(Documents { generation, ..Documents::default() });
+        let before = current.v3.get().cloned().unwrap_or_else(|| current.before.lock().clone());
+        let fresh = Arc::new(Documents { generation, before: Mutex::new(before), ..Documents::default() });
         self.current.store(fresh.clone());
         fresh
     }
@@ -114,56 +132,81 @@ fn only_get(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-fn v3_documents(api: &Api) -> BTreeMap<String, Document> {
+/// All documents of version 3; those whose resources are as before are not made again.
+fn v3_documents(api: &Api, mut before: BTreeMap<String, Part>) -> BTreeMap<String, Part> {
     let resources = api.resources();
-    let mut versions: Vec<(Group, Text)> = Vec::new();
+    let mut versions: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<&Arc<Resource>>> = BTreeMap::new();
     for resource in &resources.all {
-        let version = (resource.kind.group.clone(), resource.kind.version.clone());
-        if !versions.contains(&version) {
-            versions.push(version);
-        }
+        versions.entry(&resource.api_version).or_default().push(resource);
+        groups.entry(&resource.group).or_default().push(resource);
     }
-    with_source(api, |source| {
-        let made = versions.iter().map(|(group, version)| {
-            let path = openapi::v3_path(source.dialect, group, version);
-            (path, Document::new(openapi::v3(source, group, version)))
+    let mut made = BTreeMap::new();
+    let mut keep = |path: String, own: &[&Arc<Resource>], make: &dyn Fn(&Source<'_>) -> Vec<u8>| {
+        let part = before.remove(&path).filter(|part| part.is_made_from(own)).unwrap_or_else(|| {
+            let made_from = own.iter().map(|it| Arc::clone(it)).collect();
+            let document = with_source_of(api, own, |source| Document::new(make(source)));
+            Part { document: Arc::new(document), made_from }
         });
-        made.chain(openapi::v3_groups(source).into_iter().map(|(path, json)| (path, Document::new(json))))
-            .collect()
-    })
+        made.insert(path, part);
+    };
+    for own in versions.values() {
+        let Some(Kind { group, version, .. }) = own.first().map(|it| &*it.kind) else { continue };
+        let path = with_dialect(api, |dialect| openapi::v3_path(dialect, group, version));
+        keep(path, own, &|source| openapi::v3(source, group, version));
+    }
+    for (name, own) in &groups {
+        let path = if name.is_empty() { "api".to_owned() } else { format!("apis/{name}") };
+        keep(path.clone(), own, &|source| openapi::v3_group(source, &path).unwrap_or_default());
+    }
+    let all: Vec<&Arc<Resource>> = resources.all.iter().filter(|it| it.kind.kind_first).collect();
+    keep("apis".to_owned(), &all, &|source| openapi::v3_group(source, "apis").unwrap_or_default());
+    made
+}
+
+/// What documents are made from that are about some resources: these, and those that every server has.
+fn with_source_of<T>(api: &Api, own: &[&Arc<Resource>], make: impl FnOnce(&Source<'_>) -> T) -> T {
+    let resources = api.resources();
+    let others = resources.all.iter().filter(|it| it.kind.kind_first);
+    let all: Vec<&Arc<Resource>> =
+        others.chain(own.iter().copied().filter(|it| !it.kind.kind_first)).collect();
+    with_resources(api, &all, make)
 }
 
 /// Runs `make` with everything that documents are made from.
 fn with_source<T>(api: &Api, make: impl FnOnce(&Source<'_>) -> T) -> T {
+    let resources = api.resources();
+    with_resources(api, &resources.all.iter().collect::<Vec<_>>(), make)
+}
+
+fn with_dialect<T>(api: &Api, make: impl FnOnce(&Dialect<'_>) -> T) -> T {
     let Names { api_domain, vendor, .. } = &api.names;
     let (reversed, prefix) = (api.names.reversed_api_domain(), api.names.extension_prefix());
-    let dialect = Dialect {
+    make(&Dialect {
         api_domain,
         reversed_domain: &reversed,
         extension_prefix: &prefix,
         vendor,
         title: "Pintle",
-    };
-    let resources = api.resources();
-    let kinds = all_kinds(&resources);
-    let source = Source {
-        kinds: &kinds,
-        extra_types: &[],
-        find_type: &|package, name| kinds::tables::type_named(package, name).map(Ref::Static),
-        deletes_object: &|kind| {
-            let mut all = resources.all.iter();
-            all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete_returns_object)
-        },
-        dialect: &dialect,
-        version: &format!("v{MAJOR}.{MINOR}.4"),
-    };
-    make(&source)
+    })
 }
 
-/// What is served, and the kinds that only travel in bodies.
-fn all_kinds(resources: &Resources) -> Vec<&Kind> {
-    let served = resources.all.iter().map(|resource| &*resource.kind);
-    served.chain(kinds::tables::TRAVELLING.iter().copied()).collect()
+fn with_resources<T>(api: &Api, resources: &[&Arc<Resource>], make: impl FnOnce(&Source<'_>) -> T) -> T {
+    let kinds: Vec<&Kind> =
+        resources.iter().map(|it| &*it.kind).chain(kinds::tables::TRAVELLING.iter().copied()).collect();
+    with_dialect(api, |dialect| {
+        make(&Source {
+            kinds: &kinds,
+            extra_types: &[],
+            find_type: &|package, name| kinds::tables::type_named(package, name).map(Ref::Static),
+            deletes_object: &|kind| {
+                let mut all = resources.iter();
+                all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete_returns_object)
+            },
+            dialect,
+            version: &format!("v{MAJOR}.{MINOR}.4"),
+        })
+    })
 }
 
 fn respond(document: &Document, media_type: &'static str, call: &Call<'_>, forever: bool) -> Response<Body> {

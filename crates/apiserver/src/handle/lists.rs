@@ -42,7 +42,7 @@ pub(crate) fn answer(
             let version = format!("{}/{}", names.meta_group(), table::version(beta));
             let head = format!(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{},\"items\":[",
-                list_metadata(&page)
+                list_metadata(&page, false)
             );
             let (resource, names) = (resource.clone(), names.clone());
             let row = move |object: &Object| {
@@ -61,7 +61,7 @@ pub(crate) fn answer(
         }
         (Transform::Table { beta }, _) => {
             let layout = answer::layout(resource, beta, call, service)?;
-            let head = layout.head(&list_metadata(&page));
+            let head = layout.head(&list_metadata(&page, false));
             let (include, now) = (layout.include, layout.now);
             let (resource, names) = (resource.clone(), names.clone());
             let row = move |object: &Object| {
@@ -91,7 +91,8 @@ pub(crate) fn answer(
 /// The objects' own bytes.
 fn items(page: Page, resource: &Arc<Resource>) -> Pieces {
     let mut head = resource.list_header.to_vec();
-    head.extend_from_slice(format!("\"metadata\":{},\"items\":[", list_metadata(&page)).as_bytes());
+    let metadata = list_metadata(&page, !resource.kind.kind_first);
+    head.extend_from_slice(format!("\"metadata\":{},\"items\":[", metadata).as_bytes());
     let commas = page.items.len().saturating_sub(1);
     let bytes: usize = page.items.iter().map(|object| resource.json_item(object).len() + 1).sum();
     let total = Some(head.len() + bytes + commas + 2);
@@ -163,12 +164,13 @@ pub(crate) fn message(resource: &Resource, object: &Object) -> Bytes {
     })
 }
 
-fn list_metadata(page: &Page) -> String {
+/// Lists of kinds that were made while the server ran always say where to go on, though it be nowhere.
+fn list_metadata(page: &Page, always: bool) -> String {
     if page.revision == 0 {
         return "{}".to_owned();
     }
     let mut out = format!("{{\"resourceVersion\":\"{}\"", page.revision);
-    if !page.continue_token.is_empty() {
+    if always || !page.continue_token.is_empty() {
         out.push_str(&format!(",\"continue\":\"{}\"", page.continue_token));
     }
     if let Some(remaining) = page.remaining {

@@ -425,8 +425,10 @@ impl Service {
             None if trimmed.starts_with("/api/") => Err(ApiError::no_such_path()),
             // a version that a known group does not have
             None if trimmed.strip_prefix("/apis/").is_some_and(|rest| {
-                rest.split_once('/')
-                    .is_some_and(|(group, _)| self.documents().get(&format!("/apis/{group}")).is_some())
+                rest.split_once('/').is_some_and(|(group, _)| {
+                    self.documents().get(&format!("/apis/{group}")).is_some()
+                        && !self.api.resources().is_custom(group)
+                })
             }) =>
             {
                 Err(ApiError::no_such_path())

@@ -31,6 +31,7 @@ impl Service {
         let resources = self.api.resources();
         let resource = match resources.get(&target.group_version, &target.resource) {
             Some(resource) => resource.clone(),
+            None if resources.is_custom(&target.group) => return Ok(super::not_a_page()),
             None if resources.has_version(&target.group_version) || target.group.is_empty() => {
                 return Err(ApiError::no_such_path());
             }
@@ -39,7 +40,19 @@ impl Service {
             }
             None => return Ok(super::not_a_page()),
         };
-        let place = Place::find(&resource, target, call.asked.verb)?;
+        let place = match Place::find(&resource, target, call.asked.verb) {
+            Ok(place) => place,
+            // kinds that were made while the server ran are found one by one, and so are their parts
+            Err(error)
+                if !resource.kind.kind_first && (error.code == 404 || target.is_nowhere(&resource)) =>
+            {
+                return match &*target.subresource {
+                    "" => Ok(super::not_a_page()),
+                    _ => Err(ApiError::not_found(resource.subject(&target.name))),
+                };
+            }
+            Err(error) => return Err(error),
+        };
         if call.asked.method == Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
@@ -379,6 +392,13 @@ impl Service {
             Some(schema::encode::json(&shown, ty).into())
         });
         Ok(options)
+    }
+}
+
+impl Target {
+    /// Whether something is to be made or deleted in no namespace, of a kind whose objects are in one.
+    fn is_nowhere(&self, resource: &Resource) -> bool {
+        resource.kind.namespaced && self.namespace.is_empty() && self.name.is_empty()
     }
 }
 

@@ -51,6 +51,9 @@ pub(crate) async fn start(
         }
         Err(error) => return Err(error),
     };
+    if place.resource.hooks.fit.is_some() {
+        service.api.ready(place.resource, &watch.initial_objects()).await?;
+    }
     let shortest = service.limits.min_request_timeout;
     let limit = match options.timeout_seconds {
         // less than no time is over at once
@@ -77,6 +80,7 @@ pub(crate) async fn start(
         end,
         timer: Box::pin(tokio::time::sleep_until(due(end, bookmarks))),
         waker: None,
+        converting: None,
     };
     Ok(streamed(form, Body::stream(events), service))
 }
@@ -110,6 +114,13 @@ struct Events {
     timer: Pin<Box<Sleep>>,
     /// Whom the timer wakes, once it is set.
     waker: Option<Waker>,
+    /// An event that another server is asked about before it can be told.
+    converting: Option<Converting>,
+}
+
+struct Converting {
+    seen: Seen,
+    work: Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>,
 }
 
 fn due(end: Instant, bookmarks: bool) -> Instant {
@@ -127,12 +138,18 @@ impl Stream for Events {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let this = &mut *self;
+        if this.converting.is_some() {
+            return this.converted(cx);
+        }
         match this.watch.poll_next(cx) {
-            Poll::Ready(Some(Ok(seen))) => {
-                let event = this.encode(&seen);
-                this.counted.sizes.observe(event.len() as u64);
-                return Poll::Ready(Some(event));
+            Poll::Ready(Some(Ok(seen))) if !this.resource.is_ready(seen.object()) => {
+                let (service, resource) = (this.service.clone(), this.resource.clone());
+                let object = seen.object().clone();
+                let work = Box::pin(async move { service.api.ready(&resource, &[object]).await });
+                this.converting = Some(Converting { seen, work });
+                return this.converted(cx);
             }
+            Poll::Ready(Some(Ok(seen))) => return Poll::Ready(Some(this.told(&seen))),
             Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(None),
             Poll::Pending => {}
         }
@@ -156,12 +173,35 @@ impl Stream for Events {
 }
 
 impl Events {
+    /// The event that is being asked about. One that cannot be told ends the watch, and says why.
+    fn converted(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(converting) = &mut self.converting else { return Poll::Ready(None) };
+        let done = std::task::ready!(converting.work.as_mut().poll(cx));
+        let seen = self.converting.take();
+        Poll::Ready(match (done, seen) {
+            (Ok(()), Some(Converting { seen, .. })) => Some(self.told(&seen)),
+            (Err(error), _) => {
+                // nothing follows
+                self.end = Instant::now();
+                self.watch.close();
+                Some(event_text("ERROR", &status::failure(&error)))
+            }
+            (Ok(()), None) => None,
+        })
+    }
+
+    fn told(&mut self, seen: &Seen) -> Bytes {
+        let event = self.encode(seen);
+        self.counted.sizes.observe(event.len() as u64);
+        event
+    }
+
     fn encode(&mut self, seen: &Seen) -> Bytes {
         let (change, object) = match seen {
             Seen::Initial(object) => (Change::Added, object),
             Seen::Left(object) => (Change::Deleted, object),
             Seen::Event(change, event) => {
-                if let Some(slot) = self.slot(*change) {
+                if let Some(slot) = self.slot(*change, &event.entry) {
                     let make = || self.event(change.name(), &event.entry);
                     return event.encoded(slot, make);
                 }
@@ -175,12 +215,16 @@ impl Events {
 
     /// Where the encoded event is kept for other watchers; tables differ from client to client, and the older
     /// form of metadata is hardly asked for.
-    fn slot(&self, change: Change) -> Option<usize> {
+    fn slot(&self, change: Change, object: &Object) -> Option<usize> {
         let form = match self.transform {
             Transform::Whole => 0,
             Transform::Partial { beta: false } | Transform::PartialList { beta: false } => 1,
             _ => return None,
         };
+        // what is fitted differs from version to version
+        if !self.resource.shows_stored(object) {
+            return None;
+        }
         let view = usize::from(self.resource.hooks.convert.is_some());
         let wire = usize::from(self.form == Form::Protobuf);
         Some(((wire * 2 + form) * 2 + view) * 3 + change as usize)

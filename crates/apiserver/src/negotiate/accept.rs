@@ -60,17 +60,18 @@ impl Output {
         let mut known = false;
         let protobuf = names.protobuf_media_type();
         for clause in &clauses {
-            let Some(form) = clause.form(&protobuf).filter(|form| offer.protobuf || *form != Form::Protobuf)
-            else {
-                continue;
-            };
+            let Some(form) = clause.form(&protobuf) else { continue };
             known = true;
+            // known, though not to be had of kinds that were made while the server ran
+            if form == Form::Protobuf && !offer.protobuf {
+                continue;
+            }
             if let Some(transform) = clause.transform(names, offer, form) {
                 return Ok(Output { form, transform });
             }
         }
         let mut available = vec!["application/json", "application/yaml"];
-        if offer.protobuf {
+        if offer.protobuf || known {
             available.push(&protobuf);
         }
         if known {

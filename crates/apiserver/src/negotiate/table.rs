@@ -70,7 +70,7 @@ impl Layout<'_> {
     pub fn row_of(&self, object: &Object) -> Vec<u8> {
         let Resource { hooks, row_reads, kind, .. } = self.resource;
         let json = self.resource.json(object);
-        if hooks.convert.is_some() || row_reads.is_all() {
+        if hooks.convert.is_some() || hooks.fit.is_some() || row_reads.is_all() {
             return self.row(&json);
         }
         let read = object.form(READ_BY_ROWS, || {
@@ -117,12 +117,35 @@ impl Layout<'_> {
             let text = |field| Value::from(value.text(&["metadata", field]));
             return vec![text("name"), text("creationTimestamp")];
         }
-        kind.columns.iter().map(|column| self.cell(column, value)).collect()
+        let paths = &self.resource.column_paths;
+        let each = kind.columns.iter().zip(paths);
+        each.map(|(column, path)| match path {
+            Some(path) => self.found(column, path.find(value).first().copied()),
+            None => self.cell(column, value),
+        })
+        .collect()
+    }
+
+    /// A cell that a path leads to: what is not of the column's form is not shown.
+    fn found(&self, column: &Column, value: Option<&Value>) -> Value {
+        match (&*column.kind, value) {
+            (_, None | Some(Value::Null)) => Value::Null,
+            ("string", Some(Value::String(text))) => text.as_str().into(),
+            ("string", Some(other)) => String::from_utf8_lossy(&encode::untyped(other)).into(),
+            ("date", Some(Value::String(text))) => match time::to_unix(text) {
+                Some(_) => time::age(Some(text), self.now.as_secs() as i64).into(),
+                None => "<invalid>".into(),
+            },
+            ("integer", Some(Value::Float(number))) => (*number as i64).into(),
+            ("integer" | "number", Some(number @ (Value::Int(_) | Value::Float(_)))) => number.clone(),
+            ("boolean", Some(truth @ Value::Bool(_))) => truth.clone(),
+            _ => Value::Null,
+        }
     }
 
     /// A cell that is a plain field.
     fn cell(&self, column: &Column, value: &Value) -> Value {
-        if column.path.is_empty() {
+        if column.path.is_empty() || column.path.starts_with('.') {
             return if column.kind == "string" { "".into() } else { Value::Null };
         }
         let found = column.path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));

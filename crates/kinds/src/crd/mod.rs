@@ -4,14 +4,23 @@
 //! all versions share in fields of their own while checking, and clients know its paths: `spec.validation` is
 //! the schema that all versions share, `spec.versions[1].schema` is said only where they differ.
 //!
-//! Definitions are not served from here, and expressions in schemas are not compiled.
+//! What a definition is [served](serve) as follows from it: a [table](table) and [rules](rules) for each version,
+//! under the names that it [gets](naming).
 
+mod compiled;
 mod conversion;
 mod defaults;
+mod embedded;
+mod expressions;
 mod formats;
+pub mod naming;
 mod openapi;
+mod rules;
+mod scale;
+pub mod serve;
 mod spec;
 mod structural;
+mod table;
 mod value;
 
 use crate::check::Problems;
@@ -31,6 +40,9 @@ pub fn hooks() -> Hooks {
         subresources: STATUS,
         metadata_again: MetadataAgain::Change,
         plain_finalizers: true,
+        begin_delete: Some(begin_delete),
+        // a deletion that has not begun begins with the deletion of all objects
+        holds: Some(|object| !read::has(object, &["metadata", "deletionTimestamp"])),
         ..Hooks::default()
     }
 }
@@ -76,6 +88,26 @@ fn remember_storage(object: &mut Value) {
         stored.push(name);
         object.set(&["status", "storedVersions"], stored);
     }
+}
+
+/// What keeps a definition until all of its objects are gone.
+pub fn finalizer(names: &Names) -> String {
+    format!("customresourcecleanup.apiextensions.{}", names.api_domain)
+}
+
+/// Objects are deleted before the definition goes.
+fn begin_delete(object: &mut Value, context: &Context<'_>) {
+    let own = Value::from(finalizer(context.names));
+    let mut finalizers = object.items(&["metadata", "finalizers"]).to_vec();
+    if !finalizers.contains(&own) {
+        finalizers.push(own);
+        object.set(&["metadata", "finalizers"], finalizers);
+    }
+    let mut status = object.at(&["status"]).cloned().unwrap_or_else(Value::map);
+    let told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let condition = ("Terminating", "True", "InstanceDeletionPending", told);
+    naming::set_condition(&mut status, condition, &context.timestamp());
+    object.set(&["status"], status);
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {

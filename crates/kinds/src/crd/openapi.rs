@@ -3,7 +3,7 @@
 //! What makes a schema structural is checked [elsewhere](super::structural), and only once this finds that
 //! nothing unknown is in it.
 
-use super::{defaults, structural};
+use super::{defaults, expressions, structural};
 use crate::check::{self, Problems};
 use crate::read;
 use schema::problem::Problem;
@@ -48,9 +48,27 @@ struct Place {
     no_defaults: Option<&'static str>,
 }
 
+/// How deep schemas may stand in one another: everything that follows from them goes as deep.
+const DEEPEST: usize = 128;
+/// How many properties one object may have.
+const MOST_PROPERTIES: usize = 60_000;
+
+/// Whether schemas stand in one another no deeper than this.
+fn is_within(schema: &Value, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    let lists = ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|field| schema.items(&[field]));
+    let one = [given(schema, "not"), items(schema), additional(schema)].into_iter().flatten();
+    let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
+    properties.chain(lists).chain(one).all(|it| is_within(it, depth))
+}
+
 /// A schema that objects of a version are checked with.
 pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mut Problems) {
     let before = out.len();
+    if !is_within(schema, DEEPEST) {
+        let detail = format!("must not be nested more than {DEEPEST} levels deep");
+        return out.push(Problem::forbidden(path, &detail));
+    }
     if status {
         root_with_status(schema, path, out);
     }
@@ -72,6 +90,11 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
             defaults::check(schema, path, out);
         }
         out.extend(violations);
+        let in_rules = |it: &Problem| it.field.contains(".x-kubernetes-validations[");
+        // in a schema that makes no sense expressions make none either
+        if out.len() == before && found.iter().all(in_rules) {
+            expressions::check(schema, path, &mut found);
+        }
     }
     out.extend(found);
 }
@@ -118,6 +141,9 @@ fn check(schema: &Value, place: Place, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::forbidden(&path.field("uniqueItems"), detail));
     }
     let properties = read::map(schema, &["properties"]);
+    if properties.len() > MOST_PROPERTIES {
+        out.push(Problem::too_many(&path.field("properties"), properties.len(), MOST_PROPERTIES));
+    }
     if let Some(more) = given(schema, "additionalProperties") {
         let at = path.field("additionalProperties");
         if !properties.is_empty() && *more != Value::Bool(true) {

@@ -320,16 +320,44 @@ fn approval_of(object: &Value, annotation: &str) -> Approval {
     }
 }
 
+fn approval_annotation(names: &Names) -> String {
+    format!("api-approved.{}", names.well_known_domain)
+}
+
+fn is_protected(object: &Value, names: &Names) -> bool {
+    let group = object.text(&["spec", "group"]);
+    let below =
+        |domain: &str| group.strip_suffix(domain).is_some_and(|it| it.is_empty() || it.ends_with('.'));
+    below(&names.api_domain) || below(&names.well_known_domain)
+}
+
+/// What the status says about the use of a group that belongs to the API itself.
+pub(super) fn approval_told(object: &Value, names: &Names) -> Option<(&'static str, &'static str, String)> {
+    if !is_protected(object, names) {
+        return None;
+    }
+    let annotation = approval_annotation(names);
+    let text = object.text(&["metadata", "annotations", &annotation]);
+    let must = format!("protected groups must have approval annotation {}", quoted(&annotation));
+    Some(match approval_of(object, &annotation) {
+        Approval::Given => ("True", "ApprovedAnnotation", format!("approved in {text}")),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation", format!("not approved: {}", quoted(text))),
+        Approval::Missing => ("False", "MissingAnnotation", format!("{must}, {SEE}")),
+        Approval::Invalid => (
+            "False",
+            "InvalidAnnotation",
+            format!("{must} with either a URL or a reason starting with \"unapproved\", {SEE}"),
+        ),
+    })
+}
+
+const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
 /// Groups below the domains of the API itself are not for everyone.
 pub(super) fn approval(object: &Value, old: Option<&Value>, names: &Names, out: &mut Problems) {
-    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let group = object.text(&["spec", "group"]);
-    let protected = [&names.api_domain, &names.well_known_domain]
-        .iter()
-        .any(|domain| group.strip_suffix(&***domain).is_some_and(|it| it.is_empty() || it.ends_with('.')));
-    let annotation = format!("api-approved.{}", names.well_known_domain);
+    let annotation = approval_annotation(names);
     let state = approval_of(object, &annotation);
-    if !protected || old.is_some_and(|old| approval_of(old, &annotation) == state) {
+    if !is_protected(object, names) || old.is_some_and(|old| approval_of(old, &annotation) == state) {
         return;
     }
     let path = Path::ROOT.field("metadata");

@@ -1,19 +1,22 @@
 //! Values checked against a schema, with the complaints that clients know.
 //!
-//! The schema is the tree that stands in a definition. Always true: a value that is valid gives no complaint,
-//! and the work is linear in the value for each schema that speaks of it.
+//! Always true: a value that is valid gives no complaint, and the work is linear in the value for each schema that
+//! speaks of it.
 
+use super::compiled::{Additional, Schema, float};
 use super::formats;
-use crate::read;
 use schema::problem::{Problem, Reason, quoted, shown};
-use schema::{Map, Value, encode, pattern};
+use schema::{Map, Path, Value, encode};
 
-/// Everything that is wrong with a value; `at` is the path of the value as fields are named.
-pub(super) fn check(schema: &Value, value: &Value, at: &str) -> Vec<Problem> {
+/// Everything that is wrong with a value; `at` is the path of the value as fields are named, empty for a whole object.
+pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Vec<Problem> {
     let mut checker = Checker { root: at, problems: Vec::new(), visited: 0 };
-    checker.value(schema, value, "");
+    checker.value(schema, value, &Path::ROOT);
     checker.problems
 }
+
+/// What clients know the absence of a path as.
+pub(super) const NOWHERE: &str = "<nil>";
 
 struct Checker<'a> {
     /// The path of the value as a whole; below it, `at` says where.
@@ -24,25 +27,31 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn add(&mut self, reason: Reason, at: &str, message: String) {
-        let field = match at.strip_prefix('.').unwrap_or(at) {
-            "" => self.root.to_owned(),
-            below => format!("{}.{below}", self.root),
-        };
+    fn add(&mut self, reason: Reason, at: &Path<'_>, message: String) {
+        if at.is_root() {
+            return self.add_whole(reason, message);
+        }
+        let field = if self.root.is_empty() { at.to_string() } else { format!("{}.{at}", self.root) };
         self.problems.push(Problem { reason, field, message });
     }
 
-    fn invalid(&mut self, at: &str, value: &Value, why: &str) {
+    /// What is said of the value as a whole, wherever it was found.
+    fn add_whole(&mut self, reason: Reason, message: String) {
+        let field = if self.root.is_empty() { NOWHERE } else { self.root }.to_owned();
+        self.problems.push(Problem { reason, field, message });
+    }
+
+    fn invalid(&mut self, at: &Path<'_>, value: &Value, why: &str) {
         self.add(Reason::Invalid, at, format!("Invalid value: {}: {at} in body {why}", go_shown(value)));
     }
 
-    fn mistyped(&mut self, at: &str, wanted: &str, found: &str) {
+    fn mistyped(&mut self, at: &Path<'_>, wanted: &str, found: &str) {
         let found = quoted(found);
         let message = format!("Invalid value: {found}: {at} in body must be of type {wanted}: {found}");
         self.add(Reason::TypeInvalid, at, message);
     }
 
-    fn value(&mut self, schema: &Value, value: &Value, at: &str) {
+    fn value(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
         self.visited += 1;
         self.kind(schema, value, at);
         if value.is_null() {
@@ -52,9 +61,8 @@ impl<'a> Checker<'a> {
         match value {
             Value::String(text) => {
                 self.text(schema, value, text, at);
-                let format = schema.text(&["format"]);
-                if !formats::fits(format, text) {
-                    self.mistyped(at, format, text);
+                if !formats::fits(&schema.format, text) {
+                    self.mistyped(at, &schema.format, text);
                 }
             }
             Value::Int(_) | Value::Float(_) => self.number(schema, value, at),
@@ -67,12 +75,13 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn kind(&mut self, schema: &Value, value: &Value, at: &str) {
-        let wanted = schema.text(&["type"]);
+    fn kind(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
+        let wanted = if schema.int_or_string { "integer,string" } else { &*schema.kind };
         let whole = matches!(value, Value::Float(it) if it.fract() == 0.0);
         let fits = match (wanted, kind_of(value)) {
             ("", _) => true,
-            (_, "null") => read::flag(schema, &["nullable"]),
+            (_, "null") => schema.nullable,
+            ("integer,string", found) => matches!(found, "integer" | "string") || whole,
             ("number", "integer") => true,
             ("integer", "number") => whole,
             (wanted, found) => wanted == found,
@@ -83,22 +92,23 @@ impl<'a> Checker<'a> {
     }
 
     /// What is wrong with the value in another schema.
-    fn tried(&self, schema: &Value, value: &Value, at: &str) -> Checker<'a> {
+    fn tried(&self, schema: &Schema, value: &Value, at: &Path<'_>) -> Checker<'a> {
         let mut inner = Checker { root: self.root, problems: Vec::new(), visited: 0 };
         inner.value(schema, value, at);
         inner
     }
 
-    fn narrowed(&mut self, schema: &Value, value: &Value, at: &str) {
-        let composite = |why: &str| format!("Invalid value: \"\": {} must {why}", quoted(at));
-        let all = |field: &str| -> Vec<Checker<'a>> {
-            schema.items(&[field]).iter().map(|one| self.tried(one, value, at)).collect()
+    fn narrowed(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
+        let Some(narrowed) = &schema.narrowed else { return };
+        let composite = |why: &str| format!("Invalid value: \"\": {} must {why}", quoted(&at.to_string()));
+        let all = |schemas: &[Schema]| -> Vec<Checker<'a>> {
+            schemas.iter().map(|one| self.tried(one, value, at)).collect()
         };
-        let (any_of, one_of, all_of) = (all("anyOf"), all("oneOf"), all("allOf"));
-        let not = schema.at(&["not"]).filter(|it| !it.is_null()).map(|it| self.tried(it, value, at));
+        let (any_of, one_of, all_of) = (all(&narrowed.any_of), all(&narrowed.one_of), all(&narrowed.all_of));
+        let not = narrowed.not.as_ref().map(|it| self.tried(it, value, at));
         let fitting = |tries: &[Checker<'a>]| tries.iter().filter(|it| it.problems.is_empty()).count();
         if !any_of.is_empty() && fitting(&any_of) == 0 {
-            self.add(Reason::Invalid, at, composite("validate at least one schema (anyOf)"));
+            self.add_whole(Reason::Invalid, composite("validate at least one schema (anyOf)"));
             self.problems.extend(nearest(any_of));
         }
         if !one_of.is_empty() && fitting(&one_of) != 1 {
@@ -107,7 +117,7 @@ impl<'a> Checker<'a> {
                 several => format!("{several} valid alternatives"),
             };
             let why = format!("validate one and only one schema (oneOf). Found {found}");
-            self.add(Reason::Invalid, at, composite(&why));
+            self.add_whole(Reason::Invalid, composite(&why));
             if fitting(&one_of) == 0 {
                 self.problems.extend(nearest(one_of));
             }
@@ -116,66 +126,65 @@ impl<'a> Checker<'a> {
         if held < all_of.len() {
             let none = if held == 0 { ". None validated" } else { "" };
             self.problems.extend(all_of.into_iter().flat_map(|it| it.problems));
-            self.add(Reason::Invalid, at, composite(&format!("validate all the schemas (allOf){none}")));
+            self.add_whole(Reason::Invalid, composite(&format!("validate all the schemas (allOf){none}")));
         }
         if not.is_some_and(|it| it.problems.is_empty()) {
-            self.add(Reason::Invalid, at, composite("not validate the schema (not)"));
+            self.add_whole(Reason::Invalid, composite("not validate the schema (not)"));
         }
     }
 
     /// The first thing that is wrong with a text.
-    fn text(&mut self, schema: &Value, value: &Value, text: &str, at: &str) {
+    fn text(&mut self, schema: &Schema, value: &Value, text: &str, at: &Path<'_>) {
+        let Some(bounds) = &schema.bounds else { return };
         let length = text.chars().count() as i64;
-        let pattern = schema.text(&["pattern"]);
-        if let Some(most) = read::opt_int(schema, &["maxLength"]).filter(|most| length > *most) {
+        if let Some(most) = bounds.max_length.filter(|most| length > *most) {
             self.add(Reason::TooLong, at, format!("Too long: may not be longer than {most}"));
-        } else if let Some(least) = read::opt_int(schema, &["minLength"]).filter(|least| length < *least) {
+        } else if let Some(least) = bounds.min_length.filter(|least| length < *least) {
             self.invalid(at, value, &format!("should be at least {least} chars long"));
-        } else if !pattern.is_empty() && pattern::compile(pattern).is_ok_and(|it| !it.is_match(text)) {
-            self.invalid(at, value, &format!("should match '{pattern}'"));
+        } else if let Some(pattern) = bounds.pattern.as_ref().filter(|it| !it.fits(text)) {
+            self.invalid(at, value, &format!("should match '{}'", pattern.text));
         }
     }
 
-    fn number(&mut self, schema: &Value, value: &Value, at: &str) {
-        let Some(number) = float(value) else { return };
-        let of = |field: &str| schema.at(&[field]).and_then(float);
+    fn number(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
+        let (Some(number), Some(bounds)) = (float(value), &schema.bounds) else { return };
         let or_equal = |open: bool| if open { "" } else { " or equal to" };
-        if let Some(factor) = of("multipleOf").filter(|it| *it != 0.0 && (number / it).fract() != 0.0) {
+        if let Some(factor) = bounds.multiple_of.filter(|it| (number / it).fract() != 0.0) {
             self.invalid(at, value, &format!("should be a multiple of {}", encode::float_text(factor)));
         }
-        let open = read::flag(schema, &["exclusiveMinimum"]);
-        if let Some(least) = of("minimum").filter(|it| number < *it || open && number == *it) {
+        let open = bounds.exclusive_minimum;
+        if let Some(least) = bounds.minimum.filter(|it| number < *it || open && number == *it) {
             let least = encode::float_text(least);
             self.invalid(at, value, &format!("should be greater than{} {least}", or_equal(open)));
         }
-        let open = read::flag(schema, &["exclusiveMaximum"]);
-        if let Some(most) = of("maximum").filter(|it| number > *it || open && number == *it) {
+        let open = bounds.exclusive_maximum;
+        if let Some(most) = bounds.maximum.filter(|it| number > *it || open && number == *it) {
             let most = encode::float_text(most);
             self.invalid(at, value, &format!("should be less than{} {most}", or_equal(open)));
         }
     }
 
-    fn list(&mut self, schema: &Value, items: &[Value], at: &str) {
-        if let Some(item) = schema.at(&["items"]).filter(|it| it.as_map().is_some()) {
+    fn list(&mut self, schema: &Schema, items: &[Value], at: &Path<'_>) {
+        if let Some(item) = &schema.items {
             for (nth, value) in items.iter().enumerate() {
-                self.value(item, value, &format!("{at}[{nth}]"));
+                self.value(item, value, &at.index(nth));
             }
         }
-        let count = items.len() as i64;
-        if let Some(least) = read::opt_int(schema, &["minItems"]).filter(|least| count < *least) {
+        let (count, Some(bounds)) = (items.len() as i64, &schema.bounds) else { return };
+        if let Some(least) = bounds.min_items.filter(|least| count < *least) {
             self.invalid(at, &Value::Int(count), &format!("should have at least {least} items"));
         }
-        if let Some(most) = read::opt_int(schema, &["maxItems"]).filter(|most| count > *most) {
+        if let Some(most) = bounds.max_items.filter(|most| count > *most) {
             self.too_many(at, count, most);
         }
     }
 
-    fn too_many(&mut self, at: &str, count: i64, most: i64) {
+    fn too_many(&mut self, at: &Path<'_>, count: i64, most: i64) {
         self.add(Reason::TooMany, at, format!("Too many: {count}: must have at most {most} items"));
     }
 
-    fn options(&mut self, schema: &Value, value: &Value, at: &str) {
-        let allowed = schema.items(&["enum"]);
+    fn options(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
+        let allowed = &schema.options;
         if allowed.is_empty() || allowed.contains(value) {
             return;
         }
@@ -189,35 +198,37 @@ impl<'a> Checker<'a> {
         self.add(Reason::NotSupported, at, message);
     }
 
-    fn object(&mut self, schema: &Value, map: &Map, at: &str) {
+    fn object(&mut self, schema: &Schema, map: &Map, at: &Path<'_>) {
         let count = map.len() as i64;
-        if let Some(least) = read::opt_int(schema, &["minProperties"]).filter(|least| count < *least) {
-            return self.invalid(at, &Value::Int(count), &format!("should have at least {least} properties"));
+        if let Some(bounds) = &schema.bounds {
+            if let Some(least) = bounds.min_properties.filter(|least| count < *least) {
+                let why = format!("should have at least {least} properties");
+                return self.invalid(at, &Value::Int(count), &why);
+            }
+            if let Some(most) = bounds.max_properties.filter(|most| count > *most) {
+                return self.too_many(at, count, most);
+            }
         }
-        if let Some(most) = read::opt_int(schema, &["maxProperties"]).filter(|most| count > *most) {
-            return self.too_many(at, count, most);
-        }
-        let properties = read::map(schema, &["properties"]);
-        let more = schema.at(&["additionalProperties"]);
-        for (name, value) in map.iter().filter(|(name, _)| !properties.contains(name)) {
-            match more {
-                Some(Value::Bool(false)) => {
-                    let (told, shown) =
-                        (format!("{at}.{name} in body is a forbidden property"), quoted(name));
-                    self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {told}"));
+        if !matches!(schema.additional, Additional::Nothing) {
+            for (name, value) in map.iter().filter(|(name, _)| schema.property(name).is_none()) {
+                match &schema.additional {
+                    Additional::Forbidden => {
+                        let (told, shown) =
+                            (format!("{at}.{name} in body is a forbidden property"), quoted(name));
+                        self.add(Reason::Invalid, at, format!("Invalid value: {shown}: {told}"));
+                    }
+                    Additional::Like(more) => self.value(more, value, &at.entry(name)),
+                    Additional::Nothing => {}
                 }
-                Some(more @ Value::Map(_)) => self.value(more, value, &format!("{at}.{name}")),
-                _ => {}
             }
         }
-        let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
-        for (name, property) in properties.iter() {
+        for (name, property) in &schema.properties {
             if let Some(value) = map.get(name) {
-                self.value(property, value, &below(name));
+                self.value(property, value, &at.entry(name));
             }
         }
-        for name in schema.items(&["required"]).iter().map(read::text).filter(|it| !map.contains(it)) {
-            self.add(Reason::Required, &below(name), "Required value".to_owned());
+        for name in schema.required.iter().filter(|it| !map.contains(it)) {
+            self.add(Reason::Required, &at.entry(name), "Required value".to_owned());
         }
     }
 }
@@ -226,14 +237,6 @@ impl<'a> Checker<'a> {
 fn nearest(tries: Vec<Checker<'_>>) -> Vec<Problem> {
     let best = tries.into_iter().reduce(|best, one| if one.visited > best.visited { one } else { best });
     best.map(|it| it.problems).unwrap_or_default()
-}
-
-fn float(value: &Value) -> Option<f64> {
-    match value {
-        Value::Int(it) => Some(*it as f64),
-        Value::Float(it) => Some(*it),
-        _ => None,
-    }
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -290,12 +293,14 @@ mod tests {
                 "c":{"oneOf":[{"required":["a"]},{"required":["b"]}]}}}"#,
         );
         let value = json(r#"{"s":"aaa","n":5,"l":[1],"o":{"k":1},"c":{}}"#);
-        let found: Vec<String> =
-            check(&schema, &value, "d").iter().map(|it| format!("{} {}", it.field, it.message)).collect();
+        let found: Vec<String> = check(&Schema::of(&schema), &value, "d")
+            .iter()
+            .map(|it| format!("{} {}", it.field, it.message))
+            .collect();
         assert_eq!(
             found,
             [
-                r#"d.c Invalid value: "": "c" must validate one and only one schema (oneOf). Found none valid"#,
+                r#"d Invalid value: "": "c" must validate one and only one schema (oneOf). Found none valid"#,
                 "d.c.a Required value",
                 r#"d.l[0] Invalid value: "integer": l[0] in body must be of type string: "integer""#,
                 "d.l Invalid value: 1: l in body should have at least 3 items",
@@ -307,6 +312,6 @@ mod tests {
                 "d.z Required value",
             ]
         );
-        assert_eq!(check(&schema, &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), []);
+        assert_eq!(check(&Schema::of(&schema), &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), []);
     }
 }

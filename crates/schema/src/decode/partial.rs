@@ -57,7 +57,7 @@ impl Wanted {
 /// The wanted fields of an object, from text that [`encode`](crate::encode) wrote.
 pub fn canonical_parts(bytes: &[u8], ty: &Type, wanted: &Wanted) -> Result<Value, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
-    let mut decoder = Decoder { source: Json::canonical(text), oddities: Vec::new(), settle: true };
+    let mut decoder = Decoder::new(Json::canonical(text));
     match decoder.source.value()? {
         Token::Map if wanted.is_all() => decoder.structure(ty, &Path::ROOT),
         Token::Map => decoder.parts(ty, wanted, &Path::ROOT),
@@ -69,11 +69,16 @@ impl<'a> Decoder<Json<'a>> {
     fn parts(&mut self, ty: &Type, wanted: &Wanted, path: &Path<'_>) -> Result<Value, DecodeError> {
         let mut entries = Vec::with_capacity(wanted.below.len());
         while let Some(key) = self.source.key()? {
-            let token = self.source.value()?;
-            let (Some((_, field)), Some(below)) = (ty.field(&key), wanted.get(&key)) else {
+            let Some(below) = wanted.get(&key) else {
+                let token = self.source.value()?;
                 self.source.skip(&token)?;
                 continue;
             };
+            let Some((_, field)) = ty.field(&key) else {
+                self.undeclared(ty, key, path, &mut entries)?;
+                continue;
+            };
+            let token = self.source.value()?;
             let path = path.field(&field.name);
             let value = self.part(&field.shape, token, below, &Place { owner: ty, path: &path })?;
             entries.push((field.name.clone(), value));

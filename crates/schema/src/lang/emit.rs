@@ -195,7 +195,7 @@ impl Emitter<'_> {
                 self.items,
                 "pub static {ident}: Type = Type {{ name: B({:?}), package: B({:?}), doc: B({:?}), \
                  fields: B(&{}_FIELDS), by_name: B(&[{}]), heads: B(&[{}]), standing: B(&[{}]), unknown: Unknown::{unknown}, \
-                 atomic: {atomic}, one_of: {}, unions: {}, declares: Declares({}), declaring: B(&[{}]) }};",
+                 atomic: {atomic}, one_of: {}, loose: false, unions: {}, declares: Declares({}), declaring: B(&[{}]) }};",
                 it.name,
                 it.package,
                 it.doc,
@@ -273,8 +273,11 @@ impl Emitter<'_> {
             }
             ShapeModel::Map(value, atomic) => {
                 let value = self.shape(value);
-                let item =
-                    self.share("M", "MapShape", format!("MapShape {{ value: {value}, atomic: {atomic} }}"));
+                let item = self.share(
+                    "M",
+                    "MapShape",
+                    format!("MapShape {{ value: {value}, atomic: {atomic}, nullable: false }}"),
+                );
                 format!("map(&{item})")
             }
         }
@@ -299,7 +302,7 @@ impl Emitter<'_> {
              version: B({:?}), root: Ref::Static(&{root}), namespaced: {}, short_names: {}, categories: {}, \
              verbs: {}, subresources: {}, selectable: {}, columns: {}, stored_as: {}, hashed_as: {}, store_key: B({:?}), \
              put_creates: {}, unconditional_update: {}, counts_generation: {}, expires: {}, unstored: {}, \
-             selects_namespace: {}, selects_by_name: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}) }};",
+             selects_namespace: {}, selects_by_name: {}, on: {}, gate: B({:?}), lifecycle: {}, kind_first: true, doc: B({:?}), list: B(\"\"), declared: None }};",
             it.name,
             it.plural,
             it.singular,
@@ -354,7 +357,7 @@ fn group_literal(it: &Group) -> String {
 
 fn lifecycle(it: &Lifecycle) -> String {
     format!(
-        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {} }}",
+        "Lifecycle {{ introduced: B({:?}), deprecated: B({:?}), removed: B({:?}), replacement: {}, told: B(\"\") }}",
         it.introduced,
         it.deprecated,
         it.removed,

@@ -43,7 +43,14 @@ impl<'a> Definitions<'a> {
             }
             if listed || wanted.contains(&name) {
                 all.add(name, Definition::Kind(kind));
-                all.needs(source, &kind.root, &mut waiting);
+                match kind.declared {
+                    None => all.needs(source, &kind.root, &mut waiting),
+                    Some(_) => {
+                        if let Some(metadata) = (source.find_type)(META, "ObjectMeta") {
+                            all.meet(source, &metadata, &mut waiting);
+                        }
+                    }
+                }
             }
         }
         for ty in source.extra_types {
@@ -179,6 +186,9 @@ pub(super) fn render(
     let renderer = Renderer { source, flavour };
     let mut tree = match definition {
         Definition::Type(ty) => renderer.structure(ty),
+        Definition::Kind(Kind { declared: Some(declared), .. }) => {
+            super::declared::render(source, flavour, (declared.0)())
+        }
         Definition::Kind(kind) => {
             let mut tree = renderer.structure(&kind.root);
             if kind.root.doc.is_empty() && !kind.doc.is_empty() {

@@ -11,6 +11,7 @@
 //! No domain is spelled in here: what differs between dialects comes in through [`Dialect`]. Documents do not
 //! depend on the order in which kinds are given.
 
+mod declared;
 mod definitions;
 mod operations;
 mod paths;
@@ -25,7 +26,7 @@ use crate::value::Value;
 
 pub use proto::MEDIA_TYPE as PROTO_MEDIA_TYPE;
 pub use v2::{v2, v2_proto};
-pub use v3::{v3, v3_groups, v3_hash, v3_index, v3_path};
+pub use v3::{v3, v3_group, v3_groups, v3_hash, v3_index, v3_path};
 
 /// What differs between dialects of the API.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +83,7 @@ impl Source<'_> {
 
     /// The name of the definition of a kind, and of types that go with it.
     fn kind_name(&self, kind: &Kind, suffix: &str) -> String {
-        if !kind.root.package.is_empty() {
+        if !kind.package().is_empty() {
             return format!("{}{suffix}", self.type_name(&kind.root));
         }
         let group = kind.group.full(self.dialect.api_domain);

@@ -162,7 +162,7 @@ pub(super) fn wanted(source: &Source<'_>, places: &[Place<'_>]) -> BTreeSet<Stri
 fn options_of(source: &Source<'_>, flavour: Flavour, kind: &Kind, sub: &Subresource) -> Vec<Value> {
     let found = body_kind(source, kind, sub)
         .map(|it| it.root.clone())
-        .or_else(|| (source.find_type)(&kind.root.package, &sub.kind));
+        .or_else(|| (source.find_type)(kind.package(), &sub.kind));
     found.map(|ty| options(flavour, &ty)).unwrap_or_default()
 }
 
@@ -194,7 +194,7 @@ fn options(flavour: Flavour, ty: &Type) -> Vec<Value> {
 fn text_options(source: &Source<'_>, kind: &Kind, sub: &Subresource) -> Option<Ref<Type>> {
     let plain = sub.kind == kind.name && sub.verbs.len() == 1 && sub.verbs[0] == "get";
     let name = format!("{}{}Options", kind.name, capitalized(&sub.name));
-    if plain { (source.find_type)(&kind.root.package, &name) } else { None }
+    if plain { (source.find_type)(kind.package(), &name) } else { None }
 }
 
 /// The kind that a subresource is represented by.
@@ -306,7 +306,7 @@ impl<'a> Maker<'_, 'a> {
         };
         let gvk = self.source.gvk(group, version, &sub.kind);
         // a definition that is not there would break readers; the object's own is the nearest
-        let found = (self.source.find_type)(&self.kind.root.package, &sub.kind);
+        let found = (self.source.find_type)(self.kind.package(), &sub.kind);
         let definition = found.map_or_else(|| self.own().definition, |ty| self.source.type_name(&ty));
         Travels { definition, gvk, name: sub.kind.to_string() }
     }

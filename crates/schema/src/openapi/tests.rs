@@ -77,6 +77,8 @@ fn kind(
         lifecycle: Default::default(),
         kind_first: true,
         doc: "".into(),
+        list: "".into(),
+        declared: None,
     }
 }
 
@@ -101,7 +103,7 @@ fn kinds() -> Vec<Kind> {
     (protocol.default, protocol.flags) = (Some(Literal::Text("TCP".into())), Flags::PUBLISHED);
     let labels = Field::new(
         "labels",
-        Shape::Map(MapShape { value: Shape::Scalar(Scalar::String), atomic: true }.into()),
+        Shape::Map(MapShape { value: Shape::Scalar(Scalar::String), atomic: true, nullable: false }.into()),
     );
     let spec = Type::new(
         "GadgetSpec",

@@ -21,6 +21,15 @@ pub fn v3_groups(source: &Source<'_>) -> Vec<(String, Vec<u8>)> {
     places.map(|place| (place.path.trim_matches('/').to_owned(), document(source, vec![place]))).collect()
 }
 
+/// One of them.
+pub fn v3_group(source: &Source<'_>, key: &str) -> Option<Vec<u8>> {
+    let group = key.strip_prefix("apis/");
+    let concerned = |kind: &&Kind| group.is_none_or(|it| kind.group.full(source.dialect.api_domain) == it);
+    let kinds: Vec<&Kind> = source.kinds.iter().copied().filter(concerned).collect();
+    let mut places = paths::places(source, &kinds).into_iter().filter(|place| place.tells_of_groups());
+    places.find(|place| place.path.trim_matches('/') == key).map(|place| document(source, vec![place]))
+}
+
 fn document(source: &Source<'_>, places: Vec<paths::Place<'_>>) -> Vec<u8> {
     let mut schemas = Members::new();
     for (name, (definition, known_as)) in Definitions::of(source, &paths::wanted(source, &places)).iter() {

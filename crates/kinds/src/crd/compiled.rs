@@ -1,0 +1,225 @@
+//! A schema as values are checked with it: what stands in a definition, read once.
+//!
+//! Words for people are left out, properties are sorted by name, regular expressions are compiled when they are
+//! first needed. Always true: a schema that is structural can be read, whatever else is wrong with it.
+
+use super::expressions::{self, Rule};
+use super::openapi::{additional, items};
+use crate::read;
+use cel::Declared;
+use regex::Regex;
+use schema::table::{ListKind, Text};
+use schema::{Value, pattern};
+use std::sync::OnceLock;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Schema {
+    pub kind: Box<str>,
+    pub format: Box<str>,
+    pub nullable: bool,
+    pub int_or_string: bool,
+    pub embedded: bool,
+    /// Objects of the API, or lists whose items are told apart, are here or below.
+    pub noteworthy: bool,
+    pub bounds: Option<Box<Bounds>>,
+    pub options: Box<[Value]>,
+    pub required: Box<[Box<str>]>,
+    /// Sorted by name.
+    pub properties: Box<[(Box<str>, Schema)]>,
+    pub additional: Additional,
+    pub items: Option<Box<Schema>>,
+    pub list: Option<ListKind>,
+    /// Replaced as a whole: its parts are not told apart.
+    pub atomic: bool,
+    pub rules: Box<[Rule]>,
+    /// Rules are here or below.
+    pub ruled: bool,
+    pub narrowed: Option<Box<Narrowed>>,
+}
+
+/// What is said of properties that have no name of their own.
+#[derive(Default)]
+pub(super) enum Additional {
+    #[default]
+    Nothing,
+    Forbidden,
+    Like(Box<Schema>),
+}
+
+/// How much, how long and how many.
+#[derive(Default)]
+pub(super) struct Bounds {
+    pub multiple_of: Option<f64>,
+    pub minimum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub maximum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub min_length: Option<i64>,
+    pub max_length: Option<i64>,
+    pub min_items: Option<i64>,
+    pub max_items: Option<i64>,
+    pub min_properties: Option<i64>,
+    pub max_properties: Option<i64>,
+    pub pattern: Option<Pattern>,
+}
+
+/// Schemas that hold besides.
+#[derive(Default)]
+pub(super) struct Narrowed {
+    pub all_of: Box<[Schema]>,
+    pub any_of: Box<[Schema]>,
+    pub one_of: Box<[Schema]>,
+    pub not: Option<Schema>,
+}
+
+/// A regular expression that is compiled when a text is first held against it.
+pub(super) struct Pattern {
+    pub text: Box<str>,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// What cannot be compiled was refused when it was declared, and is no rule.
+    pub fn fits(&self, text: &str) -> bool {
+        let compiled = self.compiled.get_or_init(|| pattern::compile(&self.text).ok());
+        compiled.as_ref().is_none_or(|it| it.is_match(text))
+    }
+}
+
+impl Schema {
+    pub fn of(schema: &Value) -> Schema {
+        Schema::read(schema, None)
+    }
+
+    /// The same with its rules, for the objects of a kind.
+    pub fn with_rules(schema: &Value) -> Schema {
+        Schema::read(schema, expressions::declared(schema).as_ref())
+    }
+
+    fn read(schema: &Value, declared: Option<&Declared>) -> Schema {
+        let properties = read::map(schema, &["properties"]).iter().map(|(name, it)| {
+            let declared = declared.and_then(|all| all.field(name));
+            (name.into(), Schema::read(it, declared))
+        });
+        let properties: Box<[_]> = properties.collect();
+        let item = declared.and_then(Declared::item);
+        let below = items(schema).map(|it| Box::new(Schema::read(it, item)));
+        let more = match (additional(schema), schema.at(&["additionalProperties"])) {
+            (Some(more), _) => Additional::Like(Box::new(Schema::read(more, item))),
+            (None, Some(Value::Bool(false))) => Additional::Forbidden,
+            _ => Additional::Nothing,
+        };
+        let embedded = read::flag(schema, &["x-kubernetes-embedded-resource"]);
+        let list = list_kind(schema);
+        let others = match &more {
+            Additional::Like(it) => Some(&**it),
+            Additional::Nothing | Additional::Forbidden => None,
+        };
+        let parts: Vec<&Schema> =
+            properties.iter().map(|(_, it)| it).chain(below.as_deref()).chain(others).collect();
+        let noteworthy = embedded
+            || !matches!(list, None | Some(ListKind::Atomic))
+            || parts.iter().any(|it| it.noteworthy);
+        let rules = expressions::compile(schema, declared);
+        let ruled = !rules.is_empty() || parts.iter().any(|it| it.ruled);
+        Schema {
+            kind: schema.text(&["type"]).into(),
+            format: schema.text(&["format"]).into(),
+            nullable: read::flag(schema, &["nullable"]),
+            int_or_string: read::flag(schema, &["x-kubernetes-int-or-string"]),
+            embedded,
+            noteworthy,
+            bounds: bounds(schema),
+            options: schema.items(&["enum"]).into(),
+            required: schema.items(&["required"]).iter().map(|it| read::text(it).into()).collect(),
+            properties,
+            additional: more,
+            items: below,
+            list,
+            atomic: schema.text(&["x-kubernetes-map-type"]) == "atomic",
+            rules,
+            ruled,
+            narrowed: narrowed(schema),
+        }
+    }
+
+    pub fn property(&self, name: &str) -> Option<&Schema> {
+        let at = self.properties.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
+        Some(&self.properties[at].1)
+    }
+
+    /// What is said of an entry, named or not.
+    pub fn entry(&self, name: &str) -> Option<&Schema> {
+        self.property(name).or(match &self.additional {
+            Additional::Like(more) => Some(&**more),
+            Additional::Nothing | Additional::Forbidden => None,
+        })
+    }
+}
+
+/// How the items of a list are told apart, where that is said.
+pub(super) fn list_kind(schema: &Value) -> Option<ListKind> {
+    match schema.text(&["x-kubernetes-list-type"]) {
+        "set" => Some(ListKind::Set),
+        "map" => {
+            let keys = schema.items(&["x-kubernetes-list-map-keys"]).iter();
+            let keys = keys.map(|it| Text::Owned(read::text(it).to_owned()));
+            Some(ListKind::Map { keys: keys.collect() })
+        }
+        "atomic" => Some(ListKind::Atomic),
+        _ => None,
+    }
+}
+
+const BOUNDS: [&str; 10] = [
+    "multipleOf",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+];
+
+fn bounds(schema: &Value) -> Option<Box<Bounds>> {
+    if !BOUNDS.iter().any(|field| read::has(schema, &[field])) {
+        return None;
+    }
+    let number = |field: &str| schema.at(&[field]).and_then(float);
+    let whole = |field: &str| read::opt_int(schema, &[field]);
+    let pattern = read::opt_text(schema, &["pattern"]).filter(|it| !it.is_empty());
+    Some(Box::new(Bounds {
+        multiple_of: number("multipleOf").filter(|it| *it != 0.0),
+        minimum: number("minimum"),
+        exclusive_minimum: read::flag(schema, &["exclusiveMinimum"]),
+        maximum: number("maximum"),
+        exclusive_maximum: read::flag(schema, &["exclusiveMaximum"]),
+        min_length: whole("minLength"),
+        max_length: whole("maxLength"),
+        min_items: whole("minItems"),
+        max_items: whole("maxItems"),
+        min_properties: whole("minProperties"),
+        max_properties: whole("maxProperties"),
+        pattern: pattern.map(|text| Pattern { text: text.into(), compiled: OnceLock::new() }),
+    }))
+}
+
+fn narrowed(schema: &Value) -> Option<Box<Narrowed>> {
+    let all = |field: &str| schema.items(&[field]).iter().map(Schema::of).collect::<Box<[_]>>();
+    let not = schema.at(&["not"]).filter(|it| !it.is_null()).map(Schema::of);
+    let it = Narrowed { all_of: all("allOf"), any_of: all("anyOf"), one_of: all("oneOf"), not };
+    let nothing = it.all_of.is_empty() && it.any_of.is_empty() && it.one_of.is_empty() && it.not.is_none();
+    (!nothing).then(|| Box::new(it))
+}
+
+pub(super) fn float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(it) => Some(*it as f64),
+        Value::Float(it) => Some(*it),
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! Objects of the API: what one must have that is a part of something else.
+
+use super::value;
+use crate::check::{self, Problems};
+use crate::tables;
+use schema::problem::Problem;
+use schema::{Path, Value, decode, format};
+
+/// What every object of the API must have.
+pub(super) fn resource(object: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(map) = object.as_map() else { return };
+    for field in ["apiVersion", "kind"] {
+        let at = path.field(field);
+        match map.get(field) {
+            None => out.push(Problem::required(&at, "must not be empty")),
+            Some(Value::String(text)) if text.is_empty() => {
+                out.push(Problem::invalid_text(&at, text, "must not be empty"));
+            }
+            Some(Value::String(text)) => named(field, text, &at, out),
+            Some(other) => out.push(check::invalid_shown(&at, &value::go_shown(other), "must be a string")),
+        }
+    }
+    if let Some(metadata) = map.get("metadata").filter(|it| !it.is_null()) {
+        self::metadata(metadata, &path.field("metadata"), out);
+    }
+}
+
+fn named(field: &str, text: &str, path: &Path<'_>, out: &mut Problems) {
+    if field == "apiVersion" {
+        if text.matches('/').count() > 1 {
+            let detail = format!("unexpected GroupVersion string: {text}");
+            out.push(Problem::invalid_text(path, text, &detail));
+        }
+        return;
+    }
+    let complaints = format::dns1035_label(&text.to_lowercase());
+    if !complaints.is_empty() {
+        let detail = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+        out.push(Problem::invalid_text(path, text, &detail));
+    }
+}
+
+fn metadata(metadata: &Value, path: &Path<'_>, out: &mut Problems) {
+    let decoded = match decode::tree(metadata.clone(), &tables::META_V1_OBJECT_META) {
+        Ok(decoded) => decoded.value,
+        Err(why) => {
+            let why = why.to_string().replace("map[string]interface {}", "v1.ObjectMeta");
+            return out.push(check::invalid_shown(path, &value::go_shown(metadata), &why));
+        }
+    };
+    let namespace = decoded.text(&["namespace"]);
+    if !namespace.is_empty() {
+        check::label(namespace, &path.field("namespace"), out);
+    }
+    if let Some(labels) = decoded.at(&["labels"]) {
+        check::labels(labels, &path.field("labels"), out);
+    }
+}

@@ -1,0 +1,299 @@
+//! Rules between values, as expressions: `self.min <= self.max`.
+//!
+//! A rule stands at a schema and sees the value there as `self`, and as `oldSelf` what was there before: a rule
+//! that speaks of both holds for changes only. Always true: a rule is compiled once, what it may cost is known
+//! before the definition is taken, and what it does cost is taken from one budget for each object.
+
+use super::compiled::{Additional, Schema};
+use crate::check::{self, Problems};
+use crate::read;
+use cel::{Budget, Declared, Env, EvalError, Program, Variables};
+use schema::problem::{Problem, Reason, quoted};
+use schema::table::ListKind;
+use schema::{Path, Value};
+
+const RULES: &str = "x-kubernetes-validations";
+
+/// A rule that was compiled.
+pub(super) struct Rule {
+    program: Program,
+    /// Speaks of what was there before.
+    pub transition: bool,
+    text: Box<str>,
+    message: Box<str>,
+}
+
+/// The type of the objects of a schema that has rules anywhere.
+pub(super) fn declared(schema: &Value) -> Option<Declared> {
+    if has_rules(schema) { Declared::from_schema(schema, "self", true) } else { None }
+}
+
+fn has_rules(schema: &Value) -> bool {
+    let parts = ["items", "additionalProperties"].into_iter().filter_map(|part| schema.at(&[part]));
+    let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
+    !schema.items(&[RULES]).is_empty() || parts.chain(properties).any(has_rules)
+}
+
+fn env(declared: &Declared) -> Env {
+    Env::new().variable("self", declared.clone()).variable("oldSelf", declared.clone())
+}
+
+/// The rules of one schema; what cannot be compiled was refused when it was declared.
+pub(super) fn compile(schema: &Value, declared: Option<&Declared>) -> Box<[Rule]> {
+    let (rules, Some(declared)) = (schema.items(&[RULES]), declared) else { return Box::default() };
+    if rules.is_empty() || declared.ty().is_none() {
+        return Box::default();
+    }
+    let env = env(declared);
+    let compiled = rules.iter().filter_map(|rule| {
+        let program = env.compile_rule(rule.text(&["rule"])).ok()?;
+        let text = |field: &str| rule.text(&[field]).trim().into();
+        Some(Rule {
+            transition: program.uses("oldSelf"),
+            program,
+            text: text("rule"),
+            message: text("message"),
+        })
+    });
+    compiled.collect()
+}
+
+/// What is wrong with the rules of a whole schema, in which nothing else is wrong.
+pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
+    let Some(declared) = declared(schema) else { return };
+    let mut costs = Costs { total: 0, each: Vec::new() };
+    let place = Place { often: Some(1), uncorrelated: None };
+    below(schema, Some(&declared), &place, path, &mut costs, out);
+    if costs.total > cel::PER_SCHEMA {
+        costs.each.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        for (_, field) in costs.each.into_iter().take(MOST_EXPENSIVE) {
+            let message = "Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            out.push(Problem { reason: Reason::Forbidden, field, message: message.to_owned() });
+        }
+        let what = format!("{RULES} estimated rule cost total for entire OpenAPIv3 schema");
+        out.push(Problem::forbidden(path, &too_expensive(&what, costs.total, cel::PER_SCHEMA)));
+    }
+}
+
+/// So many rules are named when all together cost too much.
+const MOST_EXPENSIVE: usize = 4;
+
+struct Costs {
+    total: u64,
+    /// What each rule costs, and where it is.
+    each: Vec<(u64, String)>,
+}
+
+struct Place {
+    /// How many values there can be in one object, where that is bounded.
+    often: Option<u64>,
+    /// The list whose items cannot be told apart, where there is one around.
+    uncorrelated: Option<String>,
+}
+
+impl Place {
+    fn within(&self, most: Option<i64>) -> Place {
+        let most = most.and_then(|most| u64::try_from(most).ok());
+        let often = self.often.zip(most).map(|(often, most)| often.saturating_mul(most));
+        Place { often, uncorrelated: self.uncorrelated.clone() }
+    }
+}
+
+fn below(
+    schema: &Value,
+    declared: Option<&Declared>,
+    place: &Place,
+    path: &Path<'_>,
+    costs: &mut Costs,
+    out: &mut Problems,
+) {
+    if let Some(declared) = declared {
+        here(schema, declared, place, path, costs, out);
+    }
+    let item = declared.and_then(Declared::item);
+    if let Some(more) = super::openapi::additional(schema) {
+        let inner = place.within(read::opt_int(schema, &["maxProperties"]));
+        below(more, item, &inner, &path.field("additionalProperties"), costs, out);
+    }
+    let at = path.field("properties");
+    for (name, property) in read::map(schema, &["properties"]).iter() {
+        let declared = declared.and_then(|it| it.field(name));
+        below(property, declared, &place.within(Some(1)), &at.key(name), costs, out);
+    }
+    if let Some(items) = super::openapi::items(schema) {
+        let mut inner = place.within(read::opt_int(schema, &["maxItems"]));
+        if schema.text(&["x-kubernetes-list-type"]) != "map" {
+            inner.uncorrelated.get_or_insert_with(|| path.to_string());
+        }
+        below(items, item, &inner, &path.field("items"), costs, out);
+    }
+}
+
+fn here(
+    schema: &Value,
+    declared: &Declared,
+    place: &Place,
+    path: &Path<'_>,
+    costs: &mut Costs,
+    out: &mut Problems,
+) {
+    let at = path.field(RULES);
+    let rules = schema.items(&[RULES]);
+    if rules.is_empty() || declared.ty().is_none() {
+        return;
+    }
+    let env = env(declared);
+    for (nth, rule) in rules.iter().enumerate() {
+        let text = rule.text(&["rule"]);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let at = at.index(nth);
+        let at = at.field("rule");
+        let program = match env.compile_rule(text) {
+            Ok(program) => program,
+            Err(why) => {
+                let shown = String::from_utf8_lossy(&schema::encode::untyped(rule)).into_owned();
+                out.push(check::invalid_shown(&at, &shown, &why.to_string()));
+                continue;
+            }
+        };
+        let often = place.often.unwrap_or_else(|| declared.most_often());
+        let cost = program.cost().max.saturating_mul(often);
+        if cost > cel::PER_EXPRESSION {
+            let told = too_expensive("estimated rule cost", cost, cel::PER_EXPRESSION);
+            out.push(Problem::forbidden(&at, &told));
+        }
+        costs.total = costs.total.saturating_add(cost);
+        costs.each.push((cost, at.to_string()));
+        if let Some(around) = place.uncorrelated.as_ref().filter(|_| program.uses("oldSelf")) {
+            let told =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {around}");
+            out.push(Problem::invalid_text(&at, text, &told));
+        }
+    }
+}
+
+fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        // not "1.0x"
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// Every rule that an object breaks; `old` is what was there before.
+pub(super) fn hold(schema: &Schema, object: &Value, old: Option<&Value>, out: &mut Problems) {
+    let mut held = Held { left: cel::PER_OBJECT, out };
+    held.value(schema, object, old, &Path::ROOT);
+}
+
+struct Held<'o> {
+    /// What may still be spent on this object; nothing is looked at once it is gone.
+    left: u64,
+    out: &'o mut Problems,
+}
+
+impl Held<'_> {
+    fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+        if !schema.ruled || value.is_null() || self.left == 0 {
+            return;
+        }
+        let old = old.filter(|it| !it.is_null());
+        for rule in &schema.rules {
+            if self.left > 0 && (old.is_some() || !rule.transition) {
+                self.rule(rule, schema, value, old, path);
+            }
+        }
+        match value {
+            Value::Map(map) => {
+                let old = old.and_then(Value::as_map).filter(|_| !schema.atomic);
+                for (name, value) in map.iter() {
+                    let old = old.and_then(|it| it.get(name));
+                    if let Some(property) = schema.property(name) {
+                        self.value(property, value, old, &path.field(name));
+                    } else if let Additional::Like(more) = &schema.additional {
+                        self.value(more, value, old, &path.key(name));
+                    }
+                }
+            }
+            Value::List(items) => {
+                let Some(of) = &schema.items else { return };
+                let before = Before::of(schema, old);
+                for (at, item) in items.iter().enumerate() {
+                    self.value(of, item, before.item(item), &path.index(at));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+        let mut variables = Variables::new().with("self", value);
+        if let Some(old) = old {
+            variables = variables.with("oldSelf", old);
+        }
+        let mut budget = Budget::new(cel::PER_CALL);
+        let held = rule.program.holds(&variables, &mut budget);
+        let told = if rule.message.is_empty() { &rule.text } else { &rule.message };
+        let why = match held {
+            Err(EvalError::OverBudget) => {
+                self.left = 0;
+                format!(
+                    "no further validation rules will be run due to call cost exceeds limit for rule: {told}"
+                )
+            }
+            _ if budget.spent() > self.left => {
+                self.left = 0;
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+                    .to_owned()
+            }
+            Ok(true) => {
+                self.left -= budget.spent();
+                return;
+            }
+            Ok(false) if rule.message.is_empty() => format!("failed rule: {}", rule.text),
+            Ok(false) => rule.message.to_string(),
+            Err(EvalError::Failed(why)) if why.starts_with("no such overload") => format!(
+                "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {told}"
+            ),
+            Err(EvalError::Failed(why)) => format!("{why} evaluating rule: {told}"),
+        };
+        self.left = self.left.saturating_sub(budget.spent());
+        let message = format!("Invalid value: {}: {why}", quoted(&schema.kind));
+        let field = if path.is_root() { super::value::NOWHERE.to_owned() } else { path.to_string() };
+        self.out.push(Problem { reason: Reason::Invalid, field, message });
+    }
+}
+
+/// The items that a list had before, where they can be told apart.
+struct Before<'v> {
+    keys: &'v [schema::table::Text],
+    items: std::collections::HashMap<Vec<u8>, &'v Value>,
+}
+
+impl<'v> Before<'v> {
+    fn of(schema: &'v Schema, old: Option<&'v Value>) -> Self {
+        let (Some(ListKind::Map { keys }), Some(Value::List(items))) = (&schema.list, old) else {
+            return Before { keys: &[], items: Default::default() };
+        };
+        let items = items.iter().map(|item| (super::rules::told_by(keys, item), item)).collect();
+        Before { keys, items }
+    }
+
+    fn item(&self, item: &Value) -> Option<&'v Value> {
+        if self.items.is_empty() {
+            None
+        } else {
+            self.items.get(&super::rules::told_by(self.keys, item)).copied()
+        }
+    }
+}

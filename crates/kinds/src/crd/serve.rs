@@ -1,0 +1,266 @@
+//! What a definition is served as: a kind for each of its versions, with its table and its rules.
+//!
+//! Tables and rules are made from the schema when they are first needed. Most definitions of a cluster are never
+//! written to, and what they cost until then is their own text.
+
+use super::compiled::Schema;
+use super::rules::Made;
+use super::scale::Paths;
+use super::table;
+use crate::read;
+use rest::fit::{Converter, Fit};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use schema::rank::rank;
+use schema::table::{Column, Declared, Group, Kind, Lifecycle, Many, Ref, Subresource, Text, Type};
+use schema::{Value, encode};
+use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// One version of a kind, ready to be registered.
+pub struct Version {
+    pub kind: Ref<Kind>,
+    /// What its objects are kept as.
+    pub stored: Ref<Kind>,
+    pub hooks: Hooks,
+    /// Whether it can be asked for.
+    pub served: bool,
+    /// Whether objects are kept in it.
+    pub is_stored: bool,
+}
+
+/// Fetches the definition again, if it is still there.
+pub type Fetch = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
+
+/// The versions of a definition, under the names that it was given.
+pub fn versions(
+    definition: &Value,
+    names: &Value,
+    fetch: &Fetch,
+    converter: Option<Arc<dyn Converter>>,
+) -> Vec<Version> {
+    let versions = definition.items(&["spec", "versions"]);
+    let Some(storage) = versions.iter().find(|it| read::flag(it, &["storage"])) else { return Vec::new() };
+    let common = Common { definition, names, storage: storage.text(&["name"]) };
+    let root = Ref::from(table::stored(&common.text("kind")));
+    let stored = Ref::from(common.kind(storage, root));
+    let made = versions.iter().map(|version| {
+        let (kind, schema) = (common.text("kind"), schema_of(fetch, version));
+        let root = Ref::late(move || table::root(&kind, &schema()));
+        let mut kind = common.kind(version, root);
+        kind.declared = Some(Declared(Arc::new(schema_of(fetch, version))));
+        let hooks = common.hooks(version, schema_of(fetch, version), converter.clone());
+        let (served, is_stored) = (read::flag(version, &["served"]), read::flag(version, &["storage"]));
+        Version { kind: kind.into(), stored: stored.clone(), hooks, served, is_stored }
+    });
+    made.collect()
+}
+
+/// Fetches the schema of one version. Where it is no longer there, whoever still asks finds that anything goes: they
+/// are the last ones, and must not lose what they hold.
+fn schema_of(fetch: &Fetch, version: &Value) -> impl Fn() -> Value + Send + Sync + 'static {
+    let (fetch, name) = (fetch.clone(), version.text(&["name"]).to_owned());
+    move || {
+        let definition = fetch().unwrap_or_default();
+        let mut versions = definition.items(&["spec", "versions"]).iter();
+        let version = versions.find(|it| it.text(&["name"]) == name);
+        version.and_then(|it| it.at(&["schema", "openAPIV3Schema"])).cloned().unwrap_or_else(|| {
+            let mut anything = Value::map();
+            anything.set(&["type"], "object");
+            anything.set(&["x-kubernetes-preserve-unknown-fields"], true);
+            anything
+        })
+    }
+}
+
+/// What versions have in common.
+struct Common<'d> {
+    definition: &'d Value,
+    names: &'d Value,
+    storage: &'d str,
+}
+
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+impl Common<'_> {
+    fn text(&self, name: &str) -> String {
+        self.names.text(&[name]).to_owned()
+    }
+
+    fn group(&self) -> Group {
+        Group { stem: self.definition.text(&["spec", "group"]).to_owned().into(), in_domain: false }
+    }
+
+    fn api_version(&self, version: &str) -> String {
+        format!("{}/{version}", self.definition.text(&["spec", "group"]))
+    }
+
+    fn kind(&self, version: &Value, root: Ref<Type>) -> Kind {
+        let going = read::has(self.definition, &["metadata", "deletionTimestamp"]);
+        let verbs = VERBS.iter().filter(|verb| !(going && **verb == "create"));
+        Kind {
+            name: self.text("kind").into(),
+            plural: self.text("plural").into(),
+            singular: self.text("singular").into(),
+            group: self.group(),
+            version: version.text(&["name"]).to_owned().into(),
+            root,
+            namespaced: self.definition.text(&["spec", "scope"]) == "Namespaced",
+            short_names: texts(self.names.items(&["shortNames"])),
+            categories: texts(self.names.items(&["categories"])),
+            verbs: verbs.map(|verb| Text::Borrowed(verb)).collect(),
+            subresources: subresources(version, &self.text("kind")).into(),
+            selectable: Many::Borrowed(&[]),
+            columns: columns(version).into(),
+            stored_as: None,
+            hashed_as: Some((self.group(), self.storage.to_owned().into())),
+            store_key: format!("{{group}}/{}", self.names.text(&["plural"])).into(),
+            put_creates: false,
+            unconditional_update: false,
+            counts_generation: true,
+            expires: false,
+            unstored: false,
+            selects_namespace: true,
+            selects_by_name: false,
+            on: true,
+            gate: "".into(),
+            lifecycle: Lifecycle { told: self.warning(version).into(), ..Lifecycle::default() },
+            kind_first: false,
+            doc: "".into(),
+            list: self.text("listKind").into(),
+            declared: None,
+        }
+    }
+
+    /// What clients of a version that is going away are told.
+    fn warning(&self, version: &Value) -> String {
+        if !read::flag(version, &["deprecated"]) {
+            return String::new();
+        }
+        if let Some(own) = read::opt_text(version, &["deprecationWarning"]) {
+            return own.to_owned();
+        }
+        let (name, kind) = (version.text(&["name"]), self.names.text(&["kind"]));
+        let better = self.definition.items(&["spec", "versions"]).iter().filter(|it| {
+            read::flag(it, &["served"]) && !read::flag(it, &["deprecated"]) && it.text(&["name"]) != name
+        });
+        let best = better.map(|it| it.text(&["name"])).min_by_key(|it| Reverse(rank(it)));
+        let instead = best.map(|it| format!("; use {} {kind}", self.api_version(it))).unwrap_or_default();
+        format!("{} {kind} is deprecated{instead}", self.api_version(name))
+    }
+
+    /// A number for what objects look like in a version: the same for the same schema and the same way to it, whenever
+    /// they are met.
+    fn form(&self, version: &Value) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        version.text(&["name"]).hash(&mut hasher);
+        version.at(&["schema"]).map(encode::untyped).hash(&mut hasher);
+        self.definition.at(&["spec", "conversion"]).map(encode::untyped).hash(&mut hasher);
+        // 0 stands for no form
+        hasher.finish().max(1)
+    }
+
+    fn hooks(
+        &self,
+        version: &Value,
+        fetch: impl Fn() -> Value + Send + Sync + 'static,
+        converter: Option<Arc<dyn Converter>>,
+    ) -> Hooks {
+        let scale = Paths::of(version);
+        let status = read::has(version, &["subresources", "status"]);
+        let fit = Fit { form: self.form(version), stored: self.api_version(self.storage), converter };
+        Hooks {
+            fit: Some(fit),
+            views: scale.as_ref().map(Paths::views).unwrap_or_default(),
+            rules: Some(Arc::new(Made::new(move || Schema::with_rules(&fetch()), scale))),
+            keeps_empty_lists: true,
+            changes_generation: Some(if status { differs_beside_status } else { differs }),
+            keeps_status_on_create: !status,
+            subresources: if status { STATUS } else { &[] },
+            unknown_label: Some(|label| format!("field label not supported: {label}")),
+            metadata_again: MetadataAgain::State,
+            ..Hooks::default()
+        }
+    }
+}
+
+static STATUS: &[SubresourceHooks] =
+    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+
+/// Nothing but the status is written through its subresource.
+fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
+    replace(next, submitted, "status");
+}
+
+fn differs_beside_status(next: &Value, old: &Value) -> bool {
+    content_differs(next, old, &["metadata", "kind", "apiVersion", "status"])
+}
+
+fn differs(next: &Value, old: &Value) -> bool {
+    content_differs(next, old, &["metadata", "kind", "apiVersion"])
+}
+
+fn content_differs(next: &Value, old: &Value, but_for: &[&str]) -> bool {
+    let (Some(next), Some(old)) = (next.as_map(), old.as_map()) else { return true };
+    let content = |it: &(&str, &Value)| !but_for.contains(&it.0);
+    !next.iter().filter(content).eq(old.iter().filter(content))
+}
+
+fn texts(items: &[Value]) -> Many<Text> {
+    items.iter().map(|it| Text::Owned(read::text(it).to_owned())).collect()
+}
+
+fn subresources(version: &Value, kind: &str) -> Vec<Subresource> {
+    let verbs: Many<Text> =
+        Many::Borrowed(&[Text::Borrowed("get"), Text::Borrowed("patch"), Text::Borrowed("update")]);
+    let mut all = Vec::new();
+    if read::has(version, &["subresources", "status"]) {
+        let kind = kind.to_owned().into();
+        all.push(Subresource { name: "status".into(), kind, group_version: None, verbs: verbs.clone() });
+    }
+    if read::has(version, &["subresources", "scale"]) {
+        let home = Group { stem: "autoscaling".into(), in_domain: false };
+        let group_version = Some((home, "v1".into()));
+        all.push(Subresource { name: "scale".into(), kind: "Scale".into(), group_version, verbs });
+    }
+    all
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let name = Column {
+        name: "Name".into(),
+        kind: "string".into(),
+        format: "name".into(),
+        priority: 0,
+        path: "metadata.name".into(),
+        doc: "Unique name of the object.".into(),
+    };
+    let declared = version.items(&["additionalPrinterColumns"]);
+    if declared.is_empty() {
+        let age = Column {
+            name: "Age".into(),
+            kind: "date".into(),
+            format: "".into(),
+            priority: 0,
+            path: ".metadata.creationTimestamp".into(),
+            doc: "When the object was made.".into(),
+        };
+        return vec![name, age];
+    }
+    let text = |column: &Value, field: &str| Text::Owned(column.text(&[field]).to_owned());
+    let made = declared.iter().map(|column| Column {
+        name: text(column, "name"),
+        kind: text(column, "type"),
+        format: text(column, "format"),
+        priority: u8::try_from(read::int(column, &["priority"]).clamp(0, 255)).unwrap_or(0),
+        path: text(column, "jsonPath"),
+        doc: match column.text(&["description"]) {
+            "" => {
+                let path = column.text(&["jsonPath"]);
+                format!("Custom resource definition column (in JSONPath format): {path}").into()
+            }
+            own => own.to_owned().into(),
+        },
+    });
+    std::iter::once(name).chain(made).collect()
+}

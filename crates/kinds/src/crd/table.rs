@@ -1,0 +1,241 @@
+//! The table of a custom kind, made from its schema.
+//!
+//! Such a table is loose: it prunes, it fills in defaults and it knows how lists merge, but whether values fit is
+//! judged by the [schema](super::compiled) afterwards, with the words that clients know. Parts that are alike are
+//! there once: schemas repeat themselves a lot, from version to version and within one.
+
+use super::compiled::list_kind;
+use super::openapi::{additional, items};
+use crate::{read, tables};
+use schema::table::{
+    Field, Flags, ListKind, ListShape, Literal, MapShape, Ref, Scalar, Shape, Text, Type, Unknown,
+};
+use schema::{Value, encode};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The type of the objects of a version.
+pub(super) fn root(kind: &str, schema: &Value) -> Type {
+    let mut maker = Maker::default();
+    let mut fields = own_fields(Shape::Struct(Ref::Static(&tables::META_V1_OBJECT_META)), Flags::NONE);
+    fields.extend(maker.fields(schema));
+    let unknown = unknown(schema);
+    Type { unknown, loose: true, ..Type::new(kind.to_owned(), "", fields) }
+}
+
+/// The type that objects of any version are kept as: what is not metadata is kept as it is.
+pub(super) fn stored(kind: &str) -> Type {
+    let fields = own_fields(Shape::Struct(Ref::Static(&tables::META_V1_OBJECT_META)), Flags::NONE);
+    Type { unknown: Unknown::Keep, loose: true, ..Type::new(kind.to_owned(), "", fields) }
+}
+
+/// The fields that every object of the API has.
+fn own_fields(metadata: Shape, flags: Flags) -> Vec<Field> {
+    let flags = flags.and(Flags::NILABLE);
+    let text = |name: &'static str| Field { flags, ..Field::new(name, Shape::Scalar(Scalar::String)) };
+    vec![text("apiVersion"), text("kind"), Field::new("metadata", metadata)]
+}
+
+/// Metadata of an object that is a part of another: the server fills nothing in.
+static PART_METADATA: LazyLock<Type> =
+    LazyLock::new(|| Type { standing: Cow::Borrowed(&[]), ..tables::META_V1_OBJECT_META.clone() });
+
+fn unknown(schema: &Value) -> Unknown {
+    let open = schema.at(&["additionalProperties"]) == Some(&Value::Bool(true));
+    if open || read::flag(schema, &[PRESERVE]) { Unknown::Keep } else { Unknown::Report }
+}
+
+/// Makes shapes, each once.
+#[derive(Default)]
+struct Maker {
+    /// By what they consist of.
+    known: HashMap<String, (Shape, usize)>,
+}
+
+impl Maker {
+    /// The shape made by `make`, unless one that consists of the same is there already.
+    fn share(&mut self, key: String, make: impl FnOnce() -> Shape) -> (Shape, usize) {
+        let next = self.known.len();
+        self.known.entry(key).or_insert_with(|| (make(), next)).clone()
+    }
+
+    fn fields(&mut self, schema: &Value) -> Vec<Field> {
+        let properties = read::map(schema, &["properties"]).iter();
+        let properties: Vec<_> = properties.filter(|(name, _)| !META.contains(name)).collect();
+        properties.into_iter().map(|(name, it)| self.field(name, it).0).collect()
+    }
+
+    /// A field, and what tells it from others.
+    fn field(&mut self, name: &str, schema: &Value) -> (Field, String) {
+        let (shape, id) = self.shape(schema);
+        let nullable = read::flag(schema, &["nullable"]);
+        let flags = if nullable { Flags::NILABLE.and(Flags::NULLABLE) } else { Flags::NILABLE };
+        let default = schema.at(&["default"]).filter(|it| !it.is_null()).map(literal);
+        let key = format!("{name:?}:{id}:{nullable}:{default:?},");
+        (Field { flags, default, ..Field::new(name.to_owned(), shape) }, key)
+    }
+
+    /// The shape of a value, and its number.
+    fn shape(&mut self, schema: &Value) -> (Shape, usize) {
+        if read::flag(schema, &[INT_OR_STRING]) {
+            return self.scalar(Scalar::IntOrString);
+        }
+        match schema.text(&["type"]) {
+            "object" => self.object(schema),
+            "array" => {
+                let (item, id) = match items(schema) {
+                    Some(item) => self.shape(item),
+                    None => self.scalar(Scalar::Any),
+                };
+                let kind = list_kind(schema).unwrap_or(ListKind::Atomic);
+                let key = format!("list {id} {kind:?}");
+                self.share(key, || Shape::List(ListShape { item, kind }.into()))
+            }
+            "string" => self.scalar(Scalar::String),
+            "integer" => self.scalar(Scalar::Int64),
+            "number" => self.scalar(Scalar::Float),
+            "boolean" => self.scalar(Scalar::Bool),
+            _ => self.scalar(Scalar::Any),
+        }
+    }
+
+    fn scalar(&mut self, scalar: Scalar) -> (Shape, usize) {
+        self.share(format!("{scalar:?}"), || Shape::Scalar(scalar))
+    }
+
+    fn object(&mut self, schema: &Value) -> (Shape, usize) {
+        let atomic = schema.text(&["x-kubernetes-map-type"]) == "atomic";
+        let named = !read::map(schema, &["properties"]).is_empty();
+        let embedded = read::flag(schema, &[EMBEDDED]);
+        let more = schema.at(&["additionalProperties"]).filter(|it| **it != Value::Bool(false));
+        if let (Some(more), false, false) = (more, named, embedded) {
+            let nullable = read::flag(more, &["nullable"]);
+            // nothing is known of what is inside of what is merely allowed
+            let (value, id) = match additional(schema) {
+                Some(more) => self.shape(more),
+                None => self.object(&Value::map()),
+            };
+            let key = format!("map {id} {atomic} {nullable}");
+            return self.share(key, || Shape::Map(MapShape { value, atomic, nullable }.into()));
+        }
+        let mut key = format!("struct {embedded} {atomic} {:?} ", unknown(schema));
+        let mut fields = Vec::new();
+        if embedded {
+            fields = own_fields(Shape::Struct(part_metadata()), Flags::TEXT);
+        }
+        for (name, property) in read::map(schema, &["properties"]).iter() {
+            if embedded && META.contains(&name) {
+                continue;
+            }
+            let (field, told) = self.field(name, property);
+            fields.push(field);
+            key.push_str(&told);
+        }
+        let unknown = unknown(schema);
+        self.share(key, || {
+            let ty = Type::new("", "", fields);
+            Shape::Struct(Type { unknown, atomic, loose: true, ..ty }.into())
+        })
+    }
+}
+
+fn part_metadata() -> Ref<Type> {
+    Ref::Static(&PART_METADATA)
+}
+
+fn literal(value: &Value) -> Literal {
+    match value {
+        Value::Bool(truth) => Literal::Bool(*truth),
+        Value::Int(number) => Literal::Int(*number),
+        Value::String(text) => Literal::Text(Text::Owned(text.as_str().to_owned())),
+        other => Literal::Json(String::from_utf8_lossy(&encode::untyped(other)).into_owned().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::json;
+    use schema::{decode, defaults};
+
+    /// An object as it is kept, what is odd about it aside.
+    fn kept(schema: &str, object: &str) -> (String, Vec<String>) {
+        let ty = root("Thing", &json(schema));
+        let decoded = decode::json(object.as_bytes(), &ty).unwrap();
+        let mut value = decoded.value;
+        defaults::apply(&ty, &mut value);
+        value.unset(&["metadata"]);
+        let text = String::from_utf8(encode::untyped(&value)).unwrap();
+        (text, decoded.oddities.iter().map(ToString::to_string).collect())
+    }
+
+    fn check(schema: &str, object: &str, expected: &str) {
+        assert_eq!(kept(schema, object).0, expected, "{object}");
+    }
+
+    #[test]
+    fn unknown_fields_go_and_others_stay_as_they_are() {
+        let schema = r#"{"type":"object","properties":{"s":{"type":"string"},"o":{"type":"object","properties":{"x":
+            {"type":"integer"}}},"m":{"type":"object","additionalProperties":{"type":"integer"}},"any":
+            {"x-kubernetes-preserve-unknown-fields":true},"p":{"type":"object","x-kubernetes-preserve-unknown-fields":true,
+            "properties":{"known":{"type":"object"}}},"n":{"type":"string","nullable":true}}}"#;
+        check(schema, r#"{"s":"","o":{},"m":{}}"#, r#"{"m":{},"o":{},"s":""}"#);
+        check(schema, r#"{"s":5,"o":[1],"m":"x"}"#, r#"{"m":"x","o":[1],"s":5}"#);
+        check(schema, r#"{"s":null,"o":null,"m":{"a":null},"n":null}"#, r#"{"m":{},"n":null}"#);
+        check(schema, r#"{"any":[1,null,{"a":null}]}"#, r#"{"any":[1,null,{"a":null}]}"#);
+        check(schema, r#"{"p":{"a":{"b":1},"known":{"c":1}}}"#, r#"{"p":{"a":{"b":1},"known":{}}}"#);
+        let (text, oddities) = kept(schema, r#"{"o":{"x":1,"y":2},"z":1}"#);
+        assert_eq!(text, r#"{"o":{"x":1}}"#);
+        assert_eq!(oddities, [r#"unknown field "o.y""#, r#"unknown field "z""#]);
+    }
+
+    #[test]
+    fn defaults_fill_what_is_absent_or_wrongly_null() {
+        let schema = r#"{"type":"object","properties":{"a":{"type":"string","default":"A"},"n":{"type":"string",
+            "nullable":true,"default":"N"},"o":{"type":"object","default":{},"properties":{"x":{"type":"number",
+            "default":1.5}}},"l":{"type":"array","items":{"type":"object","properties":{"k":{"type":"boolean",
+            "default":true}}}}}}"#;
+        check(schema, "{}", r#"{"a":"A","n":"N","o":{"x":1.5}}"#);
+        check(
+            schema,
+            r#"{"a":null,"n":null,"o":null,"l":[{},{"k":false}]}"#,
+            r#"{"a":"A","l":[{"k":true},{"k":false}],"n":null,"o":{"x":1.5}}"#,
+        );
+        check(schema, r#"{"a":"","o":{"x":0}}"#, r#"{"a":"","n":"N","o":{"x":0}}"#);
+    }
+
+    #[test]
+    fn parts_that_are_alike_are_there_once() {
+        let part = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
+        let ty = root("T", &json(&format!(r#"{{"type":"object","properties":{{"a":{part},"b":{part}}}}}"#)));
+        let part = |name: &str| match &ty.field(name).unwrap().1.shape {
+            Shape::Struct(part) => std::ptr::from_ref(&**part),
+            _ => panic!("a structure"),
+        };
+        assert_eq!(part("a"), part("b"));
+    }
+
+    #[test]
+    fn objects_inside_have_metadata_of_their_own() {
+        let schema = r#"{"type":"object","properties":{"e":{"type":"object","x-kubernetes-embedded-resource":true,
+            "x-kubernetes-preserve-unknown-fields":true}}}"#;
+        let object =
+            r#"{"e":{"apiVersion":"v1","kind":"P","metadata":{"name":"x","bogus":1},"spec":{"a":1}}}"#;
+        let (text, oddities) = kept(schema, object);
+        assert_eq!(text, r#"{"e":{"apiVersion":"v1","kind":"P","metadata":{"name":"x"},"spec":{"a":1}}}"#);
+        assert_eq!(oddities, [r#"unknown field "e.metadata.bogus""#]);
+        let ty = root("Thing", &json(schema));
+        let refused = |object: &str| decode::json(object.as_bytes(), &ty).unwrap_err().to_string();
+        assert_eq!(refused(r#"{"e":{"apiVersion":5}}"#), "e.apiVersion: Invalid value: 5: must be a string");
+        assert_eq!(
+            refused(r#"{"e":{"metadata":"x"}}"#),
+            "e.metadata: Invalid value: \"x\": json: cannot unmarshal string into Go value of type v1.ObjectMeta"
+        );
+    }
+}

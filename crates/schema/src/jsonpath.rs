@@ -1,0 +1,462 @@
+//! Paths into JSON as columns of tables are declared with: `.spec.ports[0].name`,
+//! `.status.conditions[?(@.type=="Ready")].status`.
+//!
+//! A path is read once and then only walked. What it leads to is nothing, one value or several; a key or an
+//! item that is not there is nothing. Work is linear in the values that are met.
+
+use crate::value::Value;
+use std::cmp::Ordering;
+
+/// A path that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonPath {
+    steps: Vec<Step>,
+}
+
+/// A path that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadPath(String);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Field(String),
+    /// All items, or all values.
+    All,
+    /// Everything below, and the value itself.
+    Below,
+    Index(i64),
+    Range(Option<i64>, Option<i64>, Option<i64>),
+    /// Several steps side by side.
+    Each(Vec<Step>),
+    /// Items for which a comparison holds.
+    Where(Box<Filter>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Filter {
+    left: Operand,
+    comparison: Option<(Comparison, Operand)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operand {
+    Path(JsonPath),
+    Literal(Value),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Different,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// How deep filters may stand in one another.
+const MOST_NESTED: usize = 8;
+
+impl JsonPath {
+    pub fn parse(text: &str) -> Result<Self, BadPath> {
+        let mut reader = Reader { text, at: 0, nested: 0 };
+        let path = reader.path()?;
+        if reader.at < text.len() {
+            return Err(reader.wrong("unexpected text"));
+        }
+        Ok(path)
+    }
+
+    /// What the path leads to, in order.
+    pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
+        let mut found = vec![value];
+        for step in &self.steps {
+            let mut next = Vec::new();
+            for value in found {
+                step.take(value, &mut next);
+            }
+            found = next;
+        }
+        found
+    }
+
+    /// The names that it begins with, joined by dots: nothing outside of them is looked at. `None` where a name has
+    /// a dot itself, or the path begins otherwise.
+    pub fn reads(&self) -> Option<String> {
+        let names = self.steps.iter().map_while(|step| match step {
+            Step::Field(name) if !name.contains('.') => Some(name.as_str()),
+            _ => None,
+        });
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| names.join("."))
+    }
+
+    /// The names that it consists of, if it consists of nothing else.
+    pub fn fields(&self) -> Option<Vec<&str>> {
+        let name = |step: &'_ Step| matches!(step, Step::Field(_));
+        self.steps.iter().all(name).then(|| {
+            let names = self.steps.iter().filter_map(|step| match step {
+                Step::Field(name) => Some(name.as_str()),
+                _ => None,
+            });
+            names.collect()
+        })
+    }
+}
+
+impl Step {
+    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) {
+        match (self, value) {
+            (Step::Field(name), Value::Map(map)) => out.extend(map.get(name)),
+            (Step::All, Value::Map(map)) => out.extend(map.iter().map(|(_, value)| value)),
+            (Step::All, Value::List(items)) => out.extend(items),
+            (Step::Index(at), Value::List(items)) => {
+                out.extend(place(*at, items.len()).and_then(|at| items.get(at)));
+            }
+            (Step::Range(from, to, step), Value::List(items)) => {
+                let edge = |at: i64| if at < 0 { at + items.len() as i64 } else { at };
+                let from = edge(from.unwrap_or(0)).max(0) as usize;
+                let to = edge(to.unwrap_or(items.len() as i64)).clamp(0, items.len() as i64) as usize;
+                let step = step.unwrap_or(1).max(1) as usize;
+                out.extend(items.iter().take(to).skip(from).step_by(step));
+            }
+            (Step::Each(steps), value) => steps.iter().for_each(|step| step.take(value, out)),
+            (Step::Where(filter), Value::List(items)) => {
+                out.extend(items.iter().filter(|item| filter.holds(item)));
+            }
+            (Step::Where(filter), Value::Map(map)) => {
+                out.extend(map.iter().map(|(_, value)| value).filter(|value| filter.holds(value)));
+            }
+            (Step::Below, value) => below(value, out),
+            _ => {}
+        }
+    }
+}
+
+fn below<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
+    out.push(value);
+    match value {
+        Value::Map(map) => map.iter().for_each(|(_, value)| below(value, out)),
+        Value::List(items) => items.iter().for_each(|value| below(value, out)),
+        _ => {}
+    }
+}
+
+/// Where an item is that may be counted from the end.
+fn place(at: i64, len: usize) -> Option<usize> {
+    usize::try_from(if at < 0 { at + len as i64 } else { at }).ok()
+}
+
+impl Filter {
+    fn holds(&self, item: &Value) -> bool {
+        let left = self.left.values(item);
+        let Some((comparison, right)) = &self.comparison else { return !left.is_empty() };
+        let right = right.values(item);
+        match (left.first(), right.first()) {
+            (Some(left), Some(right)) => comparison.holds(left, right),
+            _ => false,
+        }
+    }
+}
+
+impl Operand {
+    fn values<'v>(&'v self, item: &'v Value) -> Vec<&'v Value> {
+        match self {
+            Operand::Path(path) => path.find(item),
+            Operand::Literal(value) => vec![value],
+        }
+    }
+}
+
+impl Comparison {
+    fn holds(self, left: &Value, right: &Value) -> bool {
+        let order = match (left, right) {
+            (Value::String(a), Value::String(b)) => Some(a.as_str().cmp(b.as_str())),
+            (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+            (a, b) => number(a).zip(number(b)).and_then(|(a, b)| a.partial_cmp(&b)),
+        };
+        match self {
+            Comparison::Equal => order == Some(Ordering::Equal),
+            Comparison::Different => order.is_some_and(|it| it != Ordering::Equal),
+            Comparison::Less => order == Some(Ordering::Less),
+            Comparison::LessOrEqual => order.is_some_and(|it| it != Ordering::Greater),
+            Comparison::Greater => order == Some(Ordering::Greater),
+            Comparison::GreaterOrEqual => order.is_some_and(|it| it != Ordering::Less),
+        }
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    nested: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn skip(&mut self, wanted: &str) -> bool {
+        let there = self.rest().starts_with(wanted);
+        if there {
+            self.at += wanted.len();
+        }
+        there
+    }
+
+    fn blanks(&mut self) {
+        while self.peek().is_some_and(char::is_whitespace) {
+            self.next();
+        }
+    }
+
+    fn wrong(&self, why: &str) -> BadPath {
+        BadPath(format!("{why} at {} of {:?}", self.at, self.text))
+    }
+
+    /// Steps, as far as they go.
+    fn path(&mut self) -> Result<JsonPath, BadPath> {
+        let mut steps = Vec::new();
+        self.skip("$");
+        loop {
+            if self.skip("..") {
+                steps.push(Step::Below);
+                if self.peek() != Some('[') {
+                    steps.push(self.name()?);
+                }
+            } else if self.skip(".") {
+                // a dot alone is the whole
+                if self.peek().is_some_and(|c| !matches!(c, '[' | ')' | ' ')) {
+                    steps.push(self.name()?);
+                }
+            } else if self.skip("[") {
+                steps.push(self.brackets()?);
+            } else {
+                return Ok(JsonPath { steps });
+            }
+        }
+    }
+
+    fn name(&mut self) -> Result<Step, BadPath> {
+        if self.skip("*") {
+            return Ok(Step::All);
+        }
+        let mut name = String::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '\\' => {
+                    self.next();
+                    name.extend(self.next());
+                }
+                '.' | '[' | ']' | ')' | '=' | '!' | '<' | '>' | ',' | ' ' => break,
+                c => {
+                    name.push(c);
+                    self.next();
+                }
+            }
+        }
+        if name.is_empty() { Err(self.wrong("a name is missing")) } else { Ok(Step::Field(name)) }
+    }
+
+    fn brackets(&mut self) -> Result<Step, BadPath> {
+        if self.skip("?(") {
+            let filter = self.filter()?;
+            return if self.skip(")]") { Ok(filter) } else { Err(self.wrong("unterminated filter")) };
+        }
+        let mut steps = vec![self.one()?];
+        loop {
+            self.blanks();
+            if self.skip("]") {
+                break;
+            }
+            if !self.skip(",") {
+                return Err(self.wrong("unterminated array"));
+            }
+            self.blanks();
+            steps.push(self.one()?);
+        }
+        Ok(match steps.pop() {
+            Some(step) if steps.is_empty() => step,
+            last => {
+                steps.extend(last);
+                Step::Each(steps)
+            }
+        })
+    }
+
+    /// What stands between brackets or commas.
+    fn one(&mut self) -> Result<Step, BadPath> {
+        self.blanks();
+        if self.skip("*") {
+            return Ok(Step::All);
+        }
+        if matches!(self.peek(), Some('\'' | '"')) {
+            return Ok(Step::Field(self.quoted()?));
+        }
+        let first = self.number()?;
+        if !self.skip(":") {
+            return first.map(Step::Index).ok_or_else(|| self.wrong("invalid array index"));
+        }
+        let to = self.number()?;
+        let step = if self.skip(":") { self.number()? } else { None };
+        Ok(Step::Range(first, to, step))
+    }
+
+    fn number(&mut self) -> Result<Option<i64>, BadPath> {
+        let start = self.at;
+        self.skip("-");
+        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            self.next();
+        }
+        let digits = &self.text[start..self.at];
+        if digits.is_empty() {
+            return Ok(None);
+        }
+        digits.parse().map(Some).map_err(|_| self.wrong("invalid array index"))
+    }
+
+    fn quoted(&mut self) -> Result<String, BadPath> {
+        let quote = self.next();
+        let mut text = String::new();
+        loop {
+            match self.next() {
+                None => return Err(self.wrong("unterminated quoted string")),
+                Some('\\') => text.extend(self.next()),
+                end if end == quote => return Ok(text),
+                Some(c) => text.push(c),
+            }
+        }
+    }
+
+    fn filter(&mut self) -> Result<Step, BadPath> {
+        self.nested += 1;
+        if self.nested > MOST_NESTED {
+            return Err(self.wrong("filters are nested too deeply"));
+        }
+        let left = self.operand()?;
+        self.blanks();
+        const ALL: [(&str, Comparison); 6] = [
+            ("==", Comparison::Equal),
+            ("!=", Comparison::Different),
+            ("<=", Comparison::LessOrEqual),
+            (">=", Comparison::GreaterOrEqual),
+            ("<", Comparison::Less),
+            (">", Comparison::Greater),
+        ];
+        let comparison = match ALL.into_iter().find(|(sign, _)| self.skip(sign)) {
+            Some((_, comparison)) => Some((comparison, self.operand()?)),
+            None => None,
+        };
+        self.blanks();
+        self.nested -= 1;
+        Ok(Step::Where(Box::new(Filter { left, comparison })))
+    }
+
+    fn operand(&mut self) -> Result<Operand, BadPath> {
+        self.blanks();
+        match self.peek() {
+            Some('@') => {
+                self.next();
+                Ok(Operand::Path(self.path()?))
+            }
+            Some('\'' | '"') => Ok(Operand::Literal(self.quoted()?.into())),
+            _ => {
+                let end = self.rest().find([')', ' ', '=', '!', '<', '>']).unwrap_or(self.rest().len());
+                let word = &self.rest()[..end];
+                self.at += end;
+                match word {
+                    "true" => Ok(Operand::Literal(true.into())),
+                    "false" => Ok(Operand::Literal(false.into())),
+                    _ => match (word.parse::<i64>(), word.parse::<f64>()) {
+                        (Ok(whole), _) => Ok(Operand::Literal(whole.into())),
+                        (_, Ok(number)) => Ok(Operand::Literal(Value::Float(number))),
+                        _ => Err(self.wrong("unrecognized text in a filter")),
+                    },
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: &str =
+        r#"{"a":{"b.c":1,"n":-2},"l":[{"k":"x","v":1},{"k":"y","v":2},{"k":"y","v":3}],"t":true}"#;
+
+    fn found(path: &str) -> String {
+        let data = crate::decode::json_untyped(DATA.as_bytes()).unwrap().value;
+        let path = JsonPath::parse(path).unwrap();
+        let texts = path.find(&data).into_iter().map(crate::encode::untyped);
+        texts.map(|it| String::from_utf8(it).unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn paths_lead_to_values() {
+        for (path, expected) in [
+            (".t", "true"),
+            (".a.b\\.c", "1"),
+            (".a['b.c']", "1"),
+            (".a.*", "1 -2"),
+            (".l[0].k", "\"x\""),
+            (".l[-1].v", "3"),
+            (".l[*].v", "1 2 3"),
+            (".l[1:].v", "2 3"),
+            (".l[:2].v", "1 2"),
+            (".l[::2].v", "1 3"),
+            (".l[0,2].v", "1 3"),
+            (".l[?(@.k==\"y\")].v", "2 3"),
+            (".l[?(@.k == 'y')].v", "2 3"),
+            (".l[?(@.v>=2)].v", "2 3"),
+            (".l[?(@.v!=2)].v", "1 3"),
+            (".l[?(@.none)].v", ""),
+            ("..v", "1 2 3"),
+            (".none.x[3]", ""),
+            (".l[9]", ""),
+            (".t.x", ""),
+        ] {
+            assert_eq!(found(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for path in [".a[", ".a[x]", ".a[?(@.b]", ".a['b]", ".a]", ".l[99999999999999999999]", ".a..", "a"] {
+            assert!(JsonPath::parse(path).is_err(), "{path}");
+        }
+        let deep = format!(".a{}", "[?(@.a".repeat(1000));
+        assert!(JsonPath::parse(&deep).is_err());
+    }
+
+    #[test]
+    fn a_path_tells_what_it_reads() {
+        let reads = |path: &str| JsonPath::parse(path).unwrap().reads();
+        assert_eq!(reads(".spec.l[0].k").as_deref(), Some("spec.l"));
+        assert_eq!(reads(".metadata.labels.a\\.b").as_deref(), Some("metadata.labels"));
+        assert_eq!(reads("..x"), None);
+        let path = JsonPath::parse(".spec.replicas").unwrap();
+        assert_eq!(path.fields(), Some(vec!["spec", "replicas"]));
+        assert_eq!(JsonPath::parse(".spec.l[0]").unwrap().fields(), None);
+    }
+}
