@@ -85,7 +85,11 @@ async fn delete_all(api: &Arc<Api>, objects: &Arc<Resource>) -> Result<(), ApiEr
                 Some(Ok(_)) => {}
                 // begun anew
                 Some(Err(_)) => break,
-                None => return Ok(()),
+                // nobody tells any more what happens, least of all that they are gone: the server is about to end
+                None => {
+                    tokio::time::sleep(AGAIN).await;
+                    break;
+                }
             }
         }
     }
