@@ -134,7 +134,11 @@ impl Api {
                 Some(marked) => {
                     let mut last = next;
                     last.set(&["metadata", "resourceVersion"], marked.revision.to_string());
-                    self.remove(resource, &marked, last, options).await
+                    let removed = self.remove(resource, &marked, last.clone(), options).await?;
+                    // somebody who saw the mark may have been faster: it is gone, as was asked for
+                    let cache = &resource.collection.cache;
+                    let is_gone = || cache.get(&marked.namespace, &marked.name).is_none();
+                    Ok(removed.or_else(|| is_gone().then(|| gone(resource, &last))))
                 }
                 None => Ok(None),
             },
@@ -155,11 +159,7 @@ impl Api {
                 Err(why) => return Err(store_error(why)),
             }
         }
-        if resource.hooks.delete_returns_object {
-            let json = encode::json(&object, &resource.kind.root).into();
-            return Ok(Some(Deleted::Object { json, gone: true }));
-        }
-        Ok(Some(Deleted::Gone { uid: object.text(&["metadata", "uid"]).to_owned() }))
+        Ok(Some(gone(resource, &object)))
     }
 
     async fn mark(
@@ -304,6 +304,15 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
         object.set(&["metadata", "deletionGracePeriodSeconds"], 0);
     }
     Step::Mark(object)
+}
+
+/// The answer about an object that is no more.
+fn gone(resource: &Resource, object: &Value) -> Deleted {
+    if resource.hooks.delete_returns_object {
+        let json = encode::json(object, &resource.kind.root).into();
+        return Deleted::Object { json, gone: true };
+    }
+    Deleted::Gone { uid: object.text(&["metadata", "uid"]).to_owned() }
 }
 
 fn bump_generation(object: &mut Value) {

@@ -104,3 +104,16 @@ async fn only_so_many_ended_pods_are_kept() {
     let left = until("the next to go", &pods(&managed), |all| all.keys().eq(["c", "d", "e"])).await;
     assert_eq!(left["e"].name_any(), "e");
 }
+
+/// A deletion marks the pod before it removes it, and the loop removes what it sees marked: whoever comes second finds
+/// nothing left to do, which is no failure.
+#[tokio::test]
+async fn a_deletion_and_the_loop_do_not_get_in_each_others_way() {
+    let managed = managed(0).await;
+    for turn in 0..40 {
+        let name = format!("p{turn}");
+        managed.cluster.create(PODS, pod(&name, None, false)).await;
+        managed.cluster.delete(&format!("{PODS}/{name}")).await.code(200);
+    }
+    assert!(pods(&managed).list(&Default::default()).await.unwrap().items.is_empty());
+}
