@@ -1,8 +1,14 @@
-//! What the controller manager can be told without effect.
+//! What the controller manager can be told without effect, and where it differs from what is declared for all.
 
 use super::every::NO_CLOUD;
 use super::idle::Idle;
 use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Text};
+
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("requestheader-extra-headers-prefix", "x-remote-extra-"),
+    ("requestheader-group-headers", "x-remote-group"),
+    ("requestheader-username-headers", "x-remote-user"),
+];
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";

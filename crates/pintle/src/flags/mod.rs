@@ -50,7 +50,11 @@ impl Component {
 
 pub const COMPONENTS: &[Component] = &[
     Component { command: "apiserver", idle: apiserver::IDLE, defaults: apiserver::DEFAULTS },
-    Component { command: "controller-manager", idle: controller_manager::IDLE, defaults: &[] },
+    Component {
+        command: "controller-manager",
+        idle: controller_manager::IDLE,
+        defaults: controller_manager::DEFAULTS,
+    },
 ];
 
 /// The command that runs all components takes the flags of all.
