@@ -13,6 +13,8 @@ mod garbage;
 mod jobs;
 mod leader;
 mod namespaces;
+mod node_ranges;
+mod nodes;
 mod pod_gc;
 mod quotas;
 mod replicas;

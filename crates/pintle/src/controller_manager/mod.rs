@@ -49,8 +49,7 @@ impl Wanted {
         asked.features.read(&mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
-        let mut loops = loops::Options::default();
-        asked.loops.onto(&mut loops, &mut wrong);
+        let mut loops = asked.options(&mut wrong);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
         let port = port::Wanted::read(asked, &names, &mut wrong);
         wrong.check()?;
