@@ -257,18 +257,20 @@ impl Evictor {
 
     async fn evict(&self, pod: &Pod, key: &Key) -> Result<(), Failure> {
         self.tell(pod, key, "Marking for deletion");
-        let condition = json!({
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": self.context.time(),
-        });
-        let status = json!({"conditions": [condition]});
-        if remove::say(&self.context.client, pod, WRITER, status).await? {
-            remove::delete(&self.context.client, pod, None).await?;
+        let client = &self.context.client;
+        if self.context.gates.disruption_conditions {
+            let condition = json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByTaintManager",
+                "message": "Taint manager: deleting due to NoExecute taint",
+                "lastTransitionTime": self.context.time(),
+            });
+            if !remove::say(client, pod, WRITER, json!({"conditions": [condition]})).await? {
+                return Ok(());
+            }
         }
-        Ok(())
+        remove::delete(client, pod, None).await
     }
 }
 

@@ -90,7 +90,7 @@ impl Monitor {
         let counts = self.count();
         match self.zones.counted(&counts, now.elapsed) {
             Turn::Nothing => {}
-            Turn::AllDark => tracing::warn!("no node is ready: nobody is sent away from nodes"),
+            Turn::AllDark => tracing::info!("no node is ready: nobody is sent away from nodes"),
             Turn::Back => {
                 tracing::info!("some nodes are ready again");
                 self.known.values_mut().for_each(|known| known.health.heard = now.elapsed);

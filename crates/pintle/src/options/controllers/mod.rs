@@ -91,14 +91,12 @@ impl ControllerManager {
         Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst }
     }
 
-    /// What the loops are told.
-    pub fn options(&self, wrong: &mut Wrong) -> Options {
-        let mut options = Options::default();
-        self.loops.onto(&mut options, wrong);
+    /// Puts what was said about the loops in the place of what is usual.
+    pub fn onto(&self, options: &mut Options, wrong: &mut Wrong) {
+        self.loops.onto(options, wrong);
         let services =
             wrong.take("--service-cluster-ip-range", nodes::networks(&self.service_cluster_ip_range));
         options.node_ipam.services = services.unwrap_or_default();
-        options
     }
 
     /// The API server to call.
