@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(silent_at(0, 400, |_| (quiet(), Some(lease(None)))), Some(41));
         assert_eq!(silent_at(0, 400, |it| (quiet(), Some(lease(Some(500 - it))))), Some(41));
         // a lease that comes and goes is not news each time
-        let flickers = |it: u64| (quiet(), (it % 2 == 0).then(|| lease(Some(0))));
+        let flickers = |it: u64| (quiet(), it.is_multiple_of(2).then(|| lease(Some(0))));
         assert_eq!(silent_at(0, 400, flickers), Some(41));
     }
 
