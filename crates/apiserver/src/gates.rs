@@ -17,7 +17,11 @@ pub struct Gates {
     pub compression: bool,
     /// Unknown and repeated fields are warned of or refused.
     pub field_validation: bool,
+    /// The server says in a lease that it is there.
+    pub identity: bool,
     pub openapi_v3: bool,
+    /// How health checks went is told.
+    pub slis: bool,
     /// Discovery says in which version objects are kept.
     pub storage_hash: bool,
     /// Requests wait for their turn.
@@ -45,7 +49,9 @@ impl Default for Gates {
             remaining: true,
             compression: true,
             field_validation: true,
+            identity: true,
             openapi_v3: true,
+            slis: false,
             storage_hash: true,
             turns: true,
             record: true,

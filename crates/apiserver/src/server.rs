@@ -12,6 +12,7 @@ use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
 use crate::observe;
 use crate::own;
+use crate::own_lease::OwnLease;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
@@ -73,11 +74,13 @@ pub struct Found {
     pub node_port: u16,
     /// Whether the addresses behind its own service are kept right.
     pub keeps_addresses: bool,
+    /// The machine it runs on, which names the lease by which it says that it is there. Without one there is none.
+    pub machine: Option<String>,
 }
 
 impl Default for Found {
     fn default() -> Self {
-        Found { name: None, node_port: 0, keeps_addresses: true }
+        Found { name: None, node_port: 0, keeps_addresses: true, machine: None }
     }
 }
 
@@ -208,6 +211,8 @@ impl Server {
             node_port: config.found.node_port,
             keeps_addresses: config.found.keeps_addresses,
         });
+        let machine = config.found.machine.filter(|_| config.gates.identity);
+        let lease = machine.map(|machine| OwnLease::new(machine, &api));
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
@@ -247,12 +252,16 @@ impl Server {
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));
         }
+        let mut lease = lease;
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
                 every.tick().await;
                 api.storage.trim();
                 keep_up(own.as_ref(), &trusted, &api).await;
+                if let Some(lease) = &mut lease {
+                    lease.keep(&api).await;
+                }
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep, following })

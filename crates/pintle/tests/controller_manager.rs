@@ -122,7 +122,10 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let port = free_port();
     let api = server(directory.path(), port);
     let admin = caller(directory.path());
-    let mut it = manager(directory.path(), &["--use-service-account-credentials"]);
+    let mut it = manager(
+        directory.path(),
+        &["--use-service-account-credentials", "--feature-gates=ComponentSLIs=true"],
+    );
     until("the account", &admin, &account_of("default"), |code, _| code == 200).await;
     // the loops have accounts of their own, which made what they made
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
@@ -145,6 +148,10 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     ] {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }
+    // how often health was well is told to who may look
+    assert_eq!(nobody.get("/metrics/slis").await.unwrap().status, 403);
+    let checks = until("checks", &known, "/metrics/slis", |code, _| code == 200).await;
+    assert!(checks.contains("kubernetes_healthcheck{name=\"csrsigning\",type=\"healthz\"} 1\n"), "{checks}");
     // the server goes and comes again
     drop(api);
     let _api = server(directory.path(), port);

@@ -3,6 +3,7 @@
 //! What always holds: an answer comes within the timeouts of the store's checks, whatever the store does. Why a check
 //! failed is told only to those who ask for that check alone; all others learn that it failed.
 
+use super::slis::Slis;
 use crate::limits;
 use crate::serve::Shutdown;
 use crate::start::{Hook, Start};
@@ -26,6 +27,8 @@ pub struct Health {
     believed_until: Duration,
     store_health_timeout: Duration,
     store_ready_timeout: Duration,
+    /// How checks went.
+    pub slis: Slis,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +93,16 @@ impl Health {
     ) -> Self {
         let limits::Options { livez_grace, store_health_timeout, store_ready_timeout, .. } = *limits;
         let believed_until = world.elapsed().saturating_add(livez_grace);
-        Health { store, shutdown, start, world, believed_until, store_health_timeout, store_ready_timeout }
+        Health {
+            store,
+            shutdown,
+            start,
+            world,
+            believed_until,
+            store_health_timeout,
+            store_ready_timeout,
+            slis: Slis::default(),
+        }
     }
 
     /// The names of an endpoint's checks, in order.
@@ -121,11 +133,15 @@ impl Health {
             let name = check.name;
             if excluded.remove(name) {
                 text += &format!("[+]{name} excluded: ok\n");
-            } else if self.problem(check, endpoint, &seen).is_some() {
+                continue;
+            }
+            let well = self.problem(check, endpoint, &seen).is_none();
+            self.slis.made(name, endpoint, well);
+            if well {
+                text += &format!("[+]{name} ok\n");
+            } else {
                 failed.push(name);
                 text += &format!("[-]{name} failed: reason withheld\n");
-            } else {
-                text += &format!("[+]{name} ok\n");
             }
         }
         if !excluded.is_empty() {

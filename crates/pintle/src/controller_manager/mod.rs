@@ -46,13 +46,13 @@ impl Wanted {
     fn read(asked: &ControllerManager, identity: String) -> anyhow::Result<Self> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        asked.features.read(&mut wrong);
+        let decided = asked.features.read(&mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
-        let mut loops = loops::Options::default();
+        let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
         asked.loops.onto(&mut loops, &mut wrong);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
-        let port = port::Wanted::read(asked, &names, &mut wrong);
+        let port = port::Wanted::read(asked, decided.of_server().slis, &names, &mut wrong);
         wrong.check()?;
         let target =
             target.context("there is no API server to call: name one with --kubeconfig or --master")?;

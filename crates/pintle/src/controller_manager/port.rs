@@ -8,6 +8,7 @@ use super::Told;
 use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::describe::slis::Slis;
 use apiserver::identity::{self, Chain};
 use apiserver::permission;
 use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial};
@@ -46,10 +47,12 @@ pub struct Wanted {
     tokens: Option<identity::webhook::Options>,
     permissions: Option<permission::webhook::Options>,
     allowed: Vec<String>,
+    /// Whether it is told how health checks went.
+    slis: bool,
 }
 
 impl Wanted {
-    pub fn read(asked: &ControllerManager, names: &Names, wrong: &mut Wrong) -> Self {
+    pub fn read(asked: &ControllerManager, slis: bool, names: &Names, wrong: &mut Wrong) -> Self {
         let delegation = &asked.delegation;
         let file = delegation.authentication_kubeconfig.as_deref();
         let file = file.filter(|_| !delegation.authentication_skip_lookup);
@@ -67,6 +70,7 @@ impl Wanted {
             tokens: delegation.tokens(names, wrong),
             permissions: delegation.permissions(names, wrong),
             allowed: delegation.authorization_always_allow_paths.clone(),
+            slis,
         }
     }
 }
@@ -75,6 +79,8 @@ impl Wanted {
 #[derive(Default)]
 pub struct Health {
     running: Mutex<BTreeSet<&'static str>>,
+    /// How checks went.
+    slis: Slis,
 }
 
 impl Health {
@@ -99,6 +105,7 @@ impl Health {
         if let Some(one) = one {
             return checks.contains(&one).then(|| "ok".to_owned());
         }
+        checks.iter().for_each(|check| self.slis.made(check, endpoint, true));
         let verbose = query.split('&').any(|it| it == "verbose" || it.starts_with("verbose="));
         if !verbose {
             return Some("ok".to_owned());
@@ -156,6 +163,7 @@ impl Port {
             measures: measures.clone(),
             health: health.clone(),
             allowed: wanted.allowed,
+            slis: wanted.slis,
             tokens: wanted.tokens.map(|options| {
                 Arc::new(identity::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
             }),
@@ -269,6 +277,7 @@ struct Answers {
     health: Arc<Health>,
     /// What everybody may look at.
     allowed: Vec<String>,
+    slis: bool,
     tokens: Option<Arc<dyn auth::tokens::Authenticator>>,
     permissions: Option<permission::webhook::Remote>,
     /// Who knows callers, as of now.
@@ -320,6 +329,7 @@ impl Answers {
     fn content(&self, path: &str, query: &str) -> Option<String> {
         match path {
             "/metrics" => Some(self.measures.text()),
+            "/metrics/slis" if self.slis => Some(self.health.slis.text()),
             _ => self.health.answer(path, query),
         }
     }
@@ -344,6 +354,10 @@ impl Handler for Answers {
                 let why = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
                 return answer(StatusCode::FORBIDDEN, why);
             }
+        }
+        if self.slis && path == "/metrics/slis" && request.method() == Method::DELETE {
+            self.health.slis.reset();
+            return answer(StatusCode::OK, "metrics reset\n");
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
@@ -376,5 +390,8 @@ mod tests {
         assert_eq!(health.answer("/readyz/job", "").as_deref(), Some("ok"));
         assert_eq!(health.answer("/readyz/other", ""), None);
         assert_eq!(health.answer("/healthzz", ""), None);
+        let made = health.slis.text();
+        assert!(made.contains("kubernetes_healthcheck{name=\"job\",type=\"healthz\"} 1\n"), "{made}");
+        assert!(!made.contains("readyz"), "a check alone is not counted: {made}");
     }
 }
