@@ -4,6 +4,7 @@ use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
+use crate::describe::metrics::about_component;
 use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
 use crate::gates::Gates;
@@ -226,10 +227,11 @@ impl Server {
         service.fairness = fairness;
         service.tracing = traced;
         service.browsers = Browsers::new(config.browsers);
+        service.metrics.tell_of_lookups(&identity.lookups);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
-        config.gates.tell(&service.metrics.registry);
+        about_component(&service.metrics.registry, &config.gates);
         let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
         service.release = config.serving.release;
         service.gates = config.gates;

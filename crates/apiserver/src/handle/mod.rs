@@ -136,6 +136,10 @@ impl Handler for Service {
     fn unsafe_connection(&self) {
         self.metrics.handshake_errors.inc();
     }
+
+    fn odd_connection(&self) {
+        self.metrics.odd_connections.inc();
+    }
 }
 
 impl Service {
