@@ -30,6 +30,8 @@ pub struct Gates {
     pub record: bool,
     /// Spans of requests are sent to a collector.
     pub tracing: bool,
+    /// It is noted when tokens that secrets hold were last used.
+    pub tracking: bool,
     /// Every gate there is, for those who collect numbers.
     pub shown: Vec<Shown>,
 }
@@ -56,6 +58,7 @@ impl Default for Gates {
             turns: true,
             record: true,
             tracing: false,
+            tracking: false,
             shown: Vec::new(),
         }
     }

@@ -173,6 +173,7 @@ impl Server {
             Some(name) if has_port(&name) => name,
             Some(name) => format!("{name}:{}", address.port()),
         };
+        let tracked = config.identity.service_accounts.tracked;
         let identity = Identity::new(config.identity, &config.names, &config.world, &found_at);
         let callers = identity.chain.clone();
         callers.measure(&registry);
@@ -247,6 +248,9 @@ impl Server {
                 let _ = serving.await;
                 return Err(why);
             }
+        }
+        if let Err(why) = service_accounts::tracking::keep_since(&api, tracked).await {
+            tracing::warn!(%why, "it cannot be said since when uses of tokens are noted");
         }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());

@@ -65,6 +65,8 @@ pub struct ServiceAccounts {
     pub extend: bool,
     /// Whether tokens from secrets are good only while the secret and the account exist.
     pub lookup: bool,
+    /// Whether it is noted on secrets when their tokens were last used.
+    pub tracked: bool,
 }
 
 impl Default for Options {
@@ -92,6 +94,7 @@ impl Default for ServiceAccounts {
             longest: None,
             extend: true,
             lookup: true,
+            tracked: false,
         }
     }
 }
@@ -141,6 +144,7 @@ impl Identity {
             issuers,
             audiences: audiences.clone(),
             lookup: accounts.lookup,
+            tracked: accounts.tracked,
             names: names.clone(),
         };
         let lookups = Lookups::default();

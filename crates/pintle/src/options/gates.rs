@@ -51,6 +51,11 @@ pub const BEHIND: &[Behind] = &[
         |gates| &mut gates.identity,
     ),
     ("ComponentSLIs", "`/metrics/slis` is served, by the controller manager, too", |gates| &mut gates.slis),
+    (
+        "LegacyServiceAccountTokenTracking",
+        "secrets say in a label when their tokens were last used",
+        |gates| &mut gates.tracking,
+    ),
     ("OpenAPIV3", "`/openapi/v3` is served", |gates| &mut gates.openapi_v3),
     ("RemainingItemCount", "chunks of lists say how much is left", |gates| &mut gates.remaining),
     (

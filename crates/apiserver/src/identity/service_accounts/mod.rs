@@ -8,6 +8,7 @@ mod bound;
 mod issuer;
 mod legacy;
 mod request;
+pub mod tracking;
 
 pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
 pub use request::{TokenRequests, part};
@@ -41,6 +42,8 @@ pub struct Trust {
     pub audiences: Arc<[String]>,
     /// Whether tokens from secrets are good only while the secret and the account exist.
     pub lookup: bool,
+    /// Whether it is noted on secrets when their tokens were last used.
+    pub tracked: bool,
     pub names: Names,
 }
 
@@ -201,7 +204,12 @@ impl Accounts {
             note("legacy-token", seen.subject.clone());
         }
         match &seen.form {
-            Form::Legacy(claims) if self.trust.lookup => claims.check(token, &self.objects)?,
+            Form::Legacy(claims) if self.trust.lookup => {
+                claims.check(token, &self.objects)?;
+                if self.trust.tracked {
+                    claims.note_use(&self.objects);
+                }
+            }
             Form::Legacy(_) => {}
             Form::Bound(claims) => {
                 let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);
