@@ -1,6 +1,6 @@
 //! `/metrics/slis`: how each health check went, for those who work out how often a component was well.
 //!
-//! What always holds: what is counted are looks at all checks of an endpoint, as load balancers and kubelets take
+//! What always holds: what is counted are looks at all checks of an endpoint, as load balancers and probes take
 //! them, and in them only checks that were really made. Series are as many as there are checks.
 
 use arc_swap::ArcSwap;

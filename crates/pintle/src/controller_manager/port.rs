@@ -8,6 +8,7 @@ use super::Told;
 use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::describe::health;
 use apiserver::describe::slis::Slis;
 use apiserver::identity::{self, Chain};
 use apiserver::permission;
@@ -22,6 +23,7 @@ use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use names::Names;
+use rest::options::Query;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -92,26 +94,18 @@ impl Health {
         self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The answer to a path of health, if it is one: all checks or one.
+    /// The answer to a path of health, if it is one: all checks or one. All that run are well.
     fn answer(&self, path: &str, query: &str) -> Option<String> {
-        let endpoints = ["healthz", "livez", "readyz"];
-        let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
-            Some((endpoint, one)) => (endpoint, Some(one)),
-            None => (path.trim_start_matches('/'), None),
-        };
-        let endpoint = endpoints.into_iter().find(|it| *it == endpoint)?;
+        let (endpoint, one) = health::parse(path)?;
         let mut checks = vec!["leaderElection"];
         checks.extend(self.lock().iter());
-        if let Some(one) = one {
-            return checks.contains(&one).then(|| "ok".to_owned());
+        match one {
+            Some(one) => checks.contains(&one).then(|| "ok".to_owned()),
+            None => {
+                let well = checks.into_iter().map(|check| (check, true));
+                Some(health::together(endpoint, well, &Query::parse(query), &self.slis).text)
+            }
         }
-        checks.iter().for_each(|check| self.slis.made(check, endpoint, true));
-        let verbose = query.split('&').any(|it| it == "verbose" || it.starts_with("verbose="));
-        if !verbose {
-            return Some("ok".to_owned());
-        }
-        let lines: String = checks.iter().map(|check| format!("[+]{check} ok\n")).collect();
-        Some(format!("{lines}{endpoint} check passed\n"))
     }
 }
 
@@ -387,6 +381,8 @@ mod tests {
         health.runs(["job", "csrsigning"].into_iter());
         let told = health.answer("/healthz", "verbose").unwrap();
         assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job ok\nhealthz check passed\n");
+        let told = health.answer("/livez", "verbose&exclude=job").unwrap();
+        assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job excluded: ok\nlivez check passed\n");
         assert_eq!(health.answer("/readyz/job", "").as_deref(), Some("ok"));
         assert_eq!(health.answer("/readyz/other", ""), None);
         assert_eq!(health.answer("/healthzz", ""), None);

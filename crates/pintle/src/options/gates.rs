@@ -191,7 +191,7 @@ pub fn behind(name: &str) -> Option<&'static str> {
     if GROUPS.iter().any(|(group, _)| *group == name) {
         return Some("all gates of this stage that are not named");
     }
-    let kinds = of_fields(name)
+    let kinds = of_kinds(name)
         .or_else(|| guards_kinds(name).then_some("kinds that need it are served, if their version is"));
     let server = || BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
     let loops = || BEHIND_LOOPS.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
