@@ -49,6 +49,9 @@ pub mod loops;
 pub mod measures;
 pub mod monitors;
 pub mod namespace;
+pub mod nodeipam;
+pub mod nodelifecycle;
+pub(crate) mod nodes;
 pub mod podgc;
 pub mod pods;
 pub mod queue;
@@ -63,6 +66,7 @@ pub mod serviceaccount_token;
 pub mod slices;
 pub mod storage_version_gc;
 pub mod token_cleaner;
+pub mod ttl;
 pub mod ttlafterfinished;
 pub mod written;
 

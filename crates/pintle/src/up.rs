@@ -66,6 +66,9 @@ async fn run(
             options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
             wrong.check()?;
+            let services = &wanted.kinds.services;
+            options.node_ipam.services =
+                [services.network].into_iter().chain(services.second_network).collect();
             Some(options)
         }
         None => None,
