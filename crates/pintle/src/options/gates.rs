@@ -163,18 +163,9 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What is told of a gate.
-pub fn told(gate: &Gate) -> String {
-    if let Some(changes) = behind(gate.name) {
-        return changes.to_owned();
-    }
-    if gate.locked {
-        return "nothing: the feature is finished, and cannot be switched".to_owned();
-    }
-    match ELSEWHERE.iter().find(|(_, gates)| gates.contains(&gate.name)) {
-        Some((whose, _)) => format!("nothing here: it is about {whose}"),
-        None => "nothing yet".to_owned(),
-    }
+/// Whose business a gate is, where it is nobody's here.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
 }
 
 /// Whether a kind is served, or is as it is, only where a gate is open.
