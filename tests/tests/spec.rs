@@ -9,6 +9,7 @@ mod controllers;
 
 mod spec {
     mod admission;
+    mod aggregation;
     mod apply;
     mod audit;
     mod authentication;
