@@ -63,6 +63,7 @@ async fn run(
             let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
             let mut options = control_loops::trusted(own.as_ref(), believed, signer)?;
             let mut wrong = Wrong::default();
+            options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
             wrong.check()?;
             Some(options)

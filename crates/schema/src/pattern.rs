@@ -6,6 +6,7 @@
 //! is estimated while reading, in about as many bytes, and what is too large or too deep is refused before anything
 //! is built.
 
+use crate::cursor::Cursor;
 use regex::{Regex, RegexBuilder};
 use std::sync::OnceLock;
 
@@ -60,8 +61,7 @@ fn told(why: String) -> String {
 }
 
 struct Reader<'t> {
-    text: &'t str,
-    at: usize,
+    cursor: Cursor<'t>,
     out: String,
 }
 
@@ -99,29 +99,7 @@ type Told<T> = Result<T, String>;
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
-        Reader { text, at: 0, out: String::with_capacity(text.len() + 8) }
-    }
-
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let c = self.peek()?;
-        self.at += c.len_utf8();
-        Some(c)
-    }
-
-    fn skip(&mut self, wanted: &str) -> bool {
-        let there = self.rest().starts_with(wanted);
-        if there {
-            self.at += wanted.len();
-        }
-        there
+        Reader { cursor: Cursor::new(text), out: String::with_capacity(text.len() + 8) }
     }
 
     fn literal(&mut self, c: char) {
@@ -133,24 +111,24 @@ impl<'t> Reader<'t> {
         let mut open: Vec<Group> = Vec::new();
         let mut group = Group::EMPTY;
         let mut last_repeat: Option<usize> = None;
-        while let Some(c) = self.peek() {
-            let start = self.at;
+        while let Some(c) = self.cursor.peek() {
+            let start = self.cursor.at;
             if let Some((low, high)) = self.repeat()? {
-                let shown = |from: usize, to: usize| &self.text[from..to];
+                let shown = |from: usize, to: usize| &self.cursor.text[from..to];
                 let Some(repeated) = group.atom else {
                     return Err(format!(
                         "missing argument to repetition operator: `{}`",
-                        shown(start, self.at)
+                        shown(start, self.cursor.at)
                     ));
                 };
                 if let Some(from) = last_repeat {
-                    let shown = shown(from, self.at);
+                    let shown = shown(from, self.cursor.at);
                     return Err(format!("invalid nested repetition operator: `{shown}`"));
                 }
                 let times = high.unwrap_or(0).max(low).max(1);
                 let repeats = repeated.repeats.saturating_mul(times);
                 if times > 1 && repeats > MOST_REPEATS {
-                    return Err(format!("invalid repeat count: `{}`", shown(start, self.at)));
+                    return Err(format!("invalid repeat count: `{}`", shown(start, self.cursor.at)));
                 }
                 group.most = group.most.max(repeats);
                 let size = repeated.size.saturating_add(PIECE).saturating_mul(times as usize);
@@ -167,15 +145,15 @@ impl<'t> Reader<'t> {
                     if self.group()? {
                         open.push(std::mem::replace(&mut group, Group::EMPTY));
                         if open.len() > DEEPEST {
-                            return Err(format!("expression nests too deeply: `{}`", self.text));
+                            return Err(format!("expression nests too deeply: `{}`", self.cursor.text));
                         }
                     }
                     continue;
                 }
                 ')' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     let Some(outer) = open.pop() else {
-                        return Err(format!("unexpected ): `{}`", self.text));
+                        return Err(format!("unexpected ): `{}`", self.cursor.text));
                     };
                     self.out.push(')');
                     let closed = std::mem::replace(&mut group, outer);
@@ -184,42 +162,46 @@ impl<'t> Reader<'t> {
                     continue;
                 }
                 '|' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     self.out.push('|');
                     group.push(None);
                     group.before = group.before.saturating_add(PIECE);
                     continue;
                 }
                 '^' | '$' | '.' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     self.out.push(c);
                 }
                 '[' => size = self.class()?,
                 '\\' => size = self.escaped()?,
                 _ => {
-                    self.at += c.len_utf8();
+                    self.cursor.at += c.len_utf8();
                     self.literal(c);
                 }
             }
             group.push(Some(Atom { repeats: 1, size }));
             self.fits(&open, &group)?;
         }
-        if open.is_empty() { Ok(group.size()) } else { Err(format!("missing closing ): `{}`", self.text)) }
+        if open.is_empty() {
+            Ok(group.size())
+        } else {
+            Err(format!("missing closing ): `{}`", self.cursor.text))
+        }
     }
 
     /// Whether what has been read so far is small enough. Groups around it are at least as large as what is in them.
     fn fits(&self, open: &[Group], group: &Group) -> Told<()> {
         let around = open.last().map_or(0, Group::size);
         if around.saturating_add(group.size()) > LARGEST {
-            return Err(format!("expression too large: `{}`", self.text));
+            return Err(format!("expression too large: `{}`", self.cursor.text));
         }
         Ok(())
     }
 
     /// An operator that repeats what stands before it: how often at least, and at most.
     fn repeat(&mut self) -> Told<Option<(u32, Option<u32>)>> {
-        let start = self.at;
-        let times = match self.peek() {
+        let start = self.cursor.at;
+        let times = match self.cursor.peek() {
             Some('*') => (0, None),
             Some('+') => (1, None),
             Some('?') => (0, Some(1)),
@@ -229,15 +211,15 @@ impl<'t> Reader<'t> {
             },
             _ => return Ok(None),
         };
-        if self.at == start {
-            self.at += 1;
+        if self.cursor.at == start {
+            self.cursor.at += 1;
         }
-        let shown = &self.text[start..self.at];
+        let shown = &self.cursor.text[start..self.cursor.at];
         if times.0 > MOST_REPEATS || times.1.is_some_and(|most| most > MOST_REPEATS || most < times.0) {
             return Err(format!("invalid repeat count: `{shown}`"));
         }
         self.out.push_str(shown);
-        if self.skip("?") {
+        if self.cursor.skip("?") {
             self.out.push('?');
         }
         Ok(Some(times))
@@ -245,7 +227,7 @@ impl<'t> Reader<'t> {
 
     /// `{2}`, `{2,}` or `{2,3}`; anything else in braces is text.
     fn counts(&mut self) -> Option<(u32, Option<u32>)> {
-        let (inside, _) = self.rest().strip_prefix('{')?.split_once('}')?;
+        let (inside, _) = self.cursor.rest().strip_prefix('{')?.split_once('}')?;
         let number = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
             // more digits than that are too many repeats anyway
@@ -256,40 +238,40 @@ impl<'t> Reader<'t> {
             Some((least, "")) => (number(least)?, None),
             Some((least, most)) => (number(least)?, Some(number(most)?)),
         };
-        self.at += inside.len() + 2;
+        self.cursor.at += inside.len() + 2;
         Some(times)
     }
 
     /// The beginning of a group; or flags alone, which open none.
     fn group(&mut self) -> Told<bool> {
-        let start = self.at;
-        if !self.rest().starts_with("(?") {
-            self.at += 1;
+        let start = self.cursor.at;
+        if !self.cursor.rest().starts_with("(?") {
+            self.cursor.at += 1;
             self.out.push('(');
             return Ok(true);
         }
-        if self.skip("(?P<") || self.skip("(?<") {
-            let name = self.rest().split('>').next().unwrap_or_default();
-            let whole = name.len() < self.rest().len();
+        if self.cursor.skip("(?P<") || self.cursor.skip("(?<") {
+            let name = self.cursor.rest().split('>').next().unwrap_or_default();
+            let whole = name.len() < self.cursor.rest().len();
             let fits = !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
             if !whole || !fits {
-                let end = if whole { self.at + name.len() + 1 } else { self.text.len() };
-                return Err(format!("invalid named capture: `{}`", &self.text[start..end]));
+                let end = if whole { self.cursor.at + name.len() + 1 } else { self.cursor.text.len() };
+                return Err(format!("invalid named capture: `{}`", &self.cursor.text[start..end]));
             }
-            self.at += name.len() + 1;
+            self.cursor.at += name.len() + 1;
             self.out.push('(');
             return Ok(true);
         }
-        self.at += 2;
+        self.cursor.at += 2;
         loop {
-            match self.next() {
+            match self.cursor.next() {
                 Some('i' | 'm' | 's' | 'U' | '-') => {}
                 Some(end @ (':' | ')')) => {
-                    self.out.push_str(&self.text[start..self.at]);
+                    self.out.push_str(&self.cursor.text[start..self.cursor.at]);
                     return Ok(end == ':');
                 }
                 _ => {
-                    let shown = &self.text[start..self.at];
+                    let shown = &self.cursor.text[start..self.cursor.at];
                     return Err(format!("invalid or unsupported Perl syntax: `{shown}`"));
                 }
             }
@@ -298,16 +280,16 @@ impl<'t> Reader<'t> {
 
     /// An escape outside of a class, and how large it is.
     fn escaped(&mut self) -> Told<usize> {
-        let start = self.at;
-        let rest = self.rest();
+        let start = self.cursor.at;
+        let rest = self.cursor.rest();
         if let Some(quoted) = rest.strip_prefix("\\Q") {
             let text = quoted.split("\\E").next().unwrap_or_default();
             self.out.push_str(&regex::escape(text));
-            self.at = (start + 2 + text.len() + 2).min(self.text.len());
+            self.cursor.at = (start + 2 + text.len() + 2).min(self.cursor.text.len());
             return Ok(text.len().saturating_mul(PIECE));
         }
         for plain in ["\\A", "\\b", "\\B", "\\z"] {
-            if self.skip(plain) {
+            if self.cursor.skip(plain) {
                 self.out.push_str(plain);
                 return Ok(PIECE);
             }
@@ -330,21 +312,21 @@ impl<'t> Reader<'t> {
             ("\\w", "[0-9A-Za-z_]"),
             ("\\W", "[^0-9A-Za-z_]"),
         ] {
-            if self.skip(name) {
+            if self.cursor.skip(name) {
                 self.out.push_str(class);
                 return Ok(Some(16 * PIECE));
             }
         }
-        let start = self.at;
-        if !self.skip("\\p") && !self.skip("\\P") {
+        let start = self.cursor.at;
+        if !self.cursor.skip("\\p") && !self.cursor.skip("\\P") {
             return Ok(None);
         }
-        let begun = self.at;
-        if self.next() == Some('{') {
-            while self.next().is_some_and(|c| c != '}') {}
+        let begun = self.cursor.at;
+        if self.cursor.next() == Some('{') {
+            while self.cursor.next().is_some_and(|c| c != '}') {}
         }
-        let shown = &self.text[start..self.at];
-        let name = self.text[begun..self.at].trim_start_matches('{').trim_end_matches('}');
+        let shown = &self.cursor.text[start..self.cursor.at];
+        let name = self.cursor.text[begun..self.cursor.at].trim_start_matches('{').trim_end_matches('}');
         let (other, name) = name.strip_prefix('^').map_or((false, name), |name| (true, name));
         if CLASSES.binary_search(&name).is_err() {
             return Err(format!("invalid character class range: `{shown}`"));
@@ -356,12 +338,12 @@ impl<'t> Reader<'t> {
 
     /// One character, escaped where it begins with a backslash.
     fn character(&mut self) -> Told<char> {
-        let start = self.at;
-        let first = self.next();
+        let start = self.cursor.at;
+        let first = self.cursor.next();
         if first != Some('\\') {
             return first.ok_or_else(String::new);
         }
-        let Some(c) = self.next() else {
+        let Some(c) = self.cursor.next() else {
             return Err("trailing backslash at end of expression: ``".to_owned());
         };
         let found = match c {
@@ -376,19 +358,20 @@ impl<'t> Reader<'t> {
             c if c.is_ascii_punctuation() || c == ' ' => Some(c),
             _ => None,
         };
-        found.ok_or_else(|| format!("invalid escape sequence: `{}`", &self.text[start..self.at]))
+        found
+            .ok_or_else(|| format!("invalid escape sequence: `{}`", &self.cursor.text[start..self.cursor.at]))
     }
 
     /// Up to three digits; one alone, unless it is zero, would refer to a group.
     fn octal(&mut self, first: char) -> Option<char> {
         let is_octal = |c: Option<char>| c.is_some_and(|it| ('0'..='7').contains(&it));
-        if first != '0' && !is_octal(self.peek()) {
+        if first != '0' && !is_octal(self.cursor.peek()) {
             return None;
         }
         let mut code = first.to_digit(8)?;
         for _ in 0..2 {
-            if is_octal(self.peek()) {
-                code = code * 8 + self.next()?.to_digit(8)?;
+            if is_octal(self.cursor.peek()) {
+                code = code * 8 + self.cursor.next()?.to_digit(8)?;
             }
         }
         char::from_u32(code)
@@ -396,9 +379,9 @@ impl<'t> Reader<'t> {
 
     fn hexadecimal(&mut self) -> Option<char> {
         let mut code = 0u32;
-        if self.skip("{") {
+        if self.cursor.skip("{") {
             loop {
-                match self.next()? {
+                match self.cursor.next()? {
                     '}' => return char::from_u32(code),
                     c => code = code.checked_mul(16)?.checked_add(c.to_digit(16)?)?,
                 }
@@ -408,34 +391,35 @@ impl<'t> Reader<'t> {
             }
         }
         for _ in 0..2 {
-            code = code * 16 + self.next()?.to_digit(16)?;
+            code = code * 16 + self.cursor.next()?.to_digit(16)?;
         }
         char::from_u32(code)
     }
 
     /// A class in brackets, and how large it is.
     fn class(&mut self) -> Told<usize> {
-        let start = self.at;
+        let start = self.cursor.at;
         let mut size = PIECE;
-        let unclosed = format!("missing closing ]: `{}`", &self.text[start..]);
-        self.at += 1;
+        let unclosed = format!("missing closing ]: `{}`", &self.cursor.text[start..]);
+        self.cursor.at += 1;
         self.out.push('[');
-        if self.skip("^") {
+        if self.cursor.skip("^") {
             self.out.push('^');
         }
         let mut first = true;
         loop {
-            match self.peek() {
+            match self.cursor.peek() {
                 None => return Err(unclosed),
                 Some(']') if !first => break,
                 _ => first = false,
             }
-            if let Some((name, _)) = self.rest().strip_prefix("[:").and_then(|it| it.split_once(":]")) {
+            if let Some((name, _)) = self.cursor.rest().strip_prefix("[:").and_then(|it| it.split_once(":]"))
+            {
                 let whole = format!("[:{name}:]");
                 if !is_posix(name) {
                     return Err(format!("invalid character class range: `{whole}`"));
                 }
-                self.at += whole.len();
+                self.cursor.at += whole.len();
                 self.out.push_str(&whole);
                 size += 4 * PIECE;
                 continue;
@@ -447,24 +431,30 @@ impl<'t> Reader<'t> {
             self.range(&unclosed)?;
             size = size.saturating_add(PIECE);
         }
-        self.at += 1;
+        self.cursor.at += 1;
         self.out.push(']');
         Ok(size)
     }
 
     fn range(&mut self, unclosed: &str) -> Told<()> {
-        let start = self.at;
+        let start = self.cursor.at;
         let low = self.character()?;
         let mut high = low;
-        if self.rest().starts_with('-') && !self.rest().starts_with("-]") && self.rest().len() > 1 {
-            self.at += 1;
-            if self.peek().is_none() {
+        if self.cursor.rest().starts_with('-')
+            && !self.cursor.rest().starts_with("-]")
+            && self.cursor.rest().len() > 1
+        {
+            self.cursor.at += 1;
+            if self.cursor.peek().is_none() {
                 return Err(unclosed.to_owned());
             }
             high = self.character()?;
         }
         if high < low {
-            return Err(format!("invalid character class range: `{}`", &self.text[start..self.at]));
+            return Err(format!(
+                "invalid character class range: `{}`",
+                &self.cursor.text[start..self.cursor.at]
+            ));
         }
         self.out.push_str(&format!("\\x{{{:x}}}-\\x{{{:x}}}", u32::from(low), u32::from(high)));
         Ok(())

@@ -31,7 +31,7 @@ use crate::{Context, Failure, Key, Next, Queue, Reconcile, Written, run, unless}
 use backoff::Failures;
 use decide::{Failed, Plan};
 use futures_util::future::join_all;
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -45,17 +45,6 @@ use view::{Marks, View, uid};
 /// What the server leaves of a name that it completes.
 const LONGEST_PREFIX: usize = 58;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Jobs {
     context: Context,
     jobs: Written<Job>,
@@ -64,7 +53,7 @@ struct Jobs {
     failures: Failures,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (jobs, pods) = (context.informer::<Job>(), context.informer::<Pod>());
     adopt::follow(&pods, &jobs, |job| adopt::selector(job.spec.as_ref()?.selector.as_ref()), &queue);
@@ -80,7 +69,7 @@ pub async fn run(context: Context, options: Options) {
         failures: Failures::default(),
         context,
     };
-    tokio::join!(run::run(Arc::new(this), queue, options.workers), orphans.run());
+    tokio::join!(run::run(Arc::new(this), queue, run::WORKERS), orphans.run());
 }
 
 impl Reconcile for Jobs {
@@ -128,6 +117,9 @@ struct Done {
 impl Jobs {
     async fn look(&self, key: &Key, job: &Job) -> Result<Next, Failure> {
         let Some(spec) = &job.spec else { return Ok(Next::Changes) };
+        let plain = (!self.context.gates.failure_policy && spec.pod_failure_policy.is_some())
+            .then(|| JobSpec { pod_failure_policy: None, ..spec.clone() });
+        let spec = plain.as_ref().unwrap_or(spec);
         let selector = adopt::selector(spec.selector.as_ref());
         let claims = Claims {
             client: &self.context.client,
@@ -153,7 +145,7 @@ impl Jobs {
         next.active =
             Some(i32::try_from(done.active.len() + done.made).unwrap_or(i32::MAX)).filter(|it| *it > 0);
         let ready = done.active.iter().filter(|it| state::is_ready(it)).count();
-        next.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
+        next.ready = self.context.gates.ready_pods.then(|| i32::try_from(ready).unwrap_or(i32::MAX));
         self.count(key, &view, before, next, done.end, &now).await?;
         match done.broke {
             Some(why) => Err(why),

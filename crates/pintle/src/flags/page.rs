@@ -62,7 +62,7 @@ pub fn render(program: &Command) -> String {
 
 fn of_component(page: &mut String, component: &Component, command: &Command) {
     let known = known(component);
-    let idle = known.iter().filter(|it| component.idle.iter().any(|idle| idle.name == it.name)).count();
+    let idle = known.iter().filter(|it| component.idle().any(|idle| idle.name == it.name)).count();
     let is_partly = |argument: &&Arg| {
         let known = known.iter().any(|it| Some(it.name) == argument.get_long());
         known && argument.get_help().is_some_and(|it| it.to_string().contains("there yet"))
@@ -132,7 +132,7 @@ fn of_gates(page: &mut String) {
     for gate in gates::all() {
         let default = if gate.open { "true" } else { "false" };
         let locked = if gate.locked { ", locked" } else { "" };
-        let changes = gates::behind(gate.name).unwrap_or("nothing yet");
+        let changes = gates::told(&gate);
         let _ = writeln!(page, "| `{}` | {} | {default}{locked} | {changes} |", gate.name, gate.stage);
     }
 }

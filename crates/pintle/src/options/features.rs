@@ -1,6 +1,6 @@
 //! Feature gates: parts that can be switched on before they are finished, or off while they are new.
 
-use super::gates::{self, BEHIND, GROUPS, Gate};
+use super::gates::{self, BEHIND, BEHIND_LOOPS, GROUPS, Gate};
 use super::{Wrong, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
@@ -100,6 +100,17 @@ impl Decided {
         (names(opened), names(closed))
     }
 
+    /// What loops are told.
+    pub fn of_loops(&self) -> controllers::gates::Gates {
+        let mut gates = controllers::gates::Gates::default();
+        for gate in gates::all() {
+            if let Some((_, _, field)) = BEHIND_LOOPS.iter().find(|(name, ..)| *name == gate.name) {
+                *field(&mut gates) = self.is_open(&gate);
+            }
+        }
+        gates
+    }
+
     /// What the server is told.
     pub fn of_server(&self) -> Gates {
         let mut gates = Gates::default();
@@ -172,8 +183,22 @@ mod tests {
 
     #[test]
     fn what_stands_behind_gates_are_gates() {
-        for (name, ..) in BEHIND {
-            assert!(gates::all().any(|gate| gate.name == *name), "{name}");
+        let known = |name: &str| gates::all().find(|gate| gate.name == name);
+        let names = BEHIND.iter().map(|it| it.0).chain(BEHIND_LOOPS.iter().map(|it| it.0));
+        for name in names {
+            assert!(known(name).is_some(), "{name}");
+            assert_ne!(gates::behind(name), Some(""), "{name}");
         }
+        for gate in kinds::gates::OF_KINDS {
+            let (open, locked) = known(gate.name).map(|it| (it.open, it.locked)).unwrap();
+            assert_eq!((open, locked), (gate.open, false), "{}", gate.name);
+        }
+    }
+
+    #[test]
+    fn loops_are_told_of_their_gates() {
+        assert_eq!(read(&[]).unwrap().of_loops(), controllers::gates::Gates::default());
+        let gates = read(&["PodDeletionCost=false,TopologyAwareHints=false"]).unwrap().of_loops();
+        assert!(!gates.deletion_cost && !gates.hints && gates.ready_pods);
     }
 }
