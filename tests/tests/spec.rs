@@ -19,8 +19,11 @@ mod spec {
     mod cases;
     mod custom_conversion;
     mod custom_definitions;
+    mod custom_limits;
+    mod custom_operator;
     mod custom_resources;
     mod custom_rules;
+    mod custom_upgrade;
     mod debug;
     mod defaults;
     mod deletion;

@@ -202,11 +202,14 @@ fn versions(address: &str) -> Bytes {
 fn resource_list(resources: &Resources, group_version: &str, names: &Names, hashes: bool) -> Value {
     let mut entries = Vec::new();
     for resource in resources.of_version(group_version) {
-        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names, hashes)));
-        for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
-        {
-            let name = format!("{}/{}", resource.kind.plural, sub.name);
-            entries.push((name.clone(), subresource_entry(resource, sub, &name, names)));
+        let plural = resource.kind.plural.to_string();
+        entries.push(((plural.clone(), 0), resource_entry(resource, names, hashes)));
+        let served = |sub: &&Subresource| crate::handle::serves(resource, &sub.name);
+        for (nth, sub) in resource.kind.subresources.iter().filter(served).enumerate() {
+            let name = format!("{plural}/{}", sub.name);
+            // kinds that were made while the server ran keep the order in which they tell their parts
+            let key = if resource.kind.kind_first { (name.clone(), 0) } else { (plural.clone(), nth + 1) };
+            entries.push((key, subresource_entry(resource, sub, &name, names)));
         }
     }
     entries.sort_by(|a, b| a.0.cmp(&b.0));
