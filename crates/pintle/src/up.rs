@@ -269,6 +269,11 @@ async fn start_server(
         let signer = Signer::from_pem(pki.service_account_key.as_bytes());
         accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
     }
+    let mut aggregation = wanted.aggregation;
+    if let (None, Some(pki)) = (&aggregation.identity, own) {
+        let pair = &pki.front_proxy_client;
+        aggregation.identity = Some((text(&pair.certificate), text(&pair.key)));
+    }
     let listen = Listen {
         address: wanted.address,
         tls,
@@ -294,6 +299,7 @@ async fn start_server(
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
         found: wanted.found,
+        aggregation,
         gates: wanted.gates,
         browsers: wanted.browsers,
         observe: wanted.observe,

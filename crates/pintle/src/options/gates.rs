@@ -46,6 +46,11 @@ pub const BEHIND: &[Behind] = &[
     }),
     ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
     (
+        "AggregatedDiscoveryEndpoint",
+        "discovery tells everything in one document, if asked to (`as=APIGroupDiscoveryList`)",
+        |gates| &mut gates.whole_discovery,
+    ),
+    (
         "APIServerIdentity",
         "the server says in a lease that it is there, and removes leases of others that are not",
         |gates| &mut gates.identity,
