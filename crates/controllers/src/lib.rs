@@ -62,6 +62,7 @@ pub mod serviceaccount;
 pub mod serviceaccount_token;
 pub mod share;
 pub mod slices;
+pub mod statefulset;
 pub mod storage_version_gc;
 pub mod token_cleaner;
 pub mod ttlafterfinished;

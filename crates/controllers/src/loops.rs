@@ -4,7 +4,8 @@ use crate::{
     Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
     deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
     horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher, run,
-    serviceaccount, serviceaccount_token, slices, storage_version_gc, token_cleaner, ttlafterfinished,
+    serviceaccount, serviceaccount_token, slices, statefulset, storage_version_gc, token_cleaner,
+    ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -48,6 +49,7 @@ pub struct Options {
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
+    pub stateful_sets: statefulset::Options,
     pub ttl_after_finished_workers: usize,
 }
 
@@ -71,6 +73,7 @@ impl Default for Options {
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
+            stateful_sets: statefulset::Options::default(),
             ttl_after_finished_workers: run::WORKERS,
         }
     }
@@ -220,6 +223,12 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| {
             Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
         },
+    },
+    Controller {
+        name: "statefulset",
+        on: true,
+        account: "statefulset-controller",
+        start: |context, options| Box::pin(statefulset::run(context, options.stateful_sets.clone())),
     },
     Controller {
         name: "storage-version-gc",

@@ -25,7 +25,7 @@ pub(crate) const USER_NAMESPACES: &str = "UserNamespacesStatelessPodsSupport";
 
 /// The gates, and the fields behind them.
 pub const OF_FIELDS: &[(&str, &str)] = &[
-    (CLAIM_RETENTION, "stateful sets keep `persistentVolumeClaimRetentionPolicy`"),
+    (CLAIM_RETENTION, "stateful sets keep `persistentVolumeClaimRetentionPolicy`, and follow it"),
     (CONDITIONS_OF_DISRUPTION, "evicted pods say why in a condition"),
     (CONTAINER_METRICS, "autoscalers keep metrics of single containers"),
     (CROSS_NAMESPACE_SOURCES, "claims keep a `dataSourceRef` with a namespace"),
@@ -33,10 +33,10 @@ pub const OF_FIELDS: &[(&str, &str)] = &[
     (GRPC_PROBES, "probes keep `grpc`"),
     (INCLUSION, "spread constraints keep `nodeAffinityPolicy` and `nodeTaintsPolicy`"),
     (MATCH_LABEL_KEYS, "pods keep `matchLabelKeys` of spread constraints"),
-    (MAX_UNAVAILABLE, "stateful sets keep `maxUnavailable` of rolling updates"),
+    (MAX_UNAVAILABLE, "stateful sets keep `maxUnavailable` of rolling updates, and follow it"),
     (MIN_DOMAINS, "pods keep `minDomains` of spread constraints"),
     (NODE_EXPAND_SECRET, "volumes keep `nodeExpandSecretRef`"),
-    (ORDINALS, "stateful sets keep `ordinals`"),
+    (ORDINALS, "stateful sets keep `ordinals`, and follow them"),
     (PROBE_GRACE, "probes keep `terminationGracePeriodSeconds`"),
     (PROC_MOUNT, "containers keep `procMount`"),
     (RESOURCE_CLAIMS, "pods keep `resourceClaims`, containers `claims`"),

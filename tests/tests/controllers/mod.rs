@@ -20,3 +20,4 @@ mod roles;
 mod rollouts;
 mod root_authority;
 mod service_accounts;
+mod stateful_sets;

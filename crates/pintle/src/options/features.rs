@@ -4,6 +4,7 @@ use super::gates::{self, BEHIND, GROUPS, Gate};
 use super::{Wrong, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
+use controllers::{loops, statefulset};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Args)]
@@ -100,6 +101,19 @@ impl Decided {
         (names(opened), names(closed))
     }
 
+    fn opens(&self, name: &str) -> bool {
+        gates::all().any(|gate| gate.name == name && self.is_open(&gate))
+    }
+
+    /// What the loops do or leave.
+    pub fn onto_loops(&self, options: &mut loops::Options) {
+        options.stateful_sets.gates = statefulset::Gates {
+            claim_retention: self.opens("StatefulSetAutoDeletePVC"),
+            max_unavailable: self.opens("MaxUnavailableStatefulSet"),
+            ordinals: self.opens("StatefulSetStartOrdinal"),
+        };
+    }
+
     /// What the server is told.
     pub fn of_server(&self) -> Gates {
         let mut gates = Gates::default();
@@ -168,6 +182,19 @@ mod tests {
             assert!(told.contains(part), "{part}: {told}");
         }
         assert_eq!(gates::all().count(), 147);
+    }
+
+    #[test]
+    fn loops_are_told_of_gates() {
+        let mut options = loops::Options::default();
+        let mut of = |values: &[&str]| {
+            read(values).unwrap().onto_loops(&mut options);
+            let gates = options.stateful_sets.gates;
+            [gates.claim_retention, gates.max_unavailable, gates.ordinals]
+        };
+        assert_eq!(of(&[]), [false; 3]);
+        assert_eq!(of(&["AllAlpha=true"]), [true; 3]);
+        assert_eq!(of(&["StatefulSetStartOrdinal=true"]), [false, false, true]);
     }
 
     #[test]
