@@ -30,6 +30,7 @@ mod csr;
 pub mod csrapproving;
 pub mod csrcleaner;
 pub mod csrsigning;
+pub mod daemonset;
 pub mod deployment;
 pub mod discovery;
 pub mod disruption;

@@ -2,7 +2,7 @@
 
 use crate::{
     Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
-    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
+    daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
     horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher, run,
     serviceaccount, serviceaccount_token, slices, statefulset, storage_version_gc, token_cleaner,
     ttlafterfinished,
@@ -116,6 +116,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "certificate-controller",
         start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
+    },
+    Controller {
+        name: "daemonset",
+        on: true,
+        account: "daemon-set-controller",
+        start: |context, _| Box::pin(daemonset::run(context)),
     },
     Controller {
         name: "deployment",

@@ -6,6 +6,7 @@ mod autoscalers;
 mod bootstrap;
 mod certificates;
 mod cron_jobs;
+mod daemon_sets;
 mod deployments;
 mod disruption;
 mod endpoints;
