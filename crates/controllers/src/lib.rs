@@ -40,6 +40,7 @@ pub mod endpointslicemirroring;
 pub mod events;
 pub(crate) mod follow;
 pub mod garbagecollector;
+pub mod gates;
 pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod informer;

@@ -1,5 +1,6 @@
 //! The manager: which loops there are, which of them run, and running them.
 
+use crate::gates::Gates;
 use crate::{
     Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
     daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
@@ -34,6 +35,8 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
+    /// What is switched on.
+    pub gates: Gates,
     pub csr_signing: csrsigning::Options,
     pub deployment_workers: usize,
     pub endpoint_slice_mirroring: slices::Options,
@@ -49,7 +52,7 @@ pub struct Options {
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
-    pub stateful_sets: statefulset::Options,
+    pub stateful_set_workers: usize,
     pub ttl_after_finished_workers: usize,
 }
 
@@ -58,6 +61,7 @@ impl Default for Options {
         Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
+            gates: Gates::default(),
             csr_signing: Default::default(),
             deployment_workers: run::WORKERS,
             endpoint_slice_mirroring: slices::Options::with(endpointslicemirroring::MOST),
@@ -73,7 +77,7 @@ impl Default for Options {
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
-            stateful_sets: statefulset::Options::default(),
+            stateful_set_workers: run::WORKERS,
             ttl_after_finished_workers: run::WORKERS,
         }
     }
@@ -234,7 +238,7 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "statefulset",
         on: true,
         account: "statefulset-controller",
-        start: |context, options| Box::pin(statefulset::run(context, options.stateful_sets.clone())),
+        start: |context, options| Box::pin(statefulset::run(context, options.stateful_set_workers)),
     },
     Controller {
         name: "storage-version-gc",
@@ -287,6 +291,7 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
 
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
+    let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
     for (at, controller) in chosen(&options.controllers)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {

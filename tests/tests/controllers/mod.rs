@@ -11,6 +11,7 @@ mod deployments;
 mod disruption;
 mod endpoints;
 mod garbage;
+mod gates;
 mod jobs;
 mod leader;
 mod namespaces;

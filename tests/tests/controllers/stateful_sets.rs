@@ -1,6 +1,7 @@
 //! Stateful sets: pods with names and claims that stay theirs.
 
-use controllers::{loops, statefulset};
+use controllers::gates::Gates;
+use controllers::loops;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
@@ -340,10 +341,10 @@ async fn claims_go_with_pods_and_sets_where_that_is_switched_on() {
     // nobody watches over claims that are in use here
     let cluster = Options::plugins(&[], &["StorageObjectInUseProtection"], &[]);
     let cluster = Options { serving: kinds::Serving::default().with_gates(gates), ..cluster };
-    let on = statefulset::Gates { claim_retention: true, max_unavailable: false, ordinals: true };
+    let on = Gates { claim_retention: true, ordinals: true, ..Gates::default() };
     let options = loops::Options {
         controllers: ["statefulset", "garbagecollector"].map(str::to_owned).to_vec(),
-        stateful_sets: statefulset::Options { gates: on, ..statefulset::Options::default() },
+        gates: on,
         ..loops::Options::default()
     };
     let managed = Managed::with(cluster, options).await;

@@ -8,8 +8,6 @@ mod identity;
 mod plan;
 mod retention;
 
-pub use plan::Gates;
-
 use crate::adopt::{self, Claims};
 use crate::events::Tone;
 use crate::pods::{Pods, slow_start};
@@ -32,29 +30,16 @@ const KEPT: i32 = 10;
 /// How long is waited for claims that must go, of which nobody tells.
 const HELD_UP: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-    pub gates: Gates,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: run::WORKERS, gates: Gates::default() }
-    }
-}
-
 struct StatefulSets {
     context: Context,
     marks: Marks,
-    gates: Gates,
     sets: Written<StatefulSet>,
     revisions: Revisions,
     pods: Pods,
     claims: Informer<PersistentVolumeClaim>,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, workers: usize) {
     let queue = Queue::<Key>::default();
     let context = context.of(context.client.clone(), "statefulset-controller");
     let (sets, pods) = (context.informer::<StatefulSet>(), context.informer::<Pod>());
@@ -70,14 +55,13 @@ pub async fn run(context: Context, options: Options) {
     revisions.written().informer().synced().await;
     let this = Arc::new(StatefulSets {
         marks: Marks::new(&context.names),
-        gates: options.gates,
         sets: Written::new(sets),
         revisions,
         pods: Pods::new(context.clone()),
         claims,
         context,
     });
-    run::run(this, queue, options.workers).await;
+    run::run(this, queue, workers).await;
 }
 
 fn selector(set: &StatefulSet) -> Option<Selector> {
@@ -140,7 +124,7 @@ impl StatefulSets {
             collisions: status.collision_count.unwrap_or(0),
             claim: &|key| self.claim(key),
             marks: &self.marks,
-            gates: self.gates,
+            gates: self.context.gates,
             now: self.context.time().0,
         };
         self.report(work.set, view.count()).await?;
@@ -160,7 +144,7 @@ impl StatefulSets {
             collisions: history.collisions,
             claim: &|key| self.claim(key),
             marks: &self.marks,
-            gates: self.gates,
+            gates: self.context.gates,
             now: self.context.time().0,
         };
         let plan = plan::plan(&view);

@@ -7,6 +7,7 @@
 use super::identity::{Marks, claims, ordinal, revision};
 use super::retention;
 use crate::Key;
+use crate::gates::Gates;
 use crate::pods::state::{available_in, is_available, is_finished, is_ready, phase};
 use crate::share::{Round, share};
 use k8s_openapi::api::apps::v1::{
@@ -22,17 +23,6 @@ use std::time::Duration;
 
 /// How many pods are made at once before looking again.
 const BURST: usize = 500;
-
-/// What is done only where it is switched on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Gates {
-    /// Claims may go with their set, or with pods of which there are fewer from now on.
-    pub claim_retention: bool,
-    /// Several pods may be replaced at a time.
-    pub max_unavailable: bool,
-    /// Ordinals may begin with another number than zero.
-    pub ordinals: bool,
-}
 
 /// What there is.
 pub struct View<'a> {

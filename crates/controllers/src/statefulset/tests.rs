@@ -1,6 +1,7 @@
 use super::identity::Marks;
-use super::plan::{Gates, Plan, View, plan};
+use super::plan::{Plan, View, plan};
 use crate::Key;
+use crate::gates::Gates;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::chrono::{DateTime, Utc};
@@ -11,7 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 const NOW: i64 = 1_000_000;
-const ON: Gates = Gates { claim_retention: true, max_unavailable: true, ordinals: true };
+
+fn on() -> Gates {
+    Gates { claim_retention: true, max_unavailable: true, ordinals: true, ..Gates::default() }
+}
 
 fn time(seconds: i64) -> String {
     DateTime::<Utc>::from_timestamp(seconds, 0).unwrap().to_rfc3339()
@@ -237,7 +241,7 @@ fn the_status_says_what_there_is_when_all_is_done() {
 fn a_set_that_goes_does_nothing() {
     let mut set = set(json!({}));
     set.metadata.deletion_timestamp = serde_json::from_value(json!(time(NOW))).unwrap();
-    let plan = look(&set, &["db-0 old ready"], &[], ON);
+    let plan = look(&set, &["db-0 old ready"], &[], on());
     assert_eq!((said(&plan).as_str(), plan.status.replicas), ("", 1));
 }
 
@@ -253,20 +257,20 @@ fn what_is_behind_gates() {
     let off = Gates::default();
     let later = || json!({"replicas": 2, "ordinals": {"start": 5}});
     assert_eq!(of(later(), &[], off), "+0");
-    assert_eq!(of(later(), &[], ON), "+5");
-    assert_eq!(of(later(), &["db-5 new ready", "db-6 new ready", "db-0 new ready"], ON), "-db-0");
+    assert_eq!(of(later(), &[], on()), "+5");
+    assert_eq!(of(later(), &["db-5 new ready", "db-6 new ready", "db-0 new ready"], on()), "-db-0");
     let two = |partition: i32| {
         let rolling = json!({"partition": partition, "maxUnavailable": 2});
         json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}})
     };
     let all = ["db-0 old ready", "db-1 old ready", "db-2 old ready"];
     assert_eq!(of(two(0), &all, off), "-db-2");
-    assert_eq!(of(two(0), &all, ON), "-db-2 -db-1");
-    assert_eq!(of(two(2), &all, ON), "-db-2");
+    assert_eq!(of(two(0), &all, on()), "-db-2 -db-1");
+    assert_eq!(of(two(2), &all, on()), "-db-2");
     let mut parallel = two(0);
     parallel["podManagementPolicy"] = "Parallel".into();
-    assert_eq!(of(parallel.clone(), &["db-0 old ready", "db-1 old ready", "db-2 new"], ON), "-db-1");
-    assert_eq!(of(parallel, &["db-0 old ready", "db-1 new", "db-2 new"], ON), "");
+    assert_eq!(of(parallel.clone(), &["db-0 old ready", "db-1 old ready", "db-2 new"], on()), "-db-1");
+    assert_eq!(of(parallel, &["db-0 old ready", "db-1 new", "db-2 new"], on()), "");
 }
 
 fn claim(name: &str, owners: &[(&str, &str)]) -> PersistentVolumeClaim {
@@ -289,7 +293,7 @@ fn claims_go_with_whom_the_policy_says() {
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": scaled},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}}]
         }));
-        let plan = look(&set, &["db-0 new", "db-1 new"], claims, ON);
+        let plan = look(&set, &["db-0 new", "db-1 new"], claims, on());
         let owners = |(claim, owners): &super::retention::Change| {
             let owners: Vec<_> = owners.iter().map(|it| it.name.clone()).collect();
             format!("{}={}", claim.name_any(), owners.join("+"))
@@ -319,9 +323,9 @@ fn a_pod_waits_for_claims_that_go() {
         (said(&plan), plan.is_held_up)
     };
     let stale = [claim("data-db-0", &[("Pod", "db-0")])];
-    assert_eq!(of(&stale, ON), (String::new(), true));
+    assert_eq!(of(&stale, on()), (String::new(), true));
     assert_eq!(of(&stale, Gates::default()), ("+0".to_owned(), false));
-    assert_eq!(of(&[claim("data-db-0", &[("Pod", "db-1")])], ON), ("+0".to_owned(), false));
+    assert_eq!(of(&[claim("data-db-0", &[("Pod", "db-1")])], on()), ("+0".to_owned(), false));
 }
 
 #[test]

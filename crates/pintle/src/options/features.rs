@@ -1,10 +1,9 @@
 //! Feature gates: parts that can be switched on before they are finished, or off while they are new.
 
-use super::gates::{self, BEHIND, GROUPS, Gate};
+use super::gates::{self, BEHIND, BEHIND_LOOPS, GROUPS, Gate};
 use super::{Wrong, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
-use controllers::{loops, statefulset};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Args)]
@@ -101,17 +100,15 @@ impl Decided {
         (names(opened), names(closed))
     }
 
-    fn opens(&self, name: &str) -> bool {
-        gates::all().any(|gate| gate.name == name && self.is_open(&gate))
-    }
-
-    /// What the loops do or leave.
-    pub fn onto_loops(&self, options: &mut loops::Options) {
-        options.stateful_sets.gates = statefulset::Gates {
-            claim_retention: self.opens("StatefulSetAutoDeletePVC"),
-            max_unavailable: self.opens("MaxUnavailableStatefulSet"),
-            ordinals: self.opens("StatefulSetStartOrdinal"),
-        };
+    /// What loops are told.
+    pub fn of_loops(&self) -> controllers::gates::Gates {
+        let mut gates = controllers::gates::Gates::default();
+        for gate in gates::all() {
+            if let Some((_, _, field)) = BEHIND_LOOPS.iter().find(|(name, ..)| *name == gate.name) {
+                *field(&mut gates) = self.is_open(&gate);
+            }
+        }
+        gates
     }
 
     /// What the server is told.
@@ -185,22 +182,23 @@ mod tests {
     }
 
     #[test]
-    fn loops_are_told_of_gates() {
-        let mut options = loops::Options::default();
-        let mut of = |values: &[&str]| {
-            read(values).unwrap().onto_loops(&mut options);
-            let gates = options.stateful_sets.gates;
-            [gates.claim_retention, gates.max_unavailable, gates.ordinals]
-        };
-        assert_eq!(of(&[]), [false; 3]);
-        assert_eq!(of(&["AllAlpha=true"]), [true; 3]);
-        assert_eq!(of(&["StatefulSetStartOrdinal=true"]), [false, false, true]);
+    fn what_stands_behind_gates_are_gates() {
+        let known = |name: &str| gates::all().find(|gate| gate.name == name);
+        let names = BEHIND.iter().map(|it| it.0).chain(BEHIND_LOOPS.iter().map(|it| it.0));
+        for name in names {
+            assert!(known(name).is_some(), "{name}");
+            assert_ne!(gates::behind(name), Some(""), "{name}");
+        }
+        for gate in kinds::gates::OF_KINDS {
+            let (open, locked) = known(gate.name).map(|it| (it.open, it.locked)).unwrap();
+            assert_eq!((open, locked), (gate.open, false), "{}", gate.name);
+        }
     }
 
     #[test]
-    fn what_stands_behind_gates_are_gates() {
-        for (name, ..) in BEHIND {
-            assert!(gates::all().any(|gate| gate.name == *name), "{name}");
-        }
+    fn loops_are_told_of_their_gates() {
+        assert_eq!(read(&[]).unwrap().of_loops(), controllers::gates::Gates::default());
+        let gates = read(&["PodDeletionCost=false,TopologyAwareHints=false"]).unwrap().of_loops();
+        assert!(!gates.deletion_cost && !gates.hints && gates.ready_pods);
     }
 }

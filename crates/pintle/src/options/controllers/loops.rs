@@ -93,7 +93,7 @@ impl Loops {
         options.deployment_workers = self.concurrent_deployment_syncs.into();
         options.replica_set_workers = self.concurrent_replicaset_syncs.into();
         options.replication_controller_workers = self.concurrent_rc_syncs.into();
-        options.stateful_sets.workers = self.concurrent_statefulset_syncs.into();
+        options.stateful_set_workers = self.concurrent_statefulset_syncs.into();
         options.ttl_after_finished_workers = self.concurrent_ttl_after_finished_syncs.into();
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();
