@@ -50,6 +50,9 @@ pub mod loops;
 pub mod measures;
 pub mod monitors;
 pub mod namespace;
+pub mod nodeipam;
+pub mod nodelifecycle;
+pub(crate) mod nodes;
 pub mod podgc;
 pub mod pods;
 pub mod queue;
@@ -67,6 +70,7 @@ pub mod slices;
 pub mod statefulset;
 pub mod storage_version_gc;
 pub mod token_cleaner;
+pub mod ttl;
 pub mod ttlafterfinished;
 pub mod written;
 

@@ -1,6 +1,8 @@
 //! Pods that loops make from templates and remove again: what replica sets, jobs, daemon sets and stateful sets share.
 
+pub mod placed;
 pub mod rank;
+pub mod remove;
 pub mod slow_start;
 pub mod state;
 pub mod template;
