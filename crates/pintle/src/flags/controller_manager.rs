@@ -10,7 +10,6 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("requestheader-username-headers", "x-remote-user"),
 ];
 
-const NO_LOOP: &str = "there is no such loop yet";
 const NO_VOLUMES: &str = "there are no loops about volumes yet";
 const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
 const BY_TAINTS: &str = "pods are sent away by taints, for as long as they bear them, and by nothing else";
@@ -24,7 +23,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     Idle::new("concurrent-ephemeralvolume-syncs", Int, "5", NO_VOLUMES),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
-    Idle::new("concurrent-statefulset-syncs", Int, "5", NO_LOOP),
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
     Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", NO_VOLUMES),

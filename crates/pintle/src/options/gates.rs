@@ -86,6 +86,7 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         "of pods that are too many, ages are compared by their order of magnitude",
         |gates| &mut gates.magnitudes,
     ),
+    ("MaxUnavailableStatefulSet", "", |gates| &mut gates.max_unavailable),
     (
         "NodeOutOfServiceVolumeDetach",
         "pods of nodes that are said to be out of service are removed",
@@ -95,6 +96,8 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         &mut gates.deletion_cost
     }),
     ("PodDisruptionConditions", "", |gates| &mut gates.disruption_conditions),
+    ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
+    ("StatefulSetStartOrdinal", "", |gates| &mut gates.ordinals),
     ("TopologyAwareHints", "", |gates| &mut gates.hints),
 ];
 
