@@ -54,8 +54,6 @@ pub struct Pki {
     pub front_proxy_client: Pair,
     /// The private key that signs tokens.
     pub service_account_key: String,
-    /// The public keys that verify them.
-    pub service_account_public: String,
 }
 
 impl Pki {
@@ -81,7 +79,7 @@ impl Pki {
         let proxies = Authority::obtain(shelf, "front-proxy-ca", "pintle-front-proxy-ca", world)?;
         let proxy = Purpose::Client { name: FRONT_PROXY, group: None };
         let front_proxy_client = proxies.leaf(shelf, "front-proxy-client", &proxy)?;
-        let (service_account_key, service_account_public) = issue::signing_key(shelf, "sa")?;
+        let service_account_key = issue::signing_key(shelf, "sa")?;
         Ok(Self {
             ca: cluster.into_pair(),
             apiserver,
@@ -89,7 +87,6 @@ impl Pki {
             front_proxy_ca: proxies.into_pair(),
             front_proxy_client,
             service_account_key,
-            service_account_public,
         })
     }
 }

@@ -95,19 +95,14 @@ impl Authority {
 }
 
 /// The private and public key for signing tokens.
-pub(super) fn signing_key(shelf: &mut Shelf, file: &str) -> anyhow::Result<(String, String)> {
+pub(super) fn signing_key(shelf: &mut Shelf, file: &str) -> anyhow::Result<String> {
     let name = format!("{file}.pub");
     let present = shelf.get(&name);
     let key = Key::obtain_beside(shelf, file, present.is_some().then_some(name.as_str()))?;
-    let public = match present {
-        Some(present) => present,
-        None => {
-            let public = key.pair.public_key_pem();
-            shelf.put(name, &public);
-            public
-        }
-    };
-    Ok((key.pem, public))
+    if present.is_none() {
+        shelf.put(name, &key.pair.public_key_pem());
+    }
+    Ok(key.pem)
 }
 
 struct Key {
