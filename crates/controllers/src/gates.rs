@@ -3,6 +3,8 @@
 /// The gates that something stands behind, as they are where nobody decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
+    /// Claims of stateful sets may go with their set, or with pods of which there are fewer from now on.
+    pub claim_retention: bool,
     /// Pods say what it costs to delete them.
     pub deletion_cost: bool,
     /// Pods that are disrupted say so in a condition.
@@ -13,6 +15,10 @@ pub struct Gates {
     pub hints: bool,
     /// Of pods that are too many, ages are compared by their order of magnitude.
     pub magnitudes: bool,
+    /// Several pods of a stateful set may be replaced at a time.
+    pub max_unavailable: bool,
+    /// Ordinals of stateful sets may begin with another number than zero.
+    pub ordinals: bool,
     /// Pods of nodes that are said to be out of service are removed.
     pub out_of_service: bool,
     /// Jobs say how many of their pods are ready.
@@ -24,11 +30,14 @@ pub struct Gates {
 impl Default for Gates {
     fn default() -> Self {
         Gates {
+            claim_retention: false,
             deletion_cost: true,
             disruption_conditions: true,
             failure_policy: true,
             hints: true,
             magnitudes: true,
+            max_unavailable: false,
+            ordinals: false,
             out_of_service: true,
             ready_pods: true,
             time_zones: true,

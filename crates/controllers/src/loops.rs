@@ -3,9 +3,10 @@
 use crate::gates::Gates;
 use crate::{
     Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
-    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
-    horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher, run,
-    serviceaccount, serviceaccount_token, slices, storage_version_gc, token_cleaner, ttlafterfinished,
+    daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
+    horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle, podgc, replicas, resourcequota,
+    root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset, storage_version_gc,
+    token_cleaner, ttl, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -44,6 +45,8 @@ pub struct Options {
     pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub namespaces: namespace::Options,
+    pub node_ipam: nodeipam::Options,
+    pub node_lifecycle: nodelifecycle::Options,
     pub pod_gc: podgc::Options,
     pub replica_set_workers: usize,
     pub replication_controller_workers: usize,
@@ -51,6 +54,7 @@ pub struct Options {
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
+    pub stateful_set_workers: usize,
     pub ttl_after_finished_workers: usize,
 }
 
@@ -68,6 +72,8 @@ impl Default for Options {
             garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             namespaces: namespace::Options::default(),
+            node_ipam: Default::default(),
+            node_lifecycle: nodelifecycle::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_set_workers: run::WORKERS,
             replication_controller_workers: run::WORKERS,
@@ -75,6 +81,7 @@ impl Default for Options {
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
+            stateful_set_workers: run::WORKERS,
             ttl_after_finished_workers: run::WORKERS,
         }
     }
@@ -117,6 +124,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "certificate-controller",
         start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
+    },
+    Controller {
+        name: "daemonset",
+        on: true,
+        account: "daemon-set-controller",
+        start: |context, _| Box::pin(daemonset::run(context)),
     },
     Controller {
         name: "deployment",
@@ -177,6 +190,18 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
+        name: "nodeipam",
+        on: true,
+        account: "node-controller",
+        start: |context, options| Box::pin(nodeipam::run(context, options.node_ipam.clone())),
+    },
+    Controller {
+        name: "nodelifecycle",
+        on: true,
+        account: "node-controller",
+        start: |context, options| Box::pin(nodelifecycle::run(context, options.node_lifecycle.clone())),
+    },
+    Controller {
         name: "podgc",
         on: true,
         account: "pod-garbage-collector",
@@ -226,6 +251,12 @@ pub const CONTROLLERS: &[Controller] = &[
         },
     },
     Controller {
+        name: "statefulset",
+        on: true,
+        account: "statefulset-controller",
+        start: |context, options| Box::pin(statefulset::run(context, options.stateful_set_workers)),
+    },
+    Controller {
         name: "storage-version-gc",
         on: false,
         account: "storage-version-garbage-collector",
@@ -236,6 +267,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "token-cleaner",
         start: |context, _| Box::pin(token_cleaner::run(context)),
+    },
+    Controller {
+        name: "ttl",
+        on: true,
+        account: "ttl-controller",
+        start: |context, _| Box::pin(ttl::run(context)),
     },
     Controller {
         name: "ttl-after-finished",

@@ -16,6 +16,7 @@ use schema::Value;
 use schema::table::{Kind, Ref};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
 
 /// Everything that the verbs work on.
 pub struct Api {
@@ -27,6 +28,8 @@ pub struct Api {
     /// Feature gates that are closed although they are open without a decision.
     pub closed: Vec<String>,
     resources: ArcSwap<Resources>,
+    /// The generation of the resources, for those who wait for the next.
+    exchanged: watch::Sender<u64>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
     pub(crate) steps: OnceLock<Steps>,
@@ -39,6 +42,8 @@ pub struct Resources {
     by_version: HashMap<String, HashMap<String, Arc<Resource>>>,
     /// By plural name alone; of several the one that was registered first.
     by_plural: HashMap<String, Arc<Resource>>,
+    /// By what stores them, so the versions of a kind together.
+    by_collection: HashMap<usize, Vec<Arc<Resource>>>,
     /// In the order of registration.
     pub all: Vec<Arc<Resource>>,
     /// Grows with every change, so that what is derived from it can be kept until then.
@@ -53,6 +58,8 @@ impl Resources {
             let version = resources.by_version.entry(one.api_version.clone()).or_default();
             version.insert(plural.clone(), one.clone());
             resources.by_plural.entry(plural).or_insert_with(|| one.clone());
+            let collection = Arc::as_ptr(&one.collection) as usize;
+            resources.by_collection.entry(collection).or_default().push(one.clone());
         }
         Resources { all, ..resources }
     }
@@ -64,6 +71,12 @@ impl Resources {
 
     pub fn get(&self, group_version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_version.get(group_version)?.get(plural)
+    }
+
+    /// All resources that show the same objects, itself included, in the order of registration.
+    pub fn versions_of(&self, resource: &Resource) -> &[Arc<Resource>] {
+        let collection = Arc::as_ptr(&resource.collection) as usize;
+        self.by_collection.get(&collection).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the kinds of a group were made while the server ran.
@@ -90,7 +103,8 @@ impl Api {
         let admission = admission.into_iter().map(Arc::from).collect();
         let (resources, steps) = (ArcSwap::default(), OnceLock::new());
         let (opened, closed) = (Vec::new(), Vec::new());
-        Api { names, storage, world, opened, closed, resources, admission, steps }
+        let exchanged = watch::Sender::new(0);
+        Api { names, storage, world, opened, closed, resources, exchanged, admission, steps }
     }
 
     /// Counts what is done from now on, with the kinds that are registered from now on.
@@ -167,6 +181,18 @@ impl Api {
             let all = old.all.iter().filter(stays).chain(new).cloned().collect();
             Resources::of(all, old.generation + 1)
         });
+        // who comes late has nothing newer to tell
+        let generation = self.resources.load().generation;
+        self.exchanged.send_if_modified(|told| {
+            let newer = *told < generation;
+            *told = generation.max(*told);
+            newer
+        });
+    }
+
+    /// Tells when other resources are served than before, by the generation of those that are.
+    pub fn exchanges(&self) -> watch::Receiver<u64> {
+        self.exchanged.subscribe()
     }
 
     /// Stops serving a kind; its objects stay in the store.

@@ -46,6 +46,11 @@ pub const BEHIND: &[Behind] = &[
     }),
     ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
     (
+        "AggregatedDiscoveryEndpoint",
+        "discovery tells everything in one document, if asked to (`as=APIGroupDiscoveryList`)",
+        |gates| &mut gates.whole_discovery,
+    ),
+    (
         "APIServerIdentity",
         "the server says in a lease that it is there, and removes leases of others that are not",
         |gates| &mut gates.identity,
@@ -66,6 +71,9 @@ pub const BEHIND: &[Behind] = &[
     ("StorageVersionHash", "discovery says by a hash in which version objects are kept", |gates| {
         &mut gates.storage_hash
     }),
+    ("ValidatingAdmissionPolicy", "admission policies are enforced, if their version is served", |gates| {
+        &mut gates.policies
+    }),
 ];
 
 /// The same for the loops.
@@ -81,6 +89,7 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         "of pods that are too many, ages are compared by their order of magnitude",
         |gates| &mut gates.magnitudes,
     ),
+    ("MaxUnavailableStatefulSet", "", |gates| &mut gates.max_unavailable),
     (
         "NodeOutOfServiceVolumeDetach",
         "pods of nodes that are said to be out of service are removed",
@@ -90,6 +99,8 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         &mut gates.deletion_cost
     }),
     ("PodDisruptionConditions", "", |gates| &mut gates.disruption_conditions),
+    ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
+    ("StatefulSetStartOrdinal", "", |gates| &mut gates.ordinals),
     ("TopologyAwareHints", "", |gates| &mut gates.hints),
 ];
 
@@ -163,18 +174,9 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What is told of a gate.
-pub fn told(gate: &Gate) -> String {
-    if let Some(changes) = behind(gate.name) {
-        return changes.to_owned();
-    }
-    if gate.locked {
-        return "nothing: the feature is finished, and cannot be switched".to_owned();
-    }
-    match ELSEWHERE.iter().find(|(_, gates)| gates.contains(&gate.name)) {
-        Some((whose, _)) => format!("nothing here: it is about {whose}"),
-        None => "nothing yet".to_owned(),
-    }
+/// Whose business a gate is, where it is nobody's here.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
 }
 
 /// Whether a kind is served, or is as it is, only where a gate is open.

@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Autoscaling, Content, Signing};
+use super::{Autoscaling, Content, Nodes, Signing};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -47,6 +47,10 @@ pub struct Loops {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_rc_syncs: u16,
 
+    /// How many stateful sets are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_statefulset_syncs: u16,
+
     /// How many finished jobs are looked at at a time, whether they have been kept for long enough
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_ttl_after_finished_syncs: u16,
@@ -60,6 +64,9 @@ pub struct Loops {
 
     #[command(flatten)]
     pub content: Content,
+
+    #[command(flatten)]
+    pub nodes: Nodes,
 
     #[command(flatten)]
     pub signing: Signing,
@@ -89,10 +96,12 @@ impl Loops {
         options.deployment_workers = self.concurrent_deployment_syncs.into();
         options.replica_set_workers = self.concurrent_replicaset_syncs.into();
         options.replication_controller_workers = self.concurrent_rc_syncs.into();
+        options.stateful_set_workers = self.concurrent_statefulset_syncs.into();
         options.ttl_after_finished_workers = self.concurrent_ttl_after_finished_syncs.into();
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();
         self.content.onto(options);
+        self.nodes.onto(options, wrong);
         self.signing.onto(&mut options.csr_signing, wrong);
     }
 }
