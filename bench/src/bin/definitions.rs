@@ -12,12 +12,20 @@ use bytes::Bytes;
 use clap::Parser;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
+use names::Names;
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// The group and version of definitions.
+fn version() -> String {
+    format!("{}/v1", Names::kubernetes().group("apiextensions"))
+}
+
+fn definitions() -> String {
+    format!("/apis/{}/customresourcedefinitions", version())
+}
 
 /// A terminal that is gone cannot be told.
 macro_rules! tell {
@@ -63,7 +71,7 @@ async fn main() -> anyhow::Result<()> {
     for nth in 0..asked.count {
         let body = renamed(&original, nth)?.to_string();
         bytes += body.len();
-        client.expect(Method::POST, DEFINITIONS, body, StatusCode::CREATED).await?;
+        client.expect(Method::POST, &definitions(), body, StatusCode::CREATED).await?;
     }
     let created = begun.elapsed();
     for nth in 0..asked.count {
@@ -96,7 +104,7 @@ async fn objects(asked: &Asked, client: &mut Client, pids: &[u32]) -> anyhow::Re
     let texts = json!({"type": "object", "additionalProperties": {"type": "string", "maxLength": 1000}});
     let schema = json!({"type": "object", "properties": {"data": texts}});
     let gauge = definition("gauge.example.com", "gauges", "Gauge", schema);
-    client.expect(Method::POST, DEFINITIONS, gauge.to_string(), StatusCode::CREATED).await?;
+    client.expect(Method::POST, &definitions(), gauge.to_string(), StatusCode::CREATED).await?;
     client.until_established("gauges.gauge.example.com").await?;
     let data: serde_json::Map<String, Value> =
         (0..10).map(|nth| (format!("key-{nth}"), Value::from("x".repeat(100)))).collect();
@@ -162,7 +170,7 @@ impl Client {
     }
 
     async fn until_established(&mut self, name: &str) -> anyhow::Result<()> {
-        let path = format!("{DEFINITIONS}/{name}");
+        let path = format!("{}/{name}", definitions());
         loop {
             let found = self.expect(Method::GET, &path, String::new(), StatusCode::OK).await?;
             let found: Value = serde_json::from_slice(&found)?;
@@ -176,7 +184,7 @@ impl Client {
 }
 
 fn definition(group: &str, plural: &str, kind: &str, schema: Value) -> Value {
-    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    json!({"apiVersion": version(), "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {"group": group, "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
