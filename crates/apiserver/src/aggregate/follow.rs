@@ -113,7 +113,10 @@ impl Follower {
     }
 
     async fn carry_over(&mut self, names: BTreeSet<&str>) {
-        let changed = names.iter().fold(false, |changed, name| self.look_at(name) || changed);
+        let mut changed = false;
+        for name in &names {
+            changed |= self.look_at(name);
+        }
         if changed {
             self.publish();
         }
