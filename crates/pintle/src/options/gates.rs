@@ -71,6 +71,9 @@ pub const BEHIND: &[Behind] = &[
     ("StorageVersionHash", "discovery says by a hash in which version objects are kept", |gates| {
         &mut gates.storage_hash
     }),
+    ("ValidatingAdmissionPolicy", "admission policies are enforced, if their version is served", |gates| {
+        &mut gates.policies
+    }),
 ];
 
 /// The same for the loops.
