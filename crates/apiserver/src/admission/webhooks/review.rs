@@ -1,8 +1,8 @@
 //! What a webhook is asked, and what its answer says.
 //!
 //! ```text
-//! {"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"7f…","kind":{…},"resource":{…},…}}
-//! {"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"7f…","allowed":true,…}}
+//! {"kind":"AdmissionReview","apiVersion":"…/v1","request":{"uid":"7f…","kind":{…},"resource":{…},…}}
+//! {"kind":"AdmissionReview","apiVersion":"…/v1","response":{"uid":"7f…","allowed":true,…}}
 //! ```
 //!
 //! What always holds: an answer is of the kind and version of the question and, where that says so, bears its uid;
