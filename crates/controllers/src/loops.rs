@@ -1,10 +1,12 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::{
-    Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
-    deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
-    horizontalpodautoscaling, job, namespace, podgc, replicas, resourcequota, root_ca_publisher,
-    serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner, ttlafterfinished,
+    Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
+    csrsigning, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, ephemeral_volume,
+    garbagecollector, horizontalpodautoscaling, job, namespace, persistentvolume_binder,
+    persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas, resourcequota,
+    root_ca_publisher, serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner,
+    ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -33,6 +35,7 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
+    pub attach_detach: attachdetach::Options,
     pub cron_jobs: cronjob::Options,
     pub csr_approving: csrapproving::Options,
     pub csr_signing: csrsigning::Options,
@@ -41,10 +44,12 @@ pub struct Options {
     pub endpoint_slice_mirroring: endpointslicemirroring::Options,
     pub endpoint_slices: endpointslice::Options,
     pub endpoints: endpoint::Options,
+    pub ephemeral_volumes: ephemeral_volume::Options,
     pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub jobs: job::Options,
     pub namespaces: namespace::Options,
+    pub persistent_volumes: persistentvolume_binder::Options,
     pub pod_gc: podgc::Options,
     pub replica_sets: replicas::Options,
     pub replication_controllers: replicas::Options,
@@ -60,6 +65,7 @@ impl Default for Options {
         Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
+            attach_detach: attachdetach::Options::default(),
             cron_jobs: cronjob::Options::default(),
             csr_approving: Default::default(),
             csr_signing: Default::default(),
@@ -68,10 +74,12 @@ impl Default for Options {
             endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
             endpoint_slices: endpointslice::Options::default(),
             endpoints: endpoint::Options::default(),
+            ephemeral_volumes: ephemeral_volume::Options::default(),
             garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             jobs: job::Options::default(),
             namespaces: namespace::Options::default(),
+            persistent_volumes: persistentvolume_binder::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_sets: replicas::Options::default(),
             replication_controllers: replicas::Options::default(),
@@ -86,6 +94,12 @@ impl Default for Options {
 
 /// Every loop, in the order of names.
 pub const CONTROLLERS: &[Controller] = &[
+    Controller {
+        name: "attachdetach",
+        on: true,
+        account: "attachdetach-controller",
+        start: |context, options| Box::pin(attachdetach::run(context, options.attach_detach.clone())),
+    },
     Controller {
         name: "bootstrapsigner",
         on: false,
@@ -155,6 +169,12 @@ pub const CONTROLLERS: &[Controller] = &[
         },
     },
     Controller {
+        name: "ephemeral-volume",
+        on: true,
+        account: "ephemeral-volume-controller",
+        start: |context, options| Box::pin(ephemeral_volume::run(context, options.ephemeral_volumes.clone())),
+    },
+    Controller {
         name: "garbagecollector",
         on: true,
         account: "generic-garbage-collector",
@@ -181,10 +201,36 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
+        name: "persistentvolume-binder",
+        on: true,
+        account: "persistent-volume-binder",
+        start: |context, options| {
+            Box::pin(persistentvolume_binder::run(context, options.persistent_volumes.clone()))
+        },
+    },
+    Controller {
+        name: "persistentvolume-expander",
+        on: true,
+        account: "expand-controller",
+        start: |context, _| Box::pin(persistentvolume_expander::run(context)),
+    },
+    Controller {
         name: "podgc",
         on: true,
         account: "pod-garbage-collector",
         start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
+    },
+    Controller {
+        name: "pv-protection",
+        on: true,
+        account: "pv-protection-controller",
+        start: |context, _| Box::pin(pv_protection::run(context)),
+    },
+    Controller {
+        name: "pvc-protection",
+        on: true,
+        account: "pvc-protection-controller",
+        start: |context, _| Box::pin(pvc_protection::run(context)),
     },
     Controller {
         name: "replicaset",

@@ -2,9 +2,11 @@
 
 mod account_tokens;
 mod accounts;
+mod attachments;
 mod autoscalers;
 mod bootstrap;
 mod certificates;
+mod claims;
 mod cron_jobs;
 mod deployments;
 mod disruption;
@@ -20,3 +22,4 @@ mod roles;
 mod rollouts;
 mod root_authority;
 mod service_accounts;
+mod volumes;

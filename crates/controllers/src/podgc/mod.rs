@@ -4,7 +4,7 @@
 //! What always holds: a pod that is removed here without having ended is said to have failed first, so that its owner
 //! counts it. A node must have been gone for a while, and the server asked about it, before its pods are.
 
-use crate::pods::{rank, state};
+use crate::pods::{place, rank, state};
 use crate::rewrite::beside;
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -17,7 +17,6 @@ use std::time::Duration;
 
 /// Who says that pods failed.
 const WRITER: &str = "PodGC";
-const BY_NODE: &str = "podgc/node";
 const ENDED: &str = "podgc/ended";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +71,7 @@ struct Collector {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Task>::default();
     let (pods, nodes) = (context.informer::<Pod>(), context.informer::<Node>());
-    pods.index(BY_NODE, |pod| rank::node(pod).map(str::to_owned).into_iter().collect());
+    place::index(&pods);
     pods.index(ENDED, |pod| if has_ended(pod) { vec![String::new()] } else { Vec::new() });
     // a pod cannot be known to be without its node before all nodes are known
     nodes.synced().await;
@@ -167,7 +166,7 @@ impl Collector {
     }
 
     async fn node(&self, name: &str) -> Result<(), Failure> {
-        let pods = self.pods.by(BY_NODE, name);
+        let pods = place::on_node(&self.pods, name);
         if pods.is_empty() {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! Pods that loops make from templates and remove again: what replica sets, jobs, daemon sets and stateful sets share.
 
+pub mod place;
 pub mod rank;
 pub mod slow_start;
 pub mod state;

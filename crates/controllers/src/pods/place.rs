@@ -1,0 +1,17 @@
+//! Which pods are on a node.
+
+use super::rank;
+use crate::Informer;
+use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+const BY_NODE: &str = "pods/node";
+
+/// Pods are found by their nodes from now on.
+pub fn index(pods: &Informer<Pod>) {
+    pods.index(BY_NODE, |pod| rank::node(pod).map(str::to_owned).into_iter().collect());
+}
+
+pub fn on_node(pods: &Informer<Pod>, node: &str) -> Vec<Arc<Pod>> {
+    pods.by(BY_NODE, node)
+}
