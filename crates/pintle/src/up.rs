@@ -64,6 +64,7 @@ async fn run(
             let mut options = control_loops::trusted(own.as_ref(), believed, signer)?;
             let mut wrong = Wrong::default();
             asked.onto(&mut options, &mut wrong);
+            wanted.decided.onto_loops(&mut options);
             wrong.check()?;
             Some(options)
         }

@@ -1,7 +1,7 @@
 //! What the command line says about the API server, read and found to be usable.
 
 use crate::files;
-use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
+use crate::options::{Apiserver, Authorities, Decided, Problems, Shown, Wrong};
 use apiserver::{
     Found, Gates, admission, audit, browsers, fairness, identity, limits, observe, permission, serve,
 };
@@ -43,6 +43,8 @@ pub struct Wanted {
     pub reached_at: Option<IpAddr>,
     pub found: Found,
     pub gates: Gates,
+    /// The same for those who run beside the server.
+    pub decided: Decided,
     pub browsers: browsers::Options,
     pub observe: observe::Options,
 }
@@ -117,6 +119,7 @@ impl Wanted {
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
             found,
             gates,
+            decided,
             browsers,
             observe,
             names,

@@ -46,11 +46,12 @@ impl Wanted {
     fn read(asked: &ControllerManager, identity: String) -> anyhow::Result<Self> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        asked.features.read(&mut wrong);
+        let gates = asked.features.read(&mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options::default();
         asked.loops.onto(&mut loops, &mut wrong);
+        gates.onto_loops(&mut loops);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
         let port = port::Wanted::read(asked, &names, &mut wrong);
         wrong.check()?;

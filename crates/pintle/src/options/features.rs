@@ -1,9 +1,10 @@
 //! Feature gates: parts that can be switched on before they are finished, or off while they are new.
 
-use super::gates::{self, BEHIND, GROUPS, Gate};
+use super::gates::{self, BEHIND, BEHIND_LOOPS, GROUPS, Gate};
 use super::{Wrong, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
+use controllers::loops;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Args)]
@@ -100,6 +101,15 @@ impl Decided {
         (names(opened), names(closed))
     }
 
+    /// Tells the loops.
+    pub fn onto_loops(&self, options: &mut loops::Options) {
+        for gate in gates::all() {
+            if let Some((_, _, field)) = BEHIND_LOOPS.iter().find(|(name, ..)| *name == gate.name) {
+                *field(options) = self.is_open(&gate);
+            }
+        }
+    }
+
     /// What the server is told.
     pub fn of_server(&self) -> Gates {
         let mut gates = Gates::default();
@@ -172,8 +182,11 @@ mod tests {
 
     #[test]
     fn what_stands_behind_gates_are_gates() {
-        for (name, ..) in BEHIND {
-            assert!(gates::all().any(|gate| gate.name == *name), "{name}");
+        for name in BEHIND.iter().map(|it| it.0).chain(BEHIND_LOOPS.iter().map(|it| it.0)) {
+            assert!(gates::all().any(|gate| gate.name == name), "{name}");
         }
+        let mut options = loops::Options::default();
+        read(&["RetroactiveDefaultStorageClass=false"]).unwrap().onto_loops(&mut options);
+        assert!(!options.persistent_volumes.late_default_class && options.attach_detach.from_out_of_service);
     }
 }

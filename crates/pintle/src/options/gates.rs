@@ -3,6 +3,7 @@
 //! All names are known (`gates/gates.txt`), so that a command line that works there works here.
 
 use apiserver::Gates;
+use controllers::loops;
 
 /// A gate as upstream knows it.
 pub struct Gate {
@@ -56,6 +57,20 @@ pub const BEHIND: &[Behind] = &[
     }),
 ];
 
+/// What the control loops do or leave, by gate.
+pub const BEHIND_LOOPS: &[(&str, &str, fn(&mut loops::Options) -> &mut bool)] = &[
+    (
+        "NodeOutOfServiceVolumeDetach",
+        "volumes are detached from nodes that are out of service, whatever they say",
+        |options| &mut options.attach_detach.from_out_of_service,
+    ),
+    (
+        "RetroactiveDefaultStorageClass",
+        "claims without a class get the default one when there comes to be one",
+        |options| &mut options.persistent_volumes.late_default_class,
+    ),
+];
+
 /// Whether a kind is served, or a field kept, only where a gate is open.
 pub fn guards_kinds(name: &str) -> bool {
     kinds::tables::KINDS.iter().any(|kind| kind.gate == name) || of_fields(name).is_some()
@@ -72,5 +87,8 @@ pub fn behind(name: &str) -> Option<&'static str> {
     }
     let kinds = of_fields(name)
         .or_else(|| guards_kinds(name).then_some("kinds that need it are served, if their version is"));
-    kinds.or_else(|| BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what))
+    let of_loops = || BEHIND_LOOPS.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    kinds
+        .or_else(|| BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what))
+        .or_else(of_loops)
 }

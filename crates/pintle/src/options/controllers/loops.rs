@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Autoscaling, Content, Signing};
+use super::{Autoscaling, Content, Signing, Storage};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -63,6 +63,9 @@ pub struct Loops {
 
     #[command(flatten)]
     pub signing: Signing,
+
+    #[command(flatten)]
+    pub storage: Storage,
 }
 
 impl Loops {
@@ -94,5 +97,6 @@ impl Loops {
         options.horizontal_pod_autoscaling = self.autoscaling.read();
         self.content.onto(options);
         self.signing.onto(&mut options.csr_signing, wrong);
+        self.storage.onto(options);
     }
 }

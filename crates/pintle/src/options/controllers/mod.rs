@@ -6,6 +6,7 @@ mod delegation;
 mod leadership;
 mod loops;
 mod signing;
+mod storage;
 
 pub use autoscaling::Autoscaling;
 pub use content::Content;
@@ -13,6 +14,7 @@ pub use delegation::{Delegation, FoundOut};
 pub use leadership::Leadership;
 pub use loops::Loops;
 pub use signing::Signing;
+pub use storage::Storage;
 
 use super::{Dialect, Features, Numbers, Tls, Wrong};
 use crate::logs::Logs;
