@@ -7,13 +7,17 @@
 #   tests/smoke/controllers.sh              the kubectl of the PATH, and the oldest and newest beside it
 #   tests/smoke/controllers.sh KUBECTL...   these
 #
-#   PINTLE   the binary to test (built when not given)
+#   PINTLE    the binary to test (built when not given)
+#   AGAINST   upstream: the loops as a program of their own, beside the upstream API server, where that is installed
+#             (PEER_APISERVER and PEER_ETCD name it and its store)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/smoke/server.sh
 . "$here/server.sh"
 # shellcheck source=tests/smoke/steps.sh
 . "$here/steps.sh"
+# shellcheck source=tests/smoke/upstream.sh
+. "$here/upstream.sh"
 
 choose_kubectls "CONTROLLERS" "$@"
 
@@ -142,10 +146,34 @@ everything() {
   wait "$attending" 2>/dev/null || true
 }
 
-start_server --ephemeral --components controller-manager
+# The loops beside somebody else's server, each with an account of its own.
+start_beside_upstream() {
+  find_binary
+  start_upstream
+  cat >"$kubeconfig" <<END
+{"apiVersion": "v1", "kind": "Config", "current-context": "upstream",
+ "clusters": [{"name": "upstream", "cluster": {"server": "$upstream", "insecure-skip-tls-verify": true}}],
+ "users": [{"name": "upstream", "user": {"token": "$upstream_token"}}],
+ "contexts": [{"name": "upstream", "context": {"cluster": "upstream", "user": "upstream"}}]}
+END
+  kubectl=${kubectls[0]}
+  await '^ok' get --raw /readyz
+  "$binary" controller-manager --kubeconfig "$kubeconfig" --secure-port 0 --use-service-account-credentials \
+    --service-account-private-key-file "$upstream_home/sa.key" --root-ca-file "$upstream_home/certs/apiserver.crt" \
+    >"$server_log" 2>&1 &
+  server_pid=$!
+}
+
+if [ "${AGAINST:-}" = upstream ]; then
+  find_upstream || exit 0
+  start_beside_upstream
+else
+  start_server --ephemeral --components controller-manager
+fi
 for kubectl in "${kubectls[@]}"; do
   say "controllers with $(basename "$kubectl")"
   everything
 done
 stop_server
+stop_upstream
 say "all is well: $steps steps"

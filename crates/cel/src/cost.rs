@@ -72,6 +72,23 @@ pub(crate) enum Charge {
     Search,
 }
 
+/// Whether both arguments are read, until one ends.
+pub fn compares(overload: &str) -> bool {
+    matches!(
+        overload,
+        "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals"
+    )
+}
+
 impl Charge {
     pub fn of(function: &str, overload: Option<&str>) -> Charge {
         match function {
@@ -87,16 +104,7 @@ impl Charge {
                 Charge::Characters(1)
             }
             "in_list" => Charge::Second,
-            "less_string"
-            | "greater_string"
-            | "less_equals_string"
-            | "greater_equals_string"
-            | "less_bytes"
-            | "greater_bytes"
-            | "less_equals_bytes"
-            | "greater_equals_bytes"
-            | "equals"
-            | "not_equals" => Charge::Smaller,
+            overload if compares(overload) => Charge::Smaller,
             "add_string" | "add_bytes" => Charge::Both,
             "matches_string" => Charge::Pattern,
             "contains_string" => Charge::Search,

@@ -4,7 +4,7 @@
 //! is too high is refused when it is written, so that it cannot fail later on.
 
 use crate::check::Checked;
-use crate::cost::{LIST, MAP, PER_CHARACTER, PER_PATTERN_CHARACTER};
+use crate::cost::{LIST, MAP, PER_CHARACTER, PER_PATTERN_CHARACTER, compares};
 use crate::declared::Declared;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal};
 use crate::types::Type;
@@ -279,20 +279,7 @@ impl Estimator<'_> {
                 let size = self.size(left).add(self.size(right));
                 sized(size.scaled(PER_CHARACTER), size)
             }
-            (
-                "less_string"
-                | "greater_string"
-                | "less_equals_string"
-                | "greater_equals_string"
-                | "less_bytes"
-                | "greater_bytes"
-                | "less_equals_bytes"
-                | "greater_equals_bytes"
-                | "equals"
-                | "not_equals",
-                _,
-                [left, right],
-            ) => {
+            (_, _, [left, right]) if compares(overload) => {
                 let max = self.size(left).max.min(self.size(right).max);
                 plain(Estimate { min: u64::from(max > 0), max }.scaled(PER_CHARACTER))
             }

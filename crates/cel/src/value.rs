@@ -215,7 +215,7 @@ impl<'a> CelValue<'a> {
         }
         let text = || match value {
             Value::String(text) => Ok(text.as_str()),
-            other => fail(format!("invalid data, expected string, got {}", native_name(other))),
+            other => fail(format!("invalid data, expected string, got {}", other.go_type())),
         };
         Ok(match &declared.shape {
             Shape::Dyn => return Ok(CelValue::any(value)),
@@ -230,16 +230,16 @@ impl<'a> CelValue<'a> {
             },
             Shape::Bool => match value {
                 Value::Bool(truth) => CelValue::Bool(*truth),
-                other => return fail(format!("invalid data, expected bool, got {}", native_name(other))),
+                other => return fail(format!("invalid data, expected bool, got {}", other.go_type())),
             },
             Shape::Int => match value {
                 Value::Int(number) => CelValue::Int(*number),
-                other => return fail(format!("invalid data, expected int, got {}", native_name(other))),
+                other => return fail(format!("invalid data, expected int, got {}", other.go_type())),
             },
             Shape::Double => match value {
                 Value::Int(number) => CelValue::Double(*number as f64),
                 Value::Float(number) => CelValue::Double(*number),
-                other => return fail(format!("invalid data, expected float, got {}", native_name(other))),
+                other => return fail(format!("invalid data, expected float, got {}", other.go_type())),
             },
             Shape::String => CelValue::String(Text::Borrowed(text()?)),
             Shape::Bytes => {
@@ -350,19 +350,6 @@ fn made<'a>(value: &Value) -> CelValue<'a> {
             CelValue::Map(Map::Made(Arc::new(MadeMap::new(entries).unwrap_or_default())))
         }
         Value::Json(_) => made(&value.opened()),
-    }
-}
-
-/// What messages call the types of values in a tree.
-fn native_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::List(_) => "[]interface {}",
-        Value::Map(_) | Value::Json(_) => "map[string]interface {}",
     }
 }
 

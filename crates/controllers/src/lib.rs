@@ -65,7 +65,7 @@ pub mod run;
 pub mod scales;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
-pub(crate) mod slices;
+pub mod slices;
 pub mod storage_version_gc;
 pub mod token_cleaner;
 pub mod ttlafterfinished;

@@ -5,7 +5,7 @@ use crate::{
     csrsigning, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, ephemeral_volume,
     garbagecollector, horizontalpodautoscaling, job, namespace, persistentvolume_binder,
     persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas, resourcequota,
-    root_ca_publisher, serviceaccount, serviceaccount_token, storage_version_gc, token_cleaner,
+    root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, storage_version_gc, token_cleaner,
     ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -36,28 +36,24 @@ pub struct Options {
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
     pub attach_detach: attachdetach::Options,
-    pub cron_jobs: cronjob::Options,
-    pub csr_approving: csrapproving::Options,
     pub csr_signing: csrsigning::Options,
-    pub deployments: deployment::Options,
-    pub disruption: disruption::Options,
-    pub endpoint_slice_mirroring: endpointslicemirroring::Options,
-    pub endpoint_slices: endpointslice::Options,
+    pub deployment_workers: usize,
+    pub endpoint_slice_mirroring: slices::Options,
+    pub endpoint_slices: slices::Options,
     pub endpoints: endpoint::Options,
-    pub ephemeral_volumes: ephemeral_volume::Options,
+    pub ephemeral_volume_workers: usize,
     pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
-    pub jobs: job::Options,
     pub namespaces: namespace::Options,
     pub persistent_volumes: persistentvolume_binder::Options,
     pub pod_gc: podgc::Options,
-    pub replica_sets: replicas::Options,
-    pub replication_controllers: replicas::Options,
+    pub replica_set_workers: usize,
+    pub replication_controller_workers: usize,
     pub resource_quotas: resourcequota::Options,
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
-    pub ttl_after_finished: ttlafterfinished::Options,
+    pub ttl_after_finished_workers: usize,
 }
 
 impl Default for Options {
@@ -66,28 +62,24 @@ impl Default for Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
             attach_detach: attachdetach::Options::default(),
-            cron_jobs: cronjob::Options::default(),
-            csr_approving: Default::default(),
             csr_signing: Default::default(),
-            deployments: deployment::Options::default(),
-            disruption: disruption::Options::default(),
-            endpoint_slice_mirroring: endpointslicemirroring::Options::default(),
-            endpoint_slices: endpointslice::Options::default(),
+            deployment_workers: run::WORKERS,
+            endpoint_slice_mirroring: slices::Options::with(endpointslicemirroring::MOST),
+            endpoint_slices: slices::Options::with(endpointslice::MOST),
             endpoints: endpoint::Options::default(),
-            ephemeral_volumes: ephemeral_volume::Options::default(),
+            ephemeral_volume_workers: run::WORKERS,
             garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
-            jobs: job::Options::default(),
             namespaces: namespace::Options::default(),
             persistent_volumes: persistentvolume_binder::Options::default(),
             pod_gc: podgc::Options::default(),
-            replica_sets: replicas::Options::default(),
-            replication_controllers: replicas::Options::default(),
+            replica_set_workers: run::WORKERS,
+            replication_controller_workers: run::WORKERS,
             resource_quotas: resourcequota::Options::default(),
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
-            ttl_after_finished: ttlafterfinished::Options::default(),
+            ttl_after_finished_workers: run::WORKERS,
         }
     }
 }
@@ -116,13 +108,13 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "cronjob",
         on: true,
         account: "cronjob-controller",
-        start: |context, options| Box::pin(cronjob::run(context, options.cron_jobs.clone())),
+        start: |context, _| Box::pin(cronjob::run(context)),
     },
     Controller {
         name: "csrapproving",
         on: true,
         account: "certificate-controller",
-        start: |context, options| Box::pin(csrapproving::run(context, options.csr_approving.clone())),
+        start: |context, _| Box::pin(csrapproving::run(context)),
     },
     Controller {
         name: "csrcleaner",
@@ -140,13 +132,13 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "deployment",
         on: true,
         account: "deployment-controller",
-        start: |context, options| Box::pin(deployment::run(context, options.deployments.clone())),
+        start: |context, options| Box::pin(deployment::run(context, options.deployment_workers)),
     },
     Controller {
         name: "disruption",
         on: true,
         account: "disruption-controller",
-        start: |context, options| Box::pin(disruption::run(context, options.disruption.clone())),
+        start: |context, _| Box::pin(disruption::run(context)),
     },
     Controller {
         name: "endpoint",
@@ -172,7 +164,7 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "ephemeral-volume",
         on: true,
         account: "ephemeral-volume-controller",
-        start: |context, options| Box::pin(ephemeral_volume::run(context, options.ephemeral_volumes.clone())),
+        start: |context, options| Box::pin(ephemeral_volume::run(context, options.ephemeral_volume_workers)),
     },
     Controller {
         name: "garbagecollector",
@@ -192,7 +184,7 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "job",
         on: true,
         account: "job-controller",
-        start: |context, options| Box::pin(job::run(context, options.jobs.clone())),
+        start: |context, _| Box::pin(job::run(context)),
     },
     Controller {
         name: "namespace",
@@ -236,17 +228,15 @@ pub const CONTROLLERS: &[Controller] = &[
         name: "replicaset",
         on: true,
         account: "replicaset-controller",
-        start: |context, options| {
-            Box::pin(replicas::run::<ReplicaSet>(context, options.replica_sets.clone()))
-        },
+        start: |context, options| Box::pin(replicas::run::<ReplicaSet>(context, options.replica_set_workers)),
     },
     Controller {
         name: "replicationcontroller",
         on: true,
         account: "replication-controller",
         start: |context, options| {
-            let options = options.replication_controllers.clone();
-            Box::pin(replicas::run::<ReplicationController>(context, options))
+            let workers = options.replication_controller_workers;
+            Box::pin(replicas::run::<ReplicationController>(context, workers))
         },
     },
     Controller {
@@ -294,7 +284,7 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "ttl-after-finished-controller",
         start: |context, options| {
-            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished.clone()))
+            Box::pin(ttlafterfinished::run(context, options.ttl_after_finished_workers))
         },
     },
 ];

@@ -36,6 +36,9 @@ pub enum Next {
     After(Duration),
 }
 
+/// How many keys a loop works on at a time, where nobody said otherwise.
+pub const WORKERS: usize = 5;
+
 /// Works until the queue is closed.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
     measures::show(this.queue_name(), &queue);

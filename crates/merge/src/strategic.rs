@@ -292,7 +292,7 @@ fn set_order(
 }
 
 fn not_a_list(found: &Value) -> Error {
-    let found = fit::go_type(found);
+    let found = found.go_type();
     Error::Unmergeable(format!("expected a []interface {{}}, but received a {found}"))
 }
 

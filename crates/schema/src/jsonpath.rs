@@ -4,6 +4,7 @@
 //! A path is read once and then only walked. What it leads to is nothing, one value or several; a key or an
 //! item that is not there is nothing. Work is linear in the values that are met.
 
+use crate::cursor::Cursor;
 use crate::value::Value;
 use std::cmp::Ordering;
 
@@ -60,9 +61,9 @@ const MOST_NESTED: usize = 8;
 
 impl JsonPath {
     pub fn parse(text: &str) -> Result<Self, BadPath> {
-        let mut reader = Reader { text, at: 0, nested: 0 };
+        let mut reader = Reader { cursor: Cursor::new(text), nested: 0 };
         let path = reader.path()?;
-        if reader.at < text.len() {
+        if reader.cursor.at < text.len() {
             return Err(reader.wrong("unexpected text"));
         }
         Ok(path)
@@ -196,60 +197,37 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 struct Reader<'t> {
-    text: &'t str,
-    at: usize,
+    cursor: Cursor<'t>,
     nested: usize,
 }
 
 impl<'t> Reader<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let c = self.peek()?;
-        self.at += c.len_utf8();
-        Some(c)
-    }
-
-    fn skip(&mut self, wanted: &str) -> bool {
-        let there = self.rest().starts_with(wanted);
-        if there {
-            self.at += wanted.len();
-        }
-        there
-    }
-
     fn blanks(&mut self) {
-        while self.peek().is_some_and(char::is_whitespace) {
-            self.next();
+        while self.cursor.peek().is_some_and(char::is_whitespace) {
+            self.cursor.next();
         }
     }
 
     fn wrong(&self, why: &str) -> BadPath {
-        BadPath(format!("{why} at {} of {:?}", self.at, self.text))
+        BadPath(format!("{why} at {} of {:?}", self.cursor.at, self.cursor.text))
     }
 
     /// Steps, as far as they go.
     fn path(&mut self) -> Result<JsonPath, BadPath> {
         let mut steps = Vec::new();
-        self.skip("$");
+        self.cursor.skip("$");
         loop {
-            if self.skip("..") {
+            if self.cursor.skip("..") {
                 steps.push(Step::Below);
-                if self.peek() != Some('[') {
+                if self.cursor.peek() != Some('[') {
                     steps.push(self.name()?);
                 }
-            } else if self.skip(".") {
+            } else if self.cursor.skip(".") {
                 // a dot alone is the whole
-                if self.peek().is_some_and(|c| !matches!(c, '[' | ')' | ' ')) {
+                if self.cursor.peek().is_some_and(|c| !matches!(c, '[' | ')' | ' ')) {
                     steps.push(self.name()?);
                 }
-            } else if self.skip("[") {
+            } else if self.cursor.skip("[") {
                 steps.push(self.brackets()?);
             } else {
                 return Ok(JsonPath { steps });
@@ -258,20 +236,20 @@ impl<'t> Reader<'t> {
     }
 
     fn name(&mut self) -> Result<Step, BadPath> {
-        if self.skip("*") {
+        if self.cursor.skip("*") {
             return Ok(Step::All);
         }
         let mut name = String::new();
-        while let Some(c) = self.peek() {
+        while let Some(c) = self.cursor.peek() {
             match c {
                 '\\' => {
-                    self.next();
-                    name.extend(self.next());
+                    self.cursor.next();
+                    name.extend(self.cursor.next());
                 }
                 '.' | '[' | ']' | ')' | '=' | '!' | '<' | '>' | ',' | ' ' => break,
                 c => {
                     name.push(c);
-                    self.next();
+                    self.cursor.next();
                 }
             }
         }
@@ -279,17 +257,17 @@ impl<'t> Reader<'t> {
     }
 
     fn brackets(&mut self) -> Result<Step, BadPath> {
-        if self.skip("?(") {
+        if self.cursor.skip("?(") {
             let filter = self.filter()?;
-            return if self.skip(")]") { Ok(filter) } else { Err(self.wrong("unterminated filter")) };
+            return if self.cursor.skip(")]") { Ok(filter) } else { Err(self.wrong("unterminated filter")) };
         }
         let mut steps = vec![self.one()?];
         loop {
             self.blanks();
-            if self.skip("]") {
+            if self.cursor.skip("]") {
                 break;
             }
-            if !self.skip(",") {
+            if !self.cursor.skip(",") {
                 return Err(self.wrong("unterminated array"));
             }
             self.blanks();
@@ -307,28 +285,28 @@ impl<'t> Reader<'t> {
     /// What stands between brackets or commas.
     fn one(&mut self) -> Result<Step, BadPath> {
         self.blanks();
-        if self.skip("*") {
+        if self.cursor.skip("*") {
             return Ok(Step::All);
         }
-        if matches!(self.peek(), Some('\'' | '"')) {
+        if matches!(self.cursor.peek(), Some('\'' | '"')) {
             return Ok(Step::Field(self.quoted()?));
         }
         let first = self.number()?;
-        if !self.skip(":") {
+        if !self.cursor.skip(":") {
             return first.map(Step::Index).ok_or_else(|| self.wrong("invalid array index"));
         }
         let to = self.number()?;
-        let step = if self.skip(":") { self.number()? } else { None };
+        let step = if self.cursor.skip(":") { self.number()? } else { None };
         Ok(Step::Range(first, to, step))
     }
 
     fn number(&mut self) -> Result<Option<i64>, BadPath> {
-        let start = self.at;
-        self.skip("-");
-        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
-            self.next();
+        let start = self.cursor.at;
+        self.cursor.skip("-");
+        while self.cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
+            self.cursor.next();
         }
-        let digits = &self.text[start..self.at];
+        let digits = &self.cursor.text[start..self.cursor.at];
         if digits.is_empty() {
             return Ok(None);
         }
@@ -336,12 +314,12 @@ impl<'t> Reader<'t> {
     }
 
     fn quoted(&mut self) -> Result<String, BadPath> {
-        let quote = self.next();
+        let quote = self.cursor.next();
         let mut text = String::new();
         loop {
-            match self.next() {
+            match self.cursor.next() {
                 None => return Err(self.wrong("unterminated quoted string")),
-                Some('\\') => text.extend(self.next()),
+                Some('\\') => text.extend(self.cursor.next()),
                 end if end == quote => return Ok(text),
                 Some(c) => text.push(c),
             }
@@ -363,7 +341,7 @@ impl<'t> Reader<'t> {
             ("<", Comparison::Less),
             (">", Comparison::Greater),
         ];
-        let comparison = match ALL.into_iter().find(|(sign, _)| self.skip(sign)) {
+        let comparison = match ALL.into_iter().find(|(sign, _)| self.cursor.skip(sign)) {
             Some((_, comparison)) => Some((comparison, self.operand()?)),
             None => None,
         };
@@ -374,16 +352,20 @@ impl<'t> Reader<'t> {
 
     fn operand(&mut self) -> Result<Operand, BadPath> {
         self.blanks();
-        match self.peek() {
+        match self.cursor.peek() {
             Some('@') => {
-                self.next();
+                self.cursor.next();
                 Ok(Operand::Path(self.path()?))
             }
             Some('\'' | '"') => Ok(Operand::Literal(self.quoted()?.into())),
             _ => {
-                let end = self.rest().find([')', ' ', '=', '!', '<', '>']).unwrap_or(self.rest().len());
-                let word = &self.rest()[..end];
-                self.at += end;
+                let end = self
+                    .cursor
+                    .rest()
+                    .find([')', ' ', '=', '!', '<', '>'])
+                    .unwrap_or(self.cursor.rest().len());
+                let word = &self.cursor.rest()[..end];
+                self.cursor.at += end;
                 match word {
                     "true" => Ok(Operand::Literal(true.into())),
                     "false" => Ok(Operand::Literal(false.into())),

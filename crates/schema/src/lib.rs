@@ -2,6 +2,7 @@
 //!
 //! Always true: nothing in this crate names a kind. A Pod and a custom resource are both a [`table::Kind`].
 
+mod cursor;
 pub mod decode;
 pub mod defaults;
 pub mod encode;

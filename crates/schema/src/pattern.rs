@@ -5,6 +5,7 @@
 //! again for the engine that matches. Always true: matching is linear in the text, and repeats multiply to at
 //! most a thousand, which bounds the engine's work.
 
+use crate::cursor::Cursor;
 use regex::Regex;
 
 /// The most that repeats inside of one another may come to.
@@ -13,15 +14,14 @@ const MOST_REPEATS: u32 = 1000;
 /// The expression, or what is wrong with it.
 pub fn compile(text: &str) -> Result<Regex, String> {
     let told = |why: String| format!("error parsing regexp: {why}");
-    let mut reader = Reader { text, at: 0, out: String::with_capacity(text.len() + 8) };
+    let mut reader = Reader { cursor: Cursor::new(text), out: String::with_capacity(text.len() + 8) };
     reader.expression().map_err(told)?;
     // what can be read and is still refused names a class that there is not
     Regex::new(&reader.out).map_err(|_| told(format!("invalid character class range: `{text}`")))
 }
 
 struct Reader<'t> {
-    text: &'t str,
-    at: usize,
+    cursor: Cursor<'t>,
     out: String,
 }
 
@@ -34,28 +34,6 @@ struct Atom {
 type Told<T> = Result<T, String>;
 
 impl<'t> Reader<'t> {
-    fn rest(&self) -> &'t str {
-        &self.text[self.at..]
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let c = self.peek()?;
-        self.at += c.len_utf8();
-        Some(c)
-    }
-
-    fn skip(&mut self, wanted: &str) -> bool {
-        let there = self.rest().starts_with(wanted);
-        if there {
-            self.at += wanted.len();
-        }
-        there
-    }
-
     fn literal(&mut self, c: char) {
         self.out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
     }
@@ -66,24 +44,24 @@ impl<'t> Reader<'t> {
         let mut most = 1;
         let mut atom: Option<Atom> = None;
         let mut last_repeat: Option<usize> = None;
-        while let Some(c) = self.peek() {
-            let start = self.at;
+        while let Some(c) = self.cursor.peek() {
+            let start = self.cursor.at;
             if let Some((low, high)) = self.repeat()? {
-                let shown = |from: usize, to: usize| &self.text[from..to];
+                let shown = |from: usize, to: usize| &self.cursor.text[from..to];
                 let Some(repeated) = atom else {
                     return Err(format!(
                         "missing argument to repetition operator: `{}`",
-                        shown(start, self.at)
+                        shown(start, self.cursor.at)
                     ));
                 };
                 if let Some(from) = last_repeat {
-                    let shown = shown(from, self.at);
+                    let shown = shown(from, self.cursor.at);
                     return Err(format!("invalid nested repetition operator: `{shown}`"));
                 }
                 let times = high.unwrap_or(0).max(low).max(1);
                 let repeats = repeated.repeats.saturating_mul(times);
                 if times > 1 && repeats > MOST_REPEATS {
-                    return Err(format!("invalid repeat count: `{}`", shown(start, self.at)));
+                    return Err(format!("invalid repeat count: `{}`", shown(start, self.cursor.at)));
                 }
                 most = most.max(repeats);
                 atom = Some(Atom { repeats });
@@ -101,38 +79,38 @@ impl<'t> Reader<'t> {
                     atom = None;
                 }
                 ')' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     let Some(outer) = open.pop() else {
-                        return Err(format!("unexpected ): `{}`", self.text));
+                        return Err(format!("unexpected ): `{}`", self.cursor.text));
                     };
                     self.out.push(')');
                     atom = Some(Atom { repeats: most });
                     most = most.max(outer);
                 }
                 '|' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     self.out.push('|');
                     atom = None;
                 }
                 '^' | '$' | '.' => {
-                    self.at += 1;
+                    self.cursor.at += 1;
                     self.out.push(c);
                 }
                 '[' => self.class()?,
                 '\\' => self.escaped()?,
                 _ => {
-                    self.at += c.len_utf8();
+                    self.cursor.at += c.len_utf8();
                     self.literal(c);
                 }
             }
         }
-        if open.is_empty() { Ok(()) } else { Err(format!("missing closing ): `{}`", self.text)) }
+        if open.is_empty() { Ok(()) } else { Err(format!("missing closing ): `{}`", self.cursor.text)) }
     }
 
     /// An operator that repeats what stands before it: how often at least, and at most.
     fn repeat(&mut self) -> Told<Option<(u32, Option<u32>)>> {
-        let start = self.at;
-        let times = match self.peek() {
+        let start = self.cursor.at;
+        let times = match self.cursor.peek() {
             Some('*') => (0, None),
             Some('+') => (1, None),
             Some('?') => (0, Some(1)),
@@ -142,15 +120,15 @@ impl<'t> Reader<'t> {
             },
             _ => return Ok(None),
         };
-        if self.at == start {
-            self.at += 1;
+        if self.cursor.at == start {
+            self.cursor.at += 1;
         }
-        let shown = &self.text[start..self.at];
+        let shown = &self.cursor.text[start..self.cursor.at];
         if times.0 > MOST_REPEATS || times.1.is_some_and(|most| most > MOST_REPEATS || most < times.0) {
             return Err(format!("invalid repeat count: `{shown}`"));
         }
         self.out.push_str(shown);
-        if self.skip("?") {
+        if self.cursor.skip("?") {
             self.out.push('?');
         }
         Ok(Some(times))
@@ -158,7 +136,7 @@ impl<'t> Reader<'t> {
 
     /// `{2}`, `{2,}` or `{2,3}`; anything else in braces is text.
     fn counts(&mut self) -> Option<(u32, Option<u32>)> {
-        let (inside, _) = self.rest().strip_prefix('{')?.split_once('}')?;
+        let (inside, _) = self.cursor.rest().strip_prefix('{')?.split_once('}')?;
         let number = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
             // more digits than that are too many repeats anyway
@@ -169,40 +147,40 @@ impl<'t> Reader<'t> {
             Some((least, "")) => (number(least)?, None),
             Some((least, most)) => (number(least)?, Some(number(most)?)),
         };
-        self.at += inside.len() + 2;
+        self.cursor.at += inside.len() + 2;
         Some(times)
     }
 
     /// The beginning of a group; or flags alone, which open none.
     fn group(&mut self) -> Told<bool> {
-        let start = self.at;
-        if !self.rest().starts_with("(?") {
-            self.at += 1;
+        let start = self.cursor.at;
+        if !self.cursor.rest().starts_with("(?") {
+            self.cursor.at += 1;
             self.out.push('(');
             return Ok(true);
         }
-        if self.skip("(?P<") || self.skip("(?<") {
-            let name = self.rest().split('>').next().unwrap_or_default();
-            let whole = name.len() < self.rest().len();
+        if self.cursor.skip("(?P<") || self.cursor.skip("(?<") {
+            let name = self.cursor.rest().split('>').next().unwrap_or_default();
+            let whole = name.len() < self.cursor.rest().len();
             let fits = !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
             if !whole || !fits {
-                let end = if whole { self.at + name.len() + 1 } else { self.text.len() };
-                return Err(format!("invalid named capture: `{}`", &self.text[start..end]));
+                let end = if whole { self.cursor.at + name.len() + 1 } else { self.cursor.text.len() };
+                return Err(format!("invalid named capture: `{}`", &self.cursor.text[start..end]));
             }
-            self.at += name.len() + 1;
+            self.cursor.at += name.len() + 1;
             self.out.push('(');
             return Ok(true);
         }
-        self.at += 2;
+        self.cursor.at += 2;
         loop {
-            match self.next() {
+            match self.cursor.next() {
                 Some('i' | 'm' | 's' | 'U' | '-') => {}
                 Some(end @ (':' | ')')) => {
-                    self.out.push_str(&self.text[start..self.at]);
+                    self.out.push_str(&self.cursor.text[start..self.cursor.at]);
                     return Ok(end == ':');
                 }
                 _ => {
-                    let shown = &self.text[start..self.at];
+                    let shown = &self.cursor.text[start..self.cursor.at];
                     return Err(format!("invalid or unsupported Perl syntax: `{shown}`"));
                 }
             }
@@ -211,16 +189,16 @@ impl<'t> Reader<'t> {
 
     /// An escape outside of a class.
     fn escaped(&mut self) -> Told<()> {
-        let start = self.at;
-        let rest = self.rest();
+        let start = self.cursor.at;
+        let rest = self.cursor.rest();
         if let Some(quoted) = rest.strip_prefix("\\Q") {
             let text = quoted.split("\\E").next().unwrap_or_default();
             self.out.push_str(&regex::escape(text));
-            self.at = (start + 2 + text.len() + 2).min(self.text.len());
+            self.cursor.at = (start + 2 + text.len() + 2).min(self.cursor.text.len());
             return Ok(());
         }
         for plain in ["\\A", "\\b", "\\B", "\\z"] {
-            if self.skip(plain) {
+            if self.cursor.skip(plain) {
                 self.out.push_str(plain);
                 return Ok(());
             }
@@ -242,19 +220,19 @@ impl<'t> Reader<'t> {
             ("\\w", "[0-9A-Za-z_]"),
             ("\\W", "[^0-9A-Za-z_]"),
         ] {
-            if self.skip(name) {
+            if self.cursor.skip(name) {
                 self.out.push_str(class);
                 return Ok(true);
             }
         }
-        let start = self.at;
-        if !self.skip("\\p") && !self.skip("\\P") {
+        let start = self.cursor.at;
+        if !self.cursor.skip("\\p") && !self.cursor.skip("\\P") {
             return Ok(false);
         }
-        if self.next() == Some('{') {
-            while self.next().is_some_and(|c| c != '}') {}
+        if self.cursor.next() == Some('{') {
+            while self.cursor.next().is_some_and(|c| c != '}') {}
         }
-        let shown = &self.text[start..self.at];
+        let shown = &self.cursor.text[start..self.cursor.at];
         if Regex::new(shown).is_err() {
             return Err(format!("invalid character class range: `{shown}`"));
         }
@@ -264,12 +242,12 @@ impl<'t> Reader<'t> {
 
     /// One character, escaped where it begins with a backslash.
     fn character(&mut self) -> Told<char> {
-        let start = self.at;
-        let first = self.next();
+        let start = self.cursor.at;
+        let first = self.cursor.next();
         if first != Some('\\') {
             return first.ok_or_else(String::new);
         }
-        let Some(c) = self.next() else {
+        let Some(c) = self.cursor.next() else {
             return Err("trailing backslash at end of expression: ``".to_owned());
         };
         let found = match c {
@@ -284,19 +262,20 @@ impl<'t> Reader<'t> {
             c if c.is_ascii_punctuation() || c == ' ' => Some(c),
             _ => None,
         };
-        found.ok_or_else(|| format!("invalid escape sequence: `{}`", &self.text[start..self.at]))
+        found
+            .ok_or_else(|| format!("invalid escape sequence: `{}`", &self.cursor.text[start..self.cursor.at]))
     }
 
     /// Up to three digits; one alone, unless it is zero, would refer to a group.
     fn octal(&mut self, first: char) -> Option<char> {
         let is_octal = |c: Option<char>| c.is_some_and(|it| ('0'..='7').contains(&it));
-        if first != '0' && !is_octal(self.peek()) {
+        if first != '0' && !is_octal(self.cursor.peek()) {
             return None;
         }
         let mut code = first.to_digit(8)?;
         for _ in 0..2 {
-            if is_octal(self.peek()) {
-                code = code * 8 + self.next()?.to_digit(8)?;
+            if is_octal(self.cursor.peek()) {
+                code = code * 8 + self.cursor.next()?.to_digit(8)?;
             }
         }
         char::from_u32(code)
@@ -304,9 +283,9 @@ impl<'t> Reader<'t> {
 
     fn hexadecimal(&mut self) -> Option<char> {
         let mut code = 0u32;
-        if self.skip("{") {
+        if self.cursor.skip("{") {
             loop {
-                match self.next()? {
+                match self.cursor.next()? {
                     '}' => return char::from_u32(code),
                     c => code = code.checked_mul(16)?.checked_add(c.to_digit(16)?)?,
                 }
@@ -316,32 +295,33 @@ impl<'t> Reader<'t> {
             }
         }
         for _ in 0..2 {
-            code = code * 16 + self.next()?.to_digit(16)?;
+            code = code * 16 + self.cursor.next()?.to_digit(16)?;
         }
         char::from_u32(code)
     }
 
     fn class(&mut self) -> Told<()> {
-        let start = self.at;
-        let unclosed = format!("missing closing ]: `{}`", &self.text[start..]);
-        self.at += 1;
+        let start = self.cursor.at;
+        let unclosed = format!("missing closing ]: `{}`", &self.cursor.text[start..]);
+        self.cursor.at += 1;
         self.out.push('[');
-        if self.skip("^") {
+        if self.cursor.skip("^") {
             self.out.push('^');
         }
         let mut first = true;
         loop {
-            match self.peek() {
+            match self.cursor.peek() {
                 None => return Err(unclosed),
                 Some(']') if !first => break,
                 _ => first = false,
             }
-            if let Some((name, _)) = self.rest().strip_prefix("[:").and_then(|it| it.split_once(":]")) {
+            if let Some((name, _)) = self.cursor.rest().strip_prefix("[:").and_then(|it| it.split_once(":]"))
+            {
                 let whole = format!("[:{name}:]");
                 if Regex::new(&format!("[{whole}]")).is_err() || !is_posix(name) {
                     return Err(format!("invalid character class range: `{whole}`"));
                 }
-                self.at += whole.len();
+                self.cursor.at += whole.len();
                 self.out.push_str(&whole);
                 continue;
             }
@@ -350,24 +330,30 @@ impl<'t> Reader<'t> {
             }
             self.range(&unclosed)?;
         }
-        self.at += 1;
+        self.cursor.at += 1;
         self.out.push(']');
         Ok(())
     }
 
     fn range(&mut self, unclosed: &str) -> Told<()> {
-        let start = self.at;
+        let start = self.cursor.at;
         let low = self.character()?;
         let mut high = low;
-        if self.rest().starts_with('-') && !self.rest().starts_with("-]") && self.rest().len() > 1 {
-            self.at += 1;
-            if self.peek().is_none() {
+        if self.cursor.rest().starts_with('-')
+            && !self.cursor.rest().starts_with("-]")
+            && self.cursor.rest().len() > 1
+        {
+            self.cursor.at += 1;
+            if self.cursor.peek().is_none() {
                 return Err(unclosed.to_owned());
             }
             high = self.character()?;
         }
         if high < low {
-            return Err(format!("invalid character class range: `{}`", &self.text[start..self.at]));
+            return Err(format!(
+                "invalid character class range: `{}`",
+                &self.cursor.text[start..self.cursor.at]
+            ));
         }
         self.out.push_str(&format!("\\x{{{:x}}}-\\x{{{:x}}}", u32::from(low), u32::from(high)));
         Ok(())

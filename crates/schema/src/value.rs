@@ -213,6 +213,19 @@ impl FromIterator<(Text, Value)> for Map {
 }
 
 impl Value {
+    /// What clients know its type as.
+    pub fn go_type(&self) -> &'static str {
+        match self {
+            Value::Null => "<nil>",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int64",
+            Value::Float(_) => "float64",
+            Value::String(_) => "string",
+            Value::List(_) => "[]interface {}",
+            Value::Map(_) | Value::Json(_) => "map[string]interface {}",
+        }
+    }
+
     pub fn map() -> Self {
         Value::Map(Map::new())
     }

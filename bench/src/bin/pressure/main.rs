@@ -1,4 +1,4 @@
-//! A server under more than it can do, and with thousands of watches that say nothing.
+//! A server under more than it can do, with thousands of watches that say nothing, and with much for its loops to do.
 //!
 //! ```text
 //! pressure --server URL --cert C --key K --pid PID idle --watches 10000
@@ -18,6 +18,7 @@ use clap::{Parser, Subcommand};
 
 mod ask;
 mod idle;
+mod loops;
 mod neighbour;
 mod overload;
 mod soak;
@@ -93,6 +94,25 @@ enum Command {
         #[arg(long, default_value_t = 2.0)]
         at_most: f64,
     },
+    /// Namespaces full of objects are deleted at once: how long until the last is gone?
+    Namespaces {
+        #[arg(long, default_value_t = 1_000)]
+        count: usize,
+        /// Objects in each
+        #[arg(long, default_value_t = 20)]
+        objects: usize,
+        /// The most that it may take, in seconds
+        #[arg(long, default_value_t = 60.0)]
+        at_most: f64,
+    },
+    /// A large deployment is made: how long until its pods are in the API?
+    Deployment {
+        #[arg(long, default_value_t = 1_000)]
+        replicas: usize,
+        /// The most that it may take, in seconds
+        #[arg(long, default_value_t = 5.0)]
+        at_most: f64,
+    },
     /// A steady mix of everything for a long time: memory and the store must stay flat
     Soak {
         #[arg(long, default_value_t = 3600.0)]
@@ -137,6 +157,12 @@ async fn main() -> anyhow::Result<()> {
             let (quiet, length) = (others.remove(0), length(seconds)?);
             let asked = Neighbours { quiet, others, path, length, rate, share, times, at_most };
             neighbour::neighbours(asked).await
+        }
+        Command::Namespaces { count, objects, at_most } => {
+            loops::namespaces(&target, &cli.pid, count, objects, at_most).await
+        }
+        Command::Deployment { replicas, at_most } => {
+            loops::deployment(&target, &cli.pid, replicas, at_most).await
         }
         Command::Soak { seconds, rate, data_dir, growth } => {
             let asked = Soak { length: length(seconds)?, rate, data: data_dir, growth };

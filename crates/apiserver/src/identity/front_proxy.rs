@@ -8,7 +8,7 @@ use auth::impersonate::unescape;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// What a proxy must be, and how it says who is calling.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontProxy {
     /// The common names of those who may speak; all that the authority vouches for if empty.
     pub allowed_names: Vec<String>,

@@ -23,24 +23,13 @@ use std::time::{Duration, UNIX_EPOCH};
 /// How much after a time it is looked again: clocks and timers need not agree to the millisecond.
 const LATE: Duration = Duration::from_millis(100);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct CronJobs {
     context: Context,
     crons: Written<CronJob>,
     jobs: Written<Job>,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (crons, jobs) = (context.informer::<CronJob>(), context.informer::<Job>());
     adopt::index(&jobs);
@@ -55,7 +44,7 @@ pub async fn run(context: Context, options: Options) {
     crons.synced().await;
     jobs.synced().await;
     let this = CronJobs { context, crons: Written::new(crons), jobs: Written::new(jobs) };
-    run::run(Arc::new(this), queue, options.workers).await;
+    run::run(Arc::new(this), queue, run::WORKERS).await;
 }
 
 fn listen(world: &World, crons: &Informer<CronJob>, queue: &Queue<Key>) {

@@ -11,17 +11,6 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::api::{Api, PostParams};
 use std::sync::Arc;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 /// A sort of request that is known, with the permission that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
@@ -43,7 +32,7 @@ struct Approving {
     requests: Informer<CertificateSigningRequest>,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let requests = context.informer::<CertificateSigningRequest>();
     let this = Arc::new(Approving { context, requests: requests.clone() });
@@ -54,7 +43,7 @@ pub async fn run(context: Context, options: Options) {
         }
     });
     requests.synced().await;
-    run::run(this, queue, options.workers).await;
+    run::run(this, queue, run::WORKERS).await;
 }
 
 /// Whether nobody has decided yet.

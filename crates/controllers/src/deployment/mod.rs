@@ -33,17 +33,6 @@ use status::Draft;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Deployments {
     context: Context,
     marks: Marks,
@@ -52,7 +41,7 @@ struct Deployments {
     sets: Written<ReplicaSet>,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, workers: usize) {
     let queue = Queue::<Key>::default();
     let context = context.of(context.client.clone(), "deployment-controller");
     let deployments = context.informer::<Deployment>();
@@ -72,7 +61,7 @@ pub async fn run(context: Context, options: Options) {
         deployments: Written::new(deployments),
         sets: Written::new(sets),
     });
-    run::run(this, queue, options.workers).await;
+    run::run(this, queue, workers).await;
 }
 
 fn selector(deployment: &Deployment) -> Option<Selector> {

@@ -20,17 +20,6 @@ use kube::api::PostParams;
 use kube::core::{Selector, SelectorExt};
 use std::sync::Arc;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 1 }
-    }
-}
-
 struct Budgets {
     context: Context,
     budgets: Written<PodDisruptionBudget>,
@@ -38,7 +27,7 @@ struct Budgets {
     owners: Owners,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (budgets, pods) = (context.informer::<PodDisruptionBudget>(), context.informer::<Pod>());
     let news = queue.clone();
@@ -54,7 +43,7 @@ pub async fn run(context: Context, options: Options) {
     pods.synced().await;
     owners.synced().await;
     let this = Budgets { context, budgets: Written::new(budgets), pods, owners };
-    tokio::join!(run::run(Arc::new(this), queue, options.workers), stale.run());
+    tokio::join!(run::run(Arc::new(this), queue, 1), stale.run());
 }
 
 /// Budgets are looked at when something changes about their pods that they look at.

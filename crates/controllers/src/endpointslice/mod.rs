@@ -15,22 +15,9 @@ use kube::ResourceExt;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-    /// How many endpoints a slice has at the most.
-    pub most: usize,
-    /// How long is waited for more changes of pods.
-    pub batch_period: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5, most: 100, batch_period: Duration::ZERO }
-    }
-}
+/// How many endpoints a slice has at the most, where nobody said otherwise.
+pub const MOST: usize = 100;
 
 struct Loop {
     context: Context,
@@ -47,19 +34,11 @@ fn manager(names: &Names) -> String {
     format!("endpointslice-controller.{}", names.api_domain)
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, options: slices::Options) {
     let queue = Queue::<Key>::default();
     let backends = Backends::watch(&context, &queue, options.batch_period);
     let nodes = context.informer::<Node>();
-    let slices = context.informer::<EndpointSlice>();
-    slices::index(&slices);
-    let (news, names, own) = (queue.clone(), context.names.clone(), manager(&context.names));
-    slices.listen(move |change| {
-        if let crate::Change::Updated { old, .. } = change {
-            slices::service_of(old, &own, &names).into_iter().for_each(|key| news.add(key));
-        }
-        slices::service_of(change.object(), &own, &names).into_iter().for_each(|key| news.add(key));
-    });
+    let slices = slices::follow(&context, &queue, manager(&context.names));
     backends.synced().await;
     nodes.synced().await;
     slices.synced().await;

@@ -12,22 +12,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use names::Names;
 use std::sync::Arc;
-use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-    /// How many addresses of a subset are mirrored at the most.
-    pub most: usize,
-    /// How long is waited for more changes.
-    pub batch_period: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5, most: 1000, batch_period: Duration::ZERO }
-    }
-}
+/// How many addresses of a subset are mirrored at the most, where nobody said otherwise.
+pub const MOST: usize = 1000;
 
 struct Loop {
     context: Context,
@@ -55,12 +42,11 @@ fn selects(service: &Service) -> bool {
     service.spec.as_ref().and_then(|it| it.selector.as_ref()).is_some_and(|it| !it.is_empty())
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, options: slices::Options) {
     let queue = Queue::<Key>::default();
     let services = context.informer::<Service>();
     let endpoints = context.informer::<Endpoints>();
-    let slices = context.informer::<EndpointSlice>();
-    slices::index(&slices);
+    let slices = slices::follow(&context, &queue, manager(&context.names));
     let (news, names, batch) = (queue.clone(), context.names.clone(), options.batch_period);
     endpoints.listen(move |change| {
         let concerns = match change {
@@ -79,13 +65,6 @@ pub async fn run(context: Context, options: Options) {
             return;
         }
         news.add(change.key());
-    });
-    let (news, names, own) = (queue.clone(), context.names.clone(), manager(&context.names));
-    slices.listen(move |change| {
-        if let Change::Updated { old, .. } = change {
-            slices::service_of(old, &own, &names).into_iter().for_each(|key| news.add(key));
-        }
-        slices::service_of(change.object(), &own, &names).into_iter().for_each(|key| news.add(key));
     });
     services.synced().await;
     endpoints.synced().await;

@@ -19,17 +19,6 @@ const MADE: About =
 const FAILED: About =
     About::alpha("ephemeral_volume_controller_create_failures_total", "Those of them that were refused.");
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Ephemeral {
     context: Context,
     claims: Informer<PersistentVolumeClaim>,
@@ -38,7 +27,7 @@ struct Ephemeral {
     failed: Counter,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, workers: usize) {
     let context = context.of(context.client.clone(), "ephemeral_volume");
     let queue = Queue::<Key>::default();
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
@@ -61,7 +50,7 @@ pub async fn run(context: Context, options: Options) {
     pods.synced().await;
     let registry = context.measures.registry();
     let (made, failed) = (registry.one(MADE), registry.one(FAILED));
-    run::run(Arc::new(Ephemeral { context, claims, pods, made, failed }), queue, options.workers).await;
+    run::run(Arc::new(Ephemeral { context, claims, pods, made, failed }), queue, workers).await;
 }
 
 fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {

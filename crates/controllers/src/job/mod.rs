@@ -45,17 +45,6 @@ use view::{Marks, View, uid};
 /// What the server leaves of a name that it completes.
 const LONGEST_PREFIX: usize = 58;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Jobs {
     context: Context,
     jobs: Written<Job>,
@@ -64,7 +53,7 @@ struct Jobs {
     failures: Failures,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (jobs, pods) = (context.informer::<Job>(), context.informer::<Pod>());
     adopt::follow(&pods, &jobs, |job| adopt::selector(job.spec.as_ref()?.selector.as_ref()), &queue);
@@ -80,7 +69,7 @@ pub async fn run(context: Context, options: Options) {
         failures: Failures::default(),
         context,
     };
-    tokio::join!(run::run(Arc::new(this), queue, options.workers), orphans.run());
+    tokio::join!(run::run(Arc::new(this), queue, run::WORKERS), orphans.run());
 }
 
 impl Reconcile for Jobs {

@@ -35,9 +35,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use volume::Fate;
 
-/// How many claims, and how many volumes, are worked on at a time.
-const WORKERS: usize = 4;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// How often what waits is looked at again.
@@ -107,8 +104,9 @@ pub async fn run(context: Context, options: Options) {
     );
     let claim_queue = binder.claim_queue.clone();
     let wrote = Written::new(binder.volumes.clone());
-    let of_volumes = run::run(Arc::new(Volumes { binder: binder.clone(), wrote }), volume_queue, WORKERS);
-    tokio::join!(run::run(Arc::new(Claims(binder)), claim_queue, WORKERS), of_volumes);
+    let of_volumes =
+        run::run(Arc::new(Volumes { binder: binder.clone(), wrote }), volume_queue, run::WORKERS);
+    tokio::join!(run::run(Arc::new(Claims(binder)), claim_queue, run::WORKERS), of_volumes);
 }
 
 impl Reconcile for Claims {

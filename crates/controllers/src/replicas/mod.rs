@@ -22,17 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Sets<K> {
     context: Context,
     sets: Informer<K>,
@@ -41,7 +30,7 @@ struct Sets<K> {
     pods: Pods,
 }
 
-pub async fn run<K: Replicated>(context: Context, options: Options) {
+pub async fn run<K: Replicated>(context: Context, workers: usize) {
     let queue = Queue::<Key>::default();
     let context = context.of(context.client.clone(), K::COMPONENT);
     let (sets, pods) = (context.informer::<K>(), context.informer::<Pod>());
@@ -59,7 +48,7 @@ pub async fn run<K: Replicated>(context: Context, options: Options) {
         context,
         sets,
     });
-    run::run(this, queue, options.workers).await;
+    run::run(this, queue, workers).await;
 }
 
 impl<K: Replicated> Reconcile for Sets<K> {

@@ -3,7 +3,7 @@
 //! What always holds: a slice has endpoints of one address family, all with the same ports; its family never changes.
 
 use crate::backends::{self, BY_LABEL};
-use crate::{Failure, Informer, Key, Written, adopt, unless};
+use crate::{Change, Context, Failure, Informer, Key, Queue, Written, adopt, run, unless};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams};
@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The label that says for which service a slice is.
 pub fn service_label(names: &Names) -> String {
@@ -30,9 +31,34 @@ pub fn service_of(slice: &EndpointSlice, manager: &str, names: &Names) -> Option
     Some(Key::new(slice.namespace().unwrap_or_default(), service))
 }
 
-/// The slices are found by their labels from now on.
-pub fn index(slices: &Informer<EndpointSlice>) {
+/// What an operator says about a loop that keeps slices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    pub workers: usize,
+    /// How much is put together at the most: endpoints of a slice, or addresses of a subset.
+    pub most: usize,
+    /// How long is waited for more changes.
+    pub batch_period: Duration,
+}
+
+impl Options {
+    pub fn with(most: usize) -> Self {
+        Options { workers: run::WORKERS, most, batch_period: Duration::ZERO }
+    }
+}
+
+/// The slices, found by their labels. A service is looked at when one that this manager keeps for it changes.
+pub fn follow(context: &Context, queue: &Queue<Key>, manager: String) -> Informer<EndpointSlice> {
+    let slices = context.informer::<EndpointSlice>();
     slices.index(BY_LABEL, backends::by_label);
+    let (news, names) = (queue.clone(), context.names.clone());
+    slices.listen(move |change| {
+        if let Change::Updated { old, .. } = change {
+            service_of(old, &manager, &names).into_iter().for_each(|key| news.add(key));
+        }
+        service_of(change.object(), &manager, &names).into_iter().for_each(|key| news.add(key));
+    });
+    slices
 }
 
 /// The slices of a service that this one keeps, in the order of their names; not those that are on their way out.

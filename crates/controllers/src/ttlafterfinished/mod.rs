@@ -9,23 +9,12 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    pub workers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { workers: 5 }
-    }
-}
-
 struct Finished {
     context: Context,
     jobs: Informer<Job>,
 }
 
-pub async fn run(context: Context, options: Options) {
+pub async fn run(context: Context, workers: usize) {
     let queue = Queue::<Key>::default();
     let jobs = context.informer::<Job>();
     let (news, world) = (queue.clone(), context.world.clone());
@@ -37,7 +26,7 @@ pub async fn run(context: Context, options: Options) {
         }
     });
     jobs.synced().await;
-    run::run(Arc::new(Finished { context, jobs }), queue, options.workers).await;
+    run::run(Arc::new(Finished { context, jobs }), queue, workers).await;
 }
 
 /// How long a job has left to live; nothing where it lives for ever, or is going away.

@@ -57,19 +57,6 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::List(_) => "slice",
         Value::Map(_) => "map",
-        other => go_type(other),
-    }
-}
-
-/// What clients know the type of a value as.
-pub(super) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int64",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::List(_) => "[]interface {}",
-        Value::Map(_) | Value::Json(_) => "map[string]interface {}",
+        other => other.go_type(),
     }
 }

@@ -137,7 +137,7 @@ fn key_of(item: &Value, key: &str) -> Result<Key, Error> {
     match item {
         Value::Map(map) => merge_key(map, key),
         other => {
-            let found = super::fit::go_type(other);
+            let found = other.go_type();
             Err(Error::Unmergeable(format!("expected a map[string]interface {{}}, but received a {found}")))
         }
     }

@@ -1,7 +1,8 @@
 //! What the API server can be told without effect, and where it differs from what all components together do.
 
+use super::every::NO_CLOUD;
 use super::idle::Idle;
-use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Quantity, Text, Uint};
+use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Text, Uint};
 
 /// As a component among others the server does what upstream's does where nothing is said.
 pub const DEFAULTS: &[(&str, &str)] = &[
@@ -14,25 +15,13 @@ const NO_ETCD: &str = "objects are kept in a store of the server's own, which ha
 const OWN_STORE: &str = "the server's own store holds nothing but its objects";
 const COUNTED: &str = "numbers about the store are read when somebody asks for them";
 const MEMORY: &str = "reads are always answered from memory, which is never behind the store";
-const NO_CLOUD: &str = "there is no code for particular clouds in the server";
 const NO_AGGREGATION: &str = "requests are not passed on to other API servers yet";
 const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
-const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
-const ONE_STREAM: &str = "the log goes to standard error";
 
 pub const IDLE: &[Idle] = &[
     Idle::new("aggregator-reject-forwarding-redirect", Bool, "true", NO_AGGREGATION),
     Idle::new("apiserver-count", Int, "1", "the only server is this one").deprecated(),
-    Idle::new("cloud-config", Text, "", NO_CLOUD),
-    Idle::new("cloud-provider", Text, "", NO_CLOUD),
     Idle::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
-    Idle::new(
-        "cloud-provider-gce-lb-src-cidrs",
-        Networks,
-        "130.211.0.0/22,209.85.152.0/22,209.85.204.0/22,35.191.0.0/16",
-        NO_CLOUD,
-    )
-    .deprecated(),
     Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
         .deprecated(),
@@ -63,12 +52,8 @@ pub const IDLE: &[Idle] = &[
     Idle::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
     Idle::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
     Idle::new("lease-reuse-duration-seconds", Int, "60", "events expire by their own time, without leases"),
-    Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
-    Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
-    Idle::new("log-json-split-stream", Bool, "false", ONE_STREAM),
     Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
         .deprecated(),
-    Idle::new("permit-address-sharing", Bool, "false", "an address that lingers is always taken over"),
     Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
     Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
     Idle::new(

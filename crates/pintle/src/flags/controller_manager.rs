@@ -1,7 +1,14 @@
-//! What the controller manager can be told without effect.
+//! What the controller manager can be told without effect, and where it differs from what is declared for all.
 
+use super::every::NO_CLOUD;
 use super::idle::Idle;
-use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Networks, Quantity, Text};
+use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Text};
+
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("requestheader-extra-headers-prefix", "x-remote-extra-"),
+    ("requestheader-group-headers", "x-remote-group"),
+    ("requestheader-username-headers", "x-remote-user"),
+];
 
 const NO_LOOP: &str = "there is no such loop yet";
 const NO_PLUGINS: &str = "there is no code for particular volumes in the manager: drivers and provisioners beside it make, remove and recycle them";
@@ -10,11 +17,8 @@ const FOLLOWED: &str = "attachments are followed as they change, so that there i
 const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
 const NO_NODES: &str = "there are no loops about nodes yet";
 const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
-const NO_CLOUD: &str = "there is no code for particular clouds in the manager";
 const NO_MIGRATION: &str = "there is no cloud controller manager that loops could move to";
 const NO_PROFILES: &str = "there are no profiles to serve yet";
-const NOT_BUFFERED: &str = "lines of the log are written one by one, and at once";
-const ONE_STREAM: &str = "the log goes to standard error";
 
 const ALLOCATORS: Type = Choice(&["RangeAllocator", "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"]);
 
@@ -23,15 +27,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", FOLLOWED),
     Idle::new("cidr-allocator-type", ALLOCATORS, "RangeAllocator", NO_NODES),
-    Idle::new("cloud-config", Text, "", NO_CLOUD),
-    Idle::new("cloud-provider", Text, "", NO_CLOUD),
-    Idle::new(
-        "cloud-provider-gce-lb-src-cidrs",
-        Networks,
-        "130.211.0.0/22,209.85.152.0/22,209.85.204.0/22,35.191.0.0/16",
-        NO_CLOUD,
-    )
-    .deprecated(),
     Idle::new("cluster-cidr", Text, "", NO_NODES),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
@@ -61,9 +56,6 @@ pub const IDLE: &[Idle] = &[
     ),
     Idle::new("large-cluster-size-threshold", Int, "50", NO_NODES),
     Idle::new("leader-migration-config", Text, "", NO_MIGRATION),
-    Idle::new("log-flush-frequency", Duration, "5s", NOT_BUFFERED),
-    Idle::new("log-json-info-buffer-size", Quantity, "0", NOT_BUFFERED),
-    Idle::new("log-json-split-stream", Bool, "false", ONE_STREAM),
     Idle::new(
         "min-resync-period",
         Duration,
@@ -78,7 +70,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("node-monitor-period", Duration, "5s", NO_NODES),
     Idle::new("node-startup-grace-period", Duration, "1m0s", NO_NODES),
     Idle::new("node-sync-period", Duration, "0s", NO_NODES).deprecated(),
-    Idle::new("permit-address-sharing", Bool, "false", "an address that lingers is always taken over"),
     Idle::new("pod-eviction-timeout", Duration, "5m0s", NO_NODES).deprecated(),
     Idle::new("profiling", Bool, "true", NO_PROFILES),
     Idle::new("pv-recycler-increment-timeout-nfs", Int, "30", NO_PLUGINS),

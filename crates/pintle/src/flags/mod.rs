@@ -18,6 +18,7 @@
 
 mod apiserver;
 mod controller_manager;
+mod every;
 mod idle;
 mod line;
 #[cfg(test)]
@@ -34,15 +35,26 @@ use clap::Command;
 pub struct Component {
     /// The command, and the ending of the names by which a link to the program runs it.
     pub command: &'static str,
-    /// What it can be told without effect.
-    pub idle: &'static [Idle],
+    /// What it can be told without effect, besides what all can.
+    idle: &'static [Idle],
     /// What it does where nothing is said, if that differs from what is declared: flag and value.
     pub defaults: &'static [(&'static str, &'static str)],
 }
 
+impl Component {
+    /// What it can be told without effect.
+    pub fn idle(&self) -> impl Iterator<Item = &'static Idle> {
+        every::IDLE.iter().chain(self.idle)
+    }
+}
+
 pub const COMPONENTS: &[Component] = &[
     Component { command: "apiserver", idle: apiserver::IDLE, defaults: apiserver::DEFAULTS },
-    Component { command: "controller-manager", idle: controller_manager::IDLE, defaults: &[] },
+    Component {
+        command: "controller-manager",
+        idle: controller_manager::IDLE,
+        defaults: controller_manager::DEFAULTS,
+    },
 ];
 
 /// The command that runs all components takes the flags of all.
@@ -52,7 +64,7 @@ const ALL: &str = "up";
 fn idle_of(command: &str) -> Vec<&'static Idle> {
     let mut all: Vec<&'static Idle> = Vec::new();
     for component in COMPONENTS.iter().filter(|it| it.command == command || command == ALL) {
-        for flag in component.idle {
+        for flag in component.idle() {
             if !all.iter().any(|it| it.name == flag.name) {
                 all.push(flag);
             }

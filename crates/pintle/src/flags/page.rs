@@ -62,7 +62,7 @@ pub fn render(program: &Command) -> String {
 
 fn of_component(page: &mut String, component: &Component, command: &Command) {
     let known = known(component);
-    let idle = known.iter().filter(|it| component.idle.iter().any(|idle| idle.name == it.name)).count();
+    let idle = known.iter().filter(|it| component.idle().any(|idle| idle.name == it.name)).count();
     let is_partly = |argument: &&Arg| {
         let known = known.iter().any(|it| Some(it.name) == argument.get_long());
         known && argument.get_help().is_some_and(|it| it.to_string().contains("there yet"))

@@ -59,7 +59,7 @@ fn every_flag_of_upstream_is_taken() {
             .collect();
         assert!(missing.is_empty(), "{} does not take {missing:?}", component.command);
         let unknown: Vec<_> =
-            component.idle.iter().filter(|it| !known.iter().any(|known| known.name == it.name)).collect();
+            component.idle().filter(|it| !known.iter().any(|known| known.name == it.name)).collect();
         assert!(unknown.is_empty(), "without effect, but not upstream's either: {unknown:?}");
     }
 }
@@ -122,7 +122,7 @@ fn deprecated_flags_say_so() {
         for flag in known(component).iter().filter(|it| it.deprecated) {
             let argument = find(command, flag.name).unwrap();
             let help = argument.get_help().unwrap().to_string();
-            let idle = component.idle.iter().any(|it| it.name == flag.name && it.deprecated);
+            let idle = component.idle().any(|it| it.name == flag.name && it.deprecated);
             let alias = argument.get_long() != Some(flag.name);
             assert!(idle || alias || help.contains("Deprecated: "), "{}", flag.name);
         }

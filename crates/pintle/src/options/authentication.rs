@@ -1,11 +1,10 @@
 //! Who is believed to be whom.
 
-use super::{Oidc, ServiceAccounts, TokenWebhook, Wrong};
+use super::{Oidc, RequestHeaders, ServiceAccounts, TokenWebhook, Wrong};
 use crate::wanted::Company;
 use apiserver::identity::{self, FrontProxy};
 use auth::Tokens;
 use clap::{ArgAction, Args};
-use http::HeaderName;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
@@ -40,22 +39,8 @@ pub struct Authentication {
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
-    /// The common names of such proxies, with commas between; without any, all with a certificate of those further
-    /// authorities
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub requestheader_allowed_names: Vec<String>,
-
-    /// Headers in which proxies name the user; the first that is there counts
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-User")]
-    pub requestheader_username_headers: Vec<String>,
-
-    /// Headers in which proxies name the user's groups
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Group")]
-    pub requestheader_group_headers: Vec<String>,
-
-    /// What headers begin with in which proxies say something else about the user
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "X-Remote-Extra-")]
-    pub requestheader_extra_headers_prefix: Vec<String>,
+    #[command(flatten)]
+    pub request_headers: RequestHeaders,
 
     #[command(flatten)]
     pub service_accounts: ServiceAccounts,
@@ -107,31 +92,15 @@ impl Authentication {
     }
 
     fn front_proxy(&self, company: Company, wrong: &mut Wrong) -> FrontProxy {
-        let mut headers = |option: &str, texts: &[String]| -> Vec<HeaderName> {
-            let mut read = Vec::new();
-            for text in texts {
-                let name = HeaderName::from_bytes(text.trim().as_bytes());
-                read.extend(wrong.take(option, name.map_err(|_| format!("{text:?} is no name of a header"))));
-            }
-            read
-        };
-        let username_headers =
-            headers("--requestheader-username-headers", &self.requestheader_username_headers);
-        let group_headers = headers("--requestheader-group-headers", &self.requestheader_group_headers);
-        let extra = headers("--requestheader-extra-headers-prefix", &self.requestheader_extra_headers_prefix);
-        let extra_prefixes = extra.into_iter().map(|name| name.as_str().to_owned()).collect();
-        let mut allowed_names = self.requestheader_allowed_names.clone();
-        if allowed_names.iter().any(|name| name.trim().is_empty()) {
-            wrong.add("--requestheader-allowed-names", "a name is empty");
-        }
+        let mut front = self.request_headers.read(wrong);
         // without further authorities, or with a choice among those they vouch for, this server's own proxy is
         // one of those who may speak
         let own = self.requestheader_client_ca_file.is_none()
-            || company != Company::Alone && !allowed_names.is_empty();
+            || company != Company::Alone && !front.allowed_names.is_empty();
         if own {
-            allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
+            front.allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
-        FrontProxy { allowed_names, username_headers, group_headers, extra_prefixes }
+        front
     }
 }
 

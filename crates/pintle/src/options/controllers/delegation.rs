@@ -1,6 +1,6 @@
 //! Who may look at the manager's own port, which the API server is asked about.
 
-use super::super::Wrong;
+use super::super::{RequestHeaders, Wrong};
 use crate::flags::any_duration;
 use apiserver::identity::{self, FrontProxy};
 use apiserver::permission;
@@ -56,21 +56,8 @@ pub struct Delegation {
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
-    /// The common names of such proxies, with commas between; without any, all
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub requestheader_allowed_names: Vec<String>,
-
-    /// Headers in which proxies name the user; the first that is there counts
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-user")]
-    pub requestheader_username_headers: Vec<String>,
-
-    /// Headers in which proxies name the user's groups
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-group")]
-    pub requestheader_group_headers: Vec<String>,
-
-    /// What headers begin with in which proxies say something else about the user
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "x-remote-extra-")]
-    pub requestheader_extra_headers_prefix: Vec<String>,
+    #[command(flatten)]
+    pub request_headers: RequestHeaders,
 }
 
 /// By whom clients are known: what the operator said, and what the API server says.
@@ -78,10 +65,8 @@ pub struct Delegation {
 pub struct FoundOut {
     pub clients: Option<String>,
     pub proxies: Option<String>,
-    pub allowed_names: Vec<String>,
-    pub username_headers: Vec<String>,
-    pub group_headers: Vec<String>,
-    pub extra_prefixes: Vec<String>,
+    /// How these say who is calling.
+    pub front: FrontProxy,
 }
 
 impl FoundOut {
@@ -99,27 +84,24 @@ impl FoundOut {
             let list = |key: &str| -> Vec<String> {
                 data(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
             };
+            let headers = |key: &str| -> Vec<HeaderName> {
+                list(key).iter().filter_map(|name| name.to_lowercase().parse().ok()).collect()
+            };
+            let prefixes = list("requestheader-extra-headers-prefix");
             self.proxies = Some(proxies.clone());
-            self.allowed_names = list("requestheader-allowed-names");
-            self.username_headers = list("requestheader-username-headers");
-            self.group_headers = list("requestheader-group-headers");
-            self.extra_prefixes = list("requestheader-extra-headers-prefix");
+            self.front = FrontProxy {
+                allowed_names: list("requestheader-allowed-names"),
+                username_headers: headers("requestheader-username-headers"),
+                group_headers: headers("requestheader-group-headers"),
+                extra_prefixes: prefixes.iter().map(|it| it.to_lowercase()).collect(),
+            };
         }
         self
     }
 
     /// How proxies say who is calling, if any may.
     pub fn front_proxy(&self) -> Option<FrontProxy> {
-        self.proxies.as_ref()?;
-        let headers = |names: &[String]| -> Vec<HeaderName> {
-            names.iter().filter_map(|name| name.to_lowercase().parse().ok()).collect()
-        };
-        Some(FrontProxy {
-            allowed_names: self.allowed_names.clone(),
-            username_headers: headers(&self.username_headers),
-            group_headers: headers(&self.group_headers),
-            extra_prefixes: self.extra_prefixes.iter().map(|it| it.to_lowercase()).collect(),
-        })
+        self.proxies.as_ref().map(|_| self.front.clone())
     }
 }
 
@@ -130,10 +112,7 @@ impl Delegation {
             clients: wrong.text("--client-ca-file", self.client_ca_file.as_deref()),
             proxies: wrong
                 .text("--requestheader-client-ca-file", self.requestheader_client_ca_file.as_deref()),
-            allowed_names: self.requestheader_allowed_names.clone(),
-            username_headers: self.requestheader_username_headers.clone(),
-            group_headers: self.requestheader_group_headers.clone(),
-            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+            front: self.request_headers.read(wrong),
         }
     }
 
@@ -185,7 +164,7 @@ mod tests {
         let front = both.front_proxy().unwrap();
         assert_eq!((front.allowed_names, front.username_headers.len()), (vec!["front".to_owned()], 1));
         let own = FoundOut { proxies: Some("Q".to_owned()), ..FoundOut::default() }.with(&told);
-        assert_eq!((own.proxies.as_deref(), own.allowed_names.len()), (Some("Q"), 0));
+        assert_eq!((own.proxies.as_deref(), own.front.allowed_names.len()), (Some("Q"), 0));
         assert!(FoundOut::default().front_proxy().is_none());
     }
 }

@@ -89,10 +89,10 @@ impl Loops {
             options.service_account_tokens.sign = signer.map(sign_with);
         }
         options.service_account_tokens.workers = self.concurrent_serviceaccount_token_syncs.into();
-        options.deployments.workers = self.concurrent_deployment_syncs.into();
-        options.replica_sets.workers = self.concurrent_replicaset_syncs.into();
-        options.replication_controllers.workers = self.concurrent_rc_syncs.into();
-        options.ttl_after_finished.workers = self.concurrent_ttl_after_finished_syncs.into();
+        options.deployment_workers = self.concurrent_deployment_syncs.into();
+        options.replica_set_workers = self.concurrent_replicaset_syncs.into();
+        options.replication_controller_workers = self.concurrent_rc_syncs.into();
+        options.ttl_after_finished_workers = self.concurrent_ttl_after_finished_syncs.into();
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();
         self.content.onto(options);

@@ -26,6 +26,6 @@ impl Storage {
     pub fn onto(&self, options: &mut Options) {
         options.persistent_volumes.sync_period = self.pvclaimbinder_sync_period;
         options.persistent_volumes.provisioning = self.enable_dynamic_provisioning;
-        options.ephemeral_volumes.workers = self.concurrent_ephemeralvolume_syncs.into();
+        options.ephemeral_volume_workers = self.concurrent_ephemeralvolume_syncs.into();
     }
 }
