@@ -160,7 +160,7 @@ pub fn claim_in(
 ) -> Result<Option<PersistentVolumeClaim>, String> {
     let mut next = claim.clone();
     let status = next.status.get_or_insert_default();
-    let was = std::mem::replace(&mut status.phase, Some(phase.to_owned()));
+    let was = status.phase.replace(phase.to_owned());
     match volume {
         None => {
             status.access_modes = None;

@@ -95,7 +95,8 @@ pub async fn run(context: Context, options: Options) {
     });
     let volume_queue = Queue::<Key>::default();
     listen::listen(&binder, &volume_queue);
-    numbers::show(&binder.context.measures, &binder.claims, &binder.volumes, &binder.marks);
+    let (measures, names) = (&binder.context.measures, &binder.context.names);
+    numbers::show(measures, &binder.claims, &binder.volumes, &binder.marks, names);
     tokio::join!(
         binder.claims.synced(),
         binder.volumes.synced(),
