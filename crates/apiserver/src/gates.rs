@@ -17,7 +17,11 @@ pub struct Gates {
     pub compression: bool,
     /// Unknown and repeated fields are warned of or refused.
     pub field_validation: bool,
+    /// The server says in a lease that it is there.
+    pub identity: bool,
     pub openapi_v3: bool,
+    /// How health checks went is told.
+    pub slis: bool,
     /// Discovery says in which version objects are kept.
     pub storage_hash: bool,
     /// Requests wait for their turn.
@@ -26,6 +30,8 @@ pub struct Gates {
     pub record: bool,
     /// Spans of requests are sent to a collector.
     pub tracing: bool,
+    /// It is noted when tokens that secrets hold were last used.
+    pub tracking: bool,
     /// Every gate there is, for those who collect numbers.
     pub shown: Vec<Shown>,
 }
@@ -45,11 +51,14 @@ impl Default for Gates {
             remaining: true,
             compression: true,
             field_validation: true,
+            identity: true,
             openapi_v3: true,
+            slis: false,
             storage_hash: true,
             turns: true,
             record: true,
             tracing: false,
+            tracking: false,
             shown: Vec::new(),
         }
     }

@@ -34,6 +34,7 @@ pub mod limits;
 mod negotiate;
 pub mod observe;
 mod own;
+mod own_lease;
 mod own_service;
 pub mod permission;
 mod request;

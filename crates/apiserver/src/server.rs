@@ -4,6 +4,7 @@ use crate::admission::{self, BadPlugins};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
+use crate::describe::metrics::about_component;
 use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
 use crate::gates::Gates;
@@ -12,6 +13,7 @@ use crate::identity::{self, Identity, TrustMap, service_accounts};
 use crate::limits;
 use crate::observe;
 use crate::own;
+use crate::own_lease::OwnLease;
 use crate::own_service::OwnService;
 use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
@@ -73,11 +75,13 @@ pub struct Found {
     pub node_port: u16,
     /// Whether the addresses behind its own service are kept right.
     pub keeps_addresses: bool,
+    /// The machine it runs on, which names the lease by which it says that it is there. Without one there is none.
+    pub machine: Option<String>,
 }
 
 impl Default for Found {
     fn default() -> Self {
-        Found { name: None, node_port: 0, keeps_addresses: true }
+        Found { name: None, node_port: 0, keeps_addresses: true, machine: None }
     }
 }
 
@@ -169,6 +173,7 @@ impl Server {
             Some(name) if has_port(&name) => name,
             Some(name) => format!("{name}:{}", address.port()),
         };
+        let tracked = config.identity.service_accounts.tracked;
         let identity = Identity::new(config.identity, &config.names, &config.world, &found_at);
         let callers = identity.chain.clone();
         callers.measure(&registry);
@@ -208,6 +213,8 @@ impl Server {
             node_port: config.found.node_port,
             keeps_addresses: config.found.keeps_addresses,
         });
+        let machine = config.found.machine.filter(|_| config.gates.identity);
+        let lease = machine.map(|machine| OwnLease::new(machine, &api));
         let shutdown = Shutdown::new();
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
@@ -221,10 +228,11 @@ impl Server {
         service.fairness = fairness;
         service.tracing = traced;
         service.browsers = Browsers::new(config.browsers);
+        service.metrics.tell_of_lookups(&identity.lookups);
         if let Some(accounts) = &identity.accounts {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
-        config.gates.tell(&service.metrics.registry);
+        about_component(&service.metrics.registry, &config.gates);
         let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
         service.release = config.serving.release;
         service.gates = config.gates;
@@ -241,18 +249,25 @@ impl Server {
                 return Err(why);
             }
         }
+        if let Err(why) = service_accounts::tracking::keep_since(&api, tracked).await {
+            tracing::warn!(%why, "it cannot be said since when uses of tokens are noted");
+        }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());
         }
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));
         }
+        let mut lease = lease;
         let upkeep = tokio::spawn(async move {
             let mut every = tokio::time::interval(Duration::from_secs(10));
             loop {
                 every.tick().await;
                 api.storage.trim();
                 keep_up(own.as_ref(), &trusted, &api).await;
+                if let Some(lease) = &mut lease {
+                    lease.keep(&api).await;
+                }
             }
         });
         Ok(Server { service, address, shutdown, serving, upkeep, following })

@@ -1,4 +1,4 @@
-//! How often others were called, how that ended and how long it took.
+//! How often others were called, how that ended, how long it took and how much was said.
 
 use http::{Method, StatusCode};
 use metrics::{About, Counter, Family, Histogram, Registry, seconds};
@@ -11,21 +11,65 @@ const TOOK: About = About::alpha("rest_client_request_duration_seconds", "Time u
     .by(&["host", "verb"])
     .seconds(&seconds([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]));
 
+const WAITED: About = About {
+    name: "rest_client_rate_limiter_duration_seconds",
+    help: "Time that calls waited for their turn.",
+    ..TOOK
+};
+const SENT: About = About::alpha("rest_client_request_size_bytes", "Bytes of what others were sent.")
+    .by(&["host", "verb"])
+    .sizes(&[64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]);
+const RECEIVED: About = About {
+    name: "rest_client_response_size_bytes",
+    help: "Bytes of what others answered, where they said how many.",
+    ..SENT
+};
+
 /// Where the calls of all callers are counted.
 pub struct Counted {
     calls: Family<Counter>,
     took: Family<Histogram>,
+    waited: Family<Histogram>,
+    sent: Family<Histogram>,
+    received: Family<Histogram>,
+}
+
+/// How a call ended.
+pub(crate) struct Ended {
+    /// None where there was no answer.
+    pub status: Option<StatusCode>,
+    pub took: Duration,
+    /// Bytes of both bodies, where that is known.
+    pub sent: Option<u64>,
+    pub received: Option<u64>,
 }
 
 impl Counted {
     pub fn new(registry: &Registry) -> Arc<Self> {
-        Arc::new(Counted { calls: registry.family(CALLS), took: registry.family(TOOK) })
+        Arc::new(Counted {
+            calls: registry.family(CALLS),
+            took: registry.family(TOOK),
+            waited: registry.family(WAITED),
+            sent: registry.family(SENT),
+            received: registry.family(RECEIVED),
+        })
     }
 
-    /// A call ended, with an answer of some status or with none.
-    pub(crate) fn called(&self, host: &str, method: &Method, status: Option<StatusCode>, took: Duration) {
-        let code = status.as_ref().map_or("<error>", StatusCode::as_str);
+    /// A call ended, with an answer or without.
+    pub(crate) fn called(&self, host: &str, method: &Method, ended: &Ended) {
+        let code = ended.status.as_ref().map_or("<error>", StatusCode::as_str);
+        let labels = [host, method.as_str()];
         self.calls.of(&[code, host, method.as_str()]).inc();
-        self.took.of(&[host, method.as_str()]).took(took);
+        self.took.of(&labels).took(ended.took);
+        for (family, bytes) in [(&self.sent, ended.sent), (&self.received, ended.received)] {
+            if let Some(bytes) = bytes {
+                family.of(&labels).observe(bytes);
+            }
+        }
+    }
+
+    /// A call waited for its turn.
+    pub(crate) fn waited(&self, host: &str, method: &Method, waited: Duration) {
+        self.waited.of(&[host, method.as_str()]).took(waited);
     }
 }

@@ -30,6 +30,7 @@ pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use counted::Ended;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -217,6 +218,7 @@ impl Caller {
         body: Bytes,
         credentials: &Credentials,
     ) -> Result<Answer, CallError> {
+        let sent = body.len() as u64;
         let mut request = Request::new(Full::new(body.clone()));
         *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
         *request.method_mut() = method;
@@ -240,9 +242,14 @@ impl Caller {
             Err(_) => Err(CallError::Late(self.limits.time)),
         };
         if let Some(counted) = self.counted.get() {
-            let status = outcome.as_ref().ok().map(|answer| answer.status);
             let host = host.as_ref().map_or("other", |host| host.as_str());
-            counted.called(host, &method, status, began.elapsed());
+            let ended = Ended {
+                status: outcome.as_ref().ok().map(|answer| answer.status),
+                took: began.elapsed(),
+                sent: Some(sent),
+                received: outcome.as_ref().ok().map(|answer| answer.body.len() as u64),
+            };
+            counted.called(host, &method, &ended);
         }
         outcome
     }

@@ -3,11 +3,12 @@
 //! What always holds: requests go to the server that the target names and to no other, with its credentials;
 //! connections are shared, and one that does not answer is found out and given up, also while it is only listened to.
 
+use crate::counted::Ended;
 use crate::{BadTarget, CallError, Counted, Credentials, Target, broken, tls};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use hyper::body::{Body, Incoming};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -77,6 +78,15 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
     }
 }
 
+impl<B> Transport<B> {
+    /// A call waited for its turn before it came here.
+    pub fn waited(&self, method: &Method, waited: Duration) {
+        if let Some(counted) = &self.counted {
+            counted.waited(self.to.authority.as_str(), method, waited);
+        }
+    }
+}
+
 impl To {
     fn uri(&self, asked: &Uri) -> Result<Uri, CallError> {
         let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -115,10 +125,13 @@ where
                 headers.insert(AUTHORIZATION, value);
             }
             let (method, began) = (request.method().clone(), tokio::time::Instant::now());
+            let sent = request.body().size_hint().exact();
             let answer = client.request(request).await;
             if let Some(counted) = counted {
-                let status = answer.as_ref().ok().map(Response::status);
-                counted.called(to.authority.as_str(), &method, status, began.elapsed());
+                let (answered, took) = (answer.as_ref().ok(), began.elapsed());
+                let received = answered.and_then(|answer| answer.body().size_hint().exact());
+                let status = answered.map(Response::status);
+                counted.called(to.authority.as_str(), &method, &Ended { status, took, sent, received });
             }
             answer.map_err(|why| broken(&why))
         })

@@ -64,7 +64,9 @@ impl Service<Request<Body>> for Asking {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut this = self.clone();
         Box::pin(async move {
-            tokio::time::sleep(this.pace.turn()).await;
+            let wait = this.pace.turn();
+            this.way.waited(request.method(), wait);
+            tokio::time::sleep(wait).await;
             this.way.call(request).await
         })
     }

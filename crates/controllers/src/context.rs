@@ -3,6 +3,7 @@
 use crate::discovery::Discovery;
 use crate::events::Recorder;
 use crate::follow::Source;
+use crate::gates::Gates;
 use crate::informer::{Informer, Selected, Watched};
 use crate::measures::Measures;
 use crate::monitors::Monitors;
@@ -27,6 +28,7 @@ pub struct Context {
     pub names: Arc<Names>,
     pub events: Recorder,
     pub measures: Measures,
+    pub gates: Gates,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
     shared: Arc<Shared>,
@@ -65,14 +67,20 @@ impl Context {
             discovery: Arc::new(Discovery::new(client.clone())),
             monitors: Mutex::default(),
         };
-        let measures = Measures::default();
-        Context { client, world, names, events, measures, accounts: None, shared: Arc::new(shared) }
+        let (measures, gates) = (Measures::default(), Gates::default());
+        Context { client, world, names, events, measures, gates, accounts: None, shared: Arc::new(shared) }
     }
 
     /// What loops count is counted in these.
     #[must_use]
     pub fn counted_in(self, measures: Measures) -> Self {
         Context { measures, ..self }
+    }
+
+    /// Loops do what these gates let them.
+    #[must_use]
+    pub(crate) fn gated_by(self, gates: Gates) -> Self {
+        Context { gates, ..self }
     }
 
     /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,

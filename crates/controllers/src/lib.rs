@@ -41,6 +41,7 @@ pub mod ephemeral_volume;
 pub mod events;
 pub(crate) mod follow;
 pub mod garbagecollector;
+pub mod gates;
 pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod informer;

@@ -1,5 +1,6 @@
 //! The manager: which loops there are, which of them run, and running them.
 
+use crate::gates::Gates;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
     csrsigning, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, ephemeral_volume,
@@ -35,6 +36,8 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How long is waited between the starts of two loops.
     pub start_interval: Duration,
+    /// What is switched on.
+    pub gates: Gates,
     pub attach_detach: attachdetach::Options,
     pub csr_signing: csrsigning::Options,
     pub deployment_workers: usize,
@@ -61,6 +64,7 @@ impl Default for Options {
         Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
+            gates: Gates::default(),
             attach_detach: attachdetach::Options::default(),
             csr_signing: Default::default(),
             deployment_workers: run::WORKERS,
@@ -318,6 +322,7 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
 
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
+    let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
     for (at, controller) in chosen(&options.controllers)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {

@@ -26,10 +26,8 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(statu
 
 /// What to do with pods that are not healthy can be chosen where that is switched on; who has a choice keeps it.
 fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const PATH: &[&str] = &["spec", "unhealthyPodEvictionPolicy"];
-    if !context.opens(gates::UNHEALTHY) && !old.is_some_and(|old| read::has(old, PATH)) {
-        next.unset(PATH);
-    }
+    const GUARDED: &[gates::Guarded] = &[(gates::UNHEALTHY, &["spec", "unhealthyPodEvictionPolicy"])];
+    gates::drop_disabled(next, old, GUARDED, context);
 }
 
 /// A change that is dropped still counts as one.

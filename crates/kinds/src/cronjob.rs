@@ -39,12 +39,10 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 
 /// Takes away what is switched off, unless it was there before.
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const ZONE: &[&str] = &["spec", "timeZone"];
+    const GUARDED: &[gates::Guarded] = &[(gates::TIME_ZONE, &["spec", "timeZone"])];
     const JOB: &[&str] = &["spec", "jobTemplate", "spec"];
     let of_old = |path: &[&str]| old.and_then(|old| old.at(path));
-    if context.closes(gates::TIME_ZONE) && of_old(ZONE).is_none_or(Value::is_null) {
-        object.unset(ZONE);
-    }
+    gates::drop_disabled(object, old, GUARDED, context);
     failurepolicy::drop_disabled(object.at_mut(JOB), of_old(JOB), context);
     template::prepare(object.at_mut(TEMPLATE), of_old(TEMPLATE), context);
 }

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
-use crate::{metadata, quantities, read, scheduling};
+use crate::{gates, metadata, quantities, read, scheduling};
 use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
@@ -14,8 +14,8 @@ const IMMUTABLE: &str = "field is immutable";
 /// CSIDrivers.
 pub fn driver_hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| drop_mount(object, None)),
-        prepare_update: Some(|object, old, _| drop_mount(object, Some(old))),
+        prepare_create: Some(|object, context| drop_mount(object, None, context)),
+        prepare_update: Some(|object, old, context| drop_mount(object, Some(old), context)),
         validate_create: Some(|object, _| {
             let mut out = Vec::new();
             driver_spec(object, &mut out);
@@ -28,12 +28,10 @@ pub fn driver_hooks() -> Hooks {
     }
 }
 
-/// A field that this version knows and does not use yet.
-fn drop_mount(object: &mut Value, old: Option<&Value>) {
-    const FIELD: &[&str] = &["spec", "seLinuxMount"];
-    if !old.is_some_and(|old| read::has(old, FIELD)) {
-        object.unset(FIELD);
-    }
+/// A field that must be switched on.
+fn drop_mount(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    const GUARDED: &[gates::Guarded] = &[(gates::SELINUX_MOUNT, &["spec", "seLinuxMount"])];
+    gates::drop_disabled(object, old, GUARDED, context);
 }
 
 fn driver_spec(object: &Value, out: &mut Problems) {

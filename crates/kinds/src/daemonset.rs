@@ -24,7 +24,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
-        restore: Some(|next, old| set_template_generation(next, template_generation(old))),
+        restore: Some(|next, old, _| set_template_generation(next, template_generation(old))),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),

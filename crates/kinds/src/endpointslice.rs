@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::endpoints::first_few;
 use crate::service::ordinary_address;
-use crate::{metadata, read};
+use crate::{gates, metadata, read};
 use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -20,7 +20,7 @@ const MOST_ZONES: usize = 8;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        prepare_create: Some(|object, _| prepare_create(object)),
+        prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
@@ -30,7 +30,10 @@ pub fn hooks() -> Hooks {
     }
 }
 
-fn prepare_create(object: &mut Value) {
+const GUARDED: &[gates::Guarded] = &[(gates::HINTS, &["endpoints", "*", "hints"])];
+
+fn prepare_create(object: &mut Value, context: &Context<'_>) {
+    gates::drop_disabled(object, None, GUARDED, context);
     forget_topology(object);
     forget_emptiness(object);
 }
@@ -51,7 +54,8 @@ fn forget_topology(object: &mut Value) {
     });
 }
 
-fn prepare_update(next: &mut Value, old: &Value, _: &Context<'_>) {
+fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
+    gates::drop_disabled(next, Some(old), GUARDED, context);
     forget_emptiness(next);
     // labels tell which service the slice is of, so they count as content here, and so does the topology
     // that is sent, although it is not kept

@@ -23,15 +23,15 @@ fn none_if_empty(value: &mut Value, field: &'static str) {
     }
 }
 
-/// Conditions that say nothing else must be true. `spec` is that of a job.
 /// Takes the policy out of the spec of a job where it is switched off, unless it was there before.
 pub(crate) fn drop_disabled(spec: Option<&mut Value>, old: Option<&Value>, context: &Context<'_>) {
-    const FIELD: &[&str] = &["podFailurePolicy"];
-    if context.closes(gates::FAILURE_POLICY) && !old.is_some_and(|old| read::has(old, FIELD)) {
-        spec.map(|spec| spec.unset(FIELD));
+    const GUARDED: &[gates::Guarded] = &[(gates::FAILURE_POLICY, &["podFailurePolicy"])];
+    if let Some(spec) = spec {
+        gates::drop_disabled(spec, old, GUARDED, context);
     }
 }
 
+/// Conditions that say nothing else must be true. `spec` is that of a job.
 pub(crate) fn default_conditions(spec: Option<&mut Value>) {
     let Some(policy) = spec.and_then(|it| it.at_mut(&["podFailurePolicy"])) else { return };
     read::each_mut(policy, &["rules"], |rule| {

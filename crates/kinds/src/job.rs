@@ -5,7 +5,7 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::workload::{self, IMMUTABLE, Selector};
-use crate::{Options, failurepolicy, metadata, read, scheduling};
+use crate::{Options, failurepolicy, gates, metadata, read, scheduling};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::table::Format;
@@ -250,7 +250,7 @@ fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_
     whole_spec::<PRIVILEGED>(new, context, &path, &mut out);
     immutable(new, old, "completions", &path, &mut out);
     workload::same_selector(new, old, &path.field("selector"), &mut out);
-    let was = comparable_template(new, old);
+    let was = comparable_template(new, old, context);
     if new.at(TEMPLATE) != was.as_ref() {
         let is = new.at(TEMPLATE).cloned().unwrap_or_default();
         out.push(Problem::invalid(&path.field("template"), &is, IMMUTABLE));
@@ -271,10 +271,11 @@ fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, out: &mut P
 }
 
 /// The old template, with what may change as the new one has it: where pods run, while none has been made.
-fn comparable_template(new: &Value, old: &Value) -> Option<Value> {
+fn comparable_template(new: &Value, old: &Value, context: &Context<'_>) -> Option<Value> {
     let mut was = old.at(TEMPLATE)?.clone();
     let unstarted = read::flag(old, &["spec", "suspend"]) && !read::has(old, &["status", "startTime"]);
-    let Some(is) = new.at(TEMPLATE).filter(|_| unstarted) else { return Some(was) };
+    let free = unstarted && gates::UNSTARTED.is_open(context);
+    let Some(is) = new.at(TEMPLATE).filter(|_| free) else { return Some(was) };
     const FREE: &[&[&str]] = &[
         &["spec", "nodeSelector"],
         &["spec", "tolerations"],
@@ -395,7 +396,7 @@ mod tests {
             ))
         };
         let check = |new: Value, old: Value, same: bool| {
-            assert_eq!(comparable_template(&new, &old).as_ref() == new.at(TEMPLATE), same);
+            assert_eq!(comparable_template(&new, &old, &context()).as_ref() == new.at(TEMPLATE), same);
         };
         check(object(true, "b", "i"), object(true, "a", "i"), true);
         check(object(true, "b", "j"), object(true, "a", "i"), false);

@@ -1,8 +1,8 @@
 //! NetworkPolicies: which traffic pods take and send.
 
 use crate::check::{self, Problems};
-use crate::{ingress, metadata, read, scheduling};
-use rest::hooks::{Hooks, SubresourceHooks, replace};
+use crate::{gates, ingress, metadata, read, scheduling};
+use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -26,9 +26,11 @@ pub fn hooks() -> Hooks {
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(None)];
 
-/// Conditions are not on in this release: what a client writes there is not kept.
-fn restore(next: &mut Value, old: &Value) {
-    replace(next, old, "status");
+/// Where conditions are switched off, what a client writes there is not kept.
+fn restore(next: &mut Value, old: &Value, context: &Context<'_>) {
+    if !gates::POLICY_STATUS.is_open(context) {
+        replace(next, old, "status");
+    }
 }
 
 /// A policy is about what comes in, and about what goes out when it has rules for that.

@@ -15,7 +15,7 @@ pub fn hooks() -> Hooks {
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         delete_returns_object: true,
-        validate_create: Some(|object, _| whole(object)),
+        validate_create: Some(|object, context| whole(object, None, context)),
         validate_update: Some(update),
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
@@ -56,15 +56,21 @@ fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     if !old.is_some_and(|old| read::has(old, &["spec", "resources", "claims"])) {
         spec.unset(&["resources", "claims"]);
     }
+    let any_source = gates::ANY_SOURCE.is_open(context);
     // sources in other namespaces are looked at only where that is switched on
     let elsewhere = |spec: &Value| !spec.text(&["dataSourceRef", "namespace"]).is_empty();
-    let looked_at = context.opens(gates::CROSS_NAMESPACE_SOURCES);
-    if !looked_at && elsewhere(spec) && !old.and_then(|old| old.at(&["spec"])).is_some_and(elsewhere) {
+    let looked_at = any_source && gates::CROSS_NAMESPACE_SOURCES.is_open(context);
+    let before = old.and_then(|old| old.at(&["spec"]));
+    let referred = before.is_some_and(|old| read::has(old, &["dataSourceRef"]));
+    if (!any_source && !referred) || (!looked_at && elsewhere(spec) && !before.is_some_and(elsewhere)) {
         spec.unset(&["dataSourceRef"]);
     }
     let kept = old.is_some_and(|old| read::has(old, &["spec", "dataSource"]));
     if !kept && !read::has(spec, &["dataSourceRef"]) && !is_known_source(spec.at(&["dataSource"])) {
         spec.unset(&["dataSource"]);
+    }
+    if !any_source {
+        return;
     }
     // the two names for the same thing say the same, unless only one of them can
     match (read::has(spec, &["dataSource"]), read::has(spec, &["dataSourceRef"])) {
@@ -130,6 +136,11 @@ fn size(claim: &Value) -> schema::quantity::Quantity {
     quantities::parse(claim.at(&["spec", "resources", "requests", "storage"]).unwrap_or(&Value::Null))
 }
 
+/// What a claim has got.
+fn capacity(claim: &Value) -> schema::quantity::Quantity {
+    quantities::parse(claim.at(&["status", "capacity", "storage"]).unwrap_or(&Value::Null))
+}
+
 fn class_key(names: &Names) -> String {
     names.well_known_under("volume.beta", "storage-class")
 }
@@ -147,20 +158,21 @@ fn has_class(claim: &Value, names: &Names) -> bool {
         || read::has(claim, &["spec", "storageClassName"])
 }
 
-fn whole(object: &Value) -> Problems {
+fn whole(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
-    spec(object.at(&["spec"]).unwrap_or(&Value::Null), &Path::ROOT.field("spec"), &mut out);
+    let alone = persistentvolume::may_be_alone(old, context);
+    spec(object.at(&["spec"]).unwrap_or(&Value::Null), alone, &Path::ROOT.field("spec"), &mut out);
     out
 }
 
-/// What a claim asks for, also where a pod or a set of pods makes it.
-pub(crate) fn spec(spec: &Value, path: &Path<'_>, out: &mut Problems) {
+/// What a claim asks for, also where a pod or a set of pods makes it. It may be for one pod `alone`.
+pub(crate) fn spec(spec: &Value, alone: bool, path: &Path<'_>, out: &mut Problems) {
     let modes = path.field("accessModes");
     if spec.items(&["accessModes"]).is_empty() {
         out.push(Problem::required(&modes, "at least 1 access mode is required"));
     }
     scheduling::label_selector(spec.at(&["selector"]), &path.field("selector"), out);
-    persistentvolume::access_modes(spec, &modes, out);
+    persistentvolume::access_modes(spec, alone, &modes, out);
     let resources = path.field("resources");
     match spec.at(&["resources", "requests", "storage"]) {
         None => out.push(Problem::required(&resources.key("storage"), "")),
@@ -202,8 +214,8 @@ fn data_source(source: &Value, path: &Path<'_>, out: &mut Problems) {
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     // clients know the problems of a claim told twice when it changes
-    let mut out = whole(new);
-    out.extend(whole(new));
+    let mut out = whole(new, Some(old), context);
+    out.extend(whole(new, Some(old), context));
     let key = class_key(context.names);
     let annotated = |claim: &Value| read::map(claim, &["metadata", "annotations"]).get(&key).cloned();
     let (is, was) = (annotated(new), annotated(old));
@@ -246,10 +258,17 @@ fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
         out.push(Problem::forbidden(&Path::ROOT.field("spec"), &why));
     }
     if size(new) < size(old) {
+        let recovers = gates::RECOVERY.is_open(context);
+        // a volume never shrinks, but one that did not grow need not be asked to any longer
+        let why = match recovers {
+            false => Some("field can not be less than previous value"),
+            true if size(new) <= capacity(old) => Some("field can not be less than status.capacity"),
+            true => None,
+        };
         let path = Path::ROOT.field("spec");
         let path = path.field("resources");
         let path = path.field("requests");
-        out.push(Problem::forbidden(&path.field("storage"), "field can not be less than previous value"));
+        out.extend(why.map(|why| Problem::forbidden(&path.field("storage"), why)));
     }
     let mode = new.text(&["spec", "volumeMode"]);
     if mode != old.text(&["spec", "volumeMode"]) {
@@ -266,23 +285,49 @@ fn tidy(claim: &mut Value) {
 }
 
 fn apply_claim_status(next: &mut Value, submitted: &Value, context: &Context<'_>) {
+    const GUARDED: &[gates::Guarded] = &[
+        (gates::RECOVERY, &["status", "allocatedResources"]),
+        (gates::RECOVERY, &["status", "resizeStatus"]),
+    ];
     let old = next.clone();
     apply_status(next, submitted, context);
-    for field in ["allocatedResources", "resizeStatus"] {
-        if !read::has(&old, &["status", field]) {
-            next.unset(&["status", field]);
-        }
-    }
+    gates::drop_disabled(next, Some(&old), GUARDED, context);
 }
 
-fn validate_status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
+fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
     let path = Path::ROOT.field("status");
-    let path = path.field("capacity");
+    let capacity = path.field("capacity");
     for (name, value) in read::map(new, &["status", "capacity"]).iter() {
-        persistentvolume::valid_amount(value, &path.key(name), &mut out);
+        persistentvolume::valid_amount(value, &capacity.key(name), &mut out);
+    }
+    if gates::RECOVERY.is_open(context) {
+        recovery(new, &path, &mut out);
     }
     out
+}
+
+/// How far growing has come.
+fn recovery(claim: &Value, path: &Path<'_>, out: &mut Problems) {
+    const STAGES: &[&str] = &[
+        "",
+        "ControllerExpansionFailed",
+        "ControllerExpansionInProgress",
+        "NodeExpansionFailed",
+        "NodeExpansionInProgress",
+        "NodeExpansionPending",
+    ];
+    if let Some(stage) = read::opt_text(claim, &["status", "resizeStatus"]).filter(|it| !STAGES.contains(it))
+    {
+        out.push(check::unsupported(&path.field("resizeStatus"), stage, STAGES));
+    }
+    let path = path.field("allocatedResources");
+    for (name, value) in read::map(claim, &["status", "allocatedResources"]).iter() {
+        match name {
+            "storage" => persistentvolume::valid_amount(value, &path.key(name), out),
+            other => out.push(check::unsupported(&path, other, &["storage"])),
+        }
+    }
 }
 
 fn warn(object: &Value) -> Vec<String> {

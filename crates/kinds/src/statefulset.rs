@@ -68,17 +68,13 @@ fn claim(claim: &mut Value) {
 fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     template::prepare(object.at_mut(TEMPLATE), old.and_then(|old| old.at(TEMPLATE)), context);
     const RETENTION: &[&str] = &["spec", "persistentVolumeClaimRetentionPolicy"];
-    const DISABLED: &[(&[&str], &str)] = &[
-        (RETENTION, gates::CLAIM_RETENTION),
-        (&["spec", "ordinals"], gates::ORDINALS),
-        (&["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"], gates::MAX_UNAVAILABLE),
+    const GUARDED: &[gates::Guarded] = &[
+        (gates::CLAIM_RETENTION, RETENTION),
+        (gates::ORDINALS, &["spec", "ordinals"]),
+        (gates::MAX_UNAVAILABLE, &["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"]),
     ];
-    for (path, gate) in DISABLED {
-        if !context.opens(gate) && !old.is_some_and(|old| read::has(old, path)) {
-            object.unset(path);
-        }
-    }
-    if context.opens(gates::CLAIM_RETENTION) {
+    gates::drop_disabled(object, old, GUARDED, context);
+    if gates::CLAIM_RETENTION.is_open(context) {
         for when in ["whenDeleted", "whenScaled"] {
             let path = [RETENTION[0], RETENTION[1], when];
             if object.text(&path).is_empty() {

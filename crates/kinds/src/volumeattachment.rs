@@ -78,7 +78,12 @@ fn source(source: &Value, path: &Path<'_>, out: &mut Problems) {
         }
         (None, Some(_)) => {}
         (Some(spec), None) => {
-            persistentvolume::spec(spec, "", true, &path.field("inlineVolumeSpec"), out);
+            persistentvolume::spec(
+                spec,
+                persistentvolume::Place::Inline,
+                &path.field("inlineVolumeSpec"),
+                out,
+            );
         }
     }
 }

@@ -63,8 +63,8 @@ async fn run(
             let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
             let mut options = control_loops::trusted(own.as_ref(), believed, signer)?;
             let mut wrong = Wrong::default();
+            options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
-            wanted.decided.onto_loops(&mut options);
             wrong.check()?;
             Some(options)
         }

@@ -1,7 +1,7 @@
 //! What the command line says about the API server, read and found to be usable.
 
 use crate::files;
-use crate::options::{Apiserver, Authorities, Decided, Problems, Shown, Wrong};
+use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
 use apiserver::{
     Found, Gates, admission, audit, browsers, fairness, identity, limits, observe, permission, serve,
 };
@@ -43,8 +43,8 @@ pub struct Wanted {
     pub reached_at: Option<IpAddr>,
     pub found: Found,
     pub gates: Gates,
-    /// The same for those who run beside the server.
-    pub decided: Decided,
+    /// Those of the loops beside it.
+    pub loop_gates: controllers::gates::Gates,
     pub browsers: browsers::Options,
     pub observe: observe::Options,
 }
@@ -65,6 +65,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
         let audit = asked.audit.read(&names, &mut wrong);
         let limits = asked.limits.read(&mut wrong);
@@ -119,7 +120,7 @@ impl Wanted {
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
             found,
             gates,
-            decided,
+            loop_gates: decided.of_loops(),
             browsers,
             observe,
             names,
@@ -175,7 +176,9 @@ fn found(asked: &Apiserver, wrong: &mut Wrong) -> Found {
     if let Some(bad) = name.as_deref().filter(|it| it.contains(['/', ' ', '@', '?', '#'])) {
         wrong.add("--external-hostname", format!("{bad:?} is no name of a host"));
     }
-    Found { name, node_port: port, keeps_addresses: asked.endpoint_reconciler_type != "none" }
+    let keeps_addresses = asked.endpoint_reconciler_type != "none";
+    let machine = Some(crate::up::machine_name().unwrap_or_else(|| "localhost".to_owned()));
+    Found { name, node_port: port, keeps_addresses, machine }
 }
 
 /// The address by which others reach this machine: the one to listen on, or else that of the way out.

@@ -122,7 +122,10 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let port = free_port();
     let api = server(directory.path(), port);
     let admin = caller(directory.path());
-    let mut it = manager(directory.path(), &["--use-service-account-credentials"]);
+    let mut it = manager(
+        directory.path(),
+        &["--use-service-account-credentials", "--feature-gates=ComponentSLIs=true"],
+    );
     until("the account", &admin, &account_of("default"), |code, _| code == 200).await;
     // the loops have accounts of their own, which made what they made
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";
@@ -141,10 +144,27 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
         "workqueue_adds_total{name=\"serviceaccount\"} ",
         "workqueue_queue_duration_seconds_bucket{name=\"certificate\",le=\"+Inf\"} ",
         "rest_client_requests_total{code=\"200\",host=",
+        "rest_client_request_duration_seconds_bucket{host=",
+        "rest_client_rate_limiter_duration_seconds_count{host=",
+        "rest_client_request_size_bytes_sum{host=",
+        "rest_client_response_size_bytes_sum{host=",
+        "workqueue_depth{name=\"serviceaccount\"} ",
+        "workqueue_work_duration_seconds_count{name=\"serviceaccount\"} ",
+        "workqueue_unfinished_work_seconds{name=\"serviceaccount\"} ",
+        "workqueue_longest_running_processor_seconds{name=\"serviceaccount\"} ",
+        "workqueue_retries_total{name=\"serviceaccount\"} ",
+        "process_resident_memory_bytes ",
+        "process_cpu_seconds_total ",
+        "kubernetes_build_info{",
+        "kubernetes_feature_enabled{name=\"ComponentSLIs\",stage=\"ALPHA\"} 1",
         "leader_election_master_status{name=\"kube-controller-manager\"} 1",
     ] {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }
+    // how often health was well is told to who may look
+    assert_eq!(nobody.get("/metrics/slis").await.unwrap().status, 403);
+    let checks = until("checks", &known, "/metrics/slis", |code, _| code == 200).await;
+    assert!(checks.contains("kubernetes_healthcheck{name=\"csrsigning\",type=\"healthz\"} 1\n"), "{checks}");
     // the server goes and comes again
     drop(api);
     let _api = server(directory.path(), port);

@@ -36,16 +36,6 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether an operator has opened a feature gate.
-    pub fn opens(&self, gate: &str) -> bool {
-        self.opened.iter().any(|opened| opened == gate)
-    }
-
-    /// Whether an operator has closed a feature gate.
-    pub fn closes(&self, gate: &str) -> bool {
-        self.closed.iter().any(|closed| closed == gate)
-    }
-
     /// Now, as the API writes times.
     pub fn timestamp(&self) -> String {
         time::format_time(self.now)
@@ -74,7 +64,7 @@ pub struct Hooks {
     /// Changes to the next state of an object before it is checked.
     pub prepare_update: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Puts back what no write can change, also not through a subresource, once it is known who wanted to.
-    pub restore: Option<fn(&mut Value, &Value)>,
+    pub restore: Option<fn(&mut Value, &Value, &Context<'_>)>,
     /// Whether the next state counts as another generation; for kinds where more than the content does.
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.

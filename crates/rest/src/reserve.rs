@@ -31,6 +31,40 @@ pub trait Reserve: Send + Sync {
 
     /// Once kept, gives back what the last state of a deleted object held.
     fn release(&self, last: &Value) -> Reservation;
+
+    /// What there is to be had, for those who collect numbers.
+    fn ranges(&self) -> Vec<Range> {
+        Vec::new()
+    }
+}
+
+/// Things of one sort, and what became of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    pub name: String,
+    pub taken: u64,
+    pub free: u64,
+    /// Of those who wanted a certain one.
+    pub named: Outcomes,
+    /// Of those who wanted any.
+    pub any: Outcomes,
+}
+
+/// How often somebody got something, and how often not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    pub given: u64,
+    pub refused: u64,
+}
+
+impl Outcomes {
+    pub fn count(&mut self, given: bool) {
+        if given {
+            self.given += 1;
+        } else {
+            self.refused += 1;
+        }
+    }
 }
 
 /// What is known about the write that something is reserved for.

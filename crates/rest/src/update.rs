@@ -183,7 +183,7 @@ impl Api {
             self.track(writing, Some(old), &mut object);
         }
         if let Some(restore) = resource.hooks.restore {
-            restore(&mut object, old);
+            self.with_context(writing.user, |context| restore(&mut object, old, context));
         }
         self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))
             .await?;

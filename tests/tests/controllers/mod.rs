@@ -12,6 +12,7 @@ mod deployments;
 mod disruption;
 mod endpoints;
 mod garbage;
+mod gates;
 mod jobs;
 mod leader;
 mod namespaces;

@@ -1,5 +1,6 @@
 //! Claims and volumes find each other.
 
+use controllers::gates::Gates;
 use controllers::loops;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -13,8 +14,12 @@ const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BY_LOOP: &str = "pv.kubernetes.io/bound-by-controller";
 
 async fn managed() -> Managed {
-    let mut options =
-        loops::Options { controllers: vec!["persistentvolume-binder".to_owned()], ..Default::default() };
+    managed_by(Gates::default()).await
+}
+
+async fn managed_by(gates: Gates) -> Managed {
+    let controllers = vec!["persistentvolume-binder".to_owned()];
+    let mut options = loops::Options { controllers, gates, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
     Managed::with(Options::default(), options).await
 }
@@ -308,6 +313,20 @@ async fn a_default_class_that_comes_late_is_given_to_claims_without_one() {
             .await;
     assert_eq!(class_of(&all["none"]).as_deref(), Some(""));
     told(&managed, "ExternalProvisioning").await;
+}
+
+#[tokio::test]
+async fn or_it_is_not_where_that_is_switched_off() {
+    let managed = managed_by(Gates { late_default_class: false, ..Gates::default() }).await;
+    claim(&managed, "any", json!({"storageClassName": null})).await;
+    told(&managed, "FailedBinding").await;
+    let marked =
+        json!({"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+    class(&managed, "usual", "example.com/p", json!({"metadata": marked})).await;
+    claim(&managed, "new", json!({"storageClassName": null})).await;
+    told(&managed, "ExternalProvisioning").await;
+    let any = claims(&managed).get("any").await.unwrap();
+    assert_eq!(any.spec.unwrap().storage_class_name, None);
 }
 
 #[tokio::test]

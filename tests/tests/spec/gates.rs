@@ -3,7 +3,7 @@
 use super::*;
 use apiserver::Gates;
 use apiserver::gates::Shown;
-use tests::{Cluster, Options};
+use tests::{Cluster, Options, Who};
 
 async fn with(gates: Gates) -> Cluster {
     Cluster::with(Options { gates, ..Options::default() }).await
@@ -156,4 +156,217 @@ async fn budgets_let_the_unhealthy_go_where_that_is_switched_on() {
         cluster.patch(&format!("{PODS}/p/status"), running).await.code(200);
         cluster.post(&format!("{PODS}/p/eviction"), json!({"metadata": {"name": "p"}})).await.code(status);
     }
+}
+
+#[tokio::test]
+async fn how_health_checks_went_is_told_where_that_is_switched_on() {
+    Cluster::start().await.get("/metrics/slis").await.code(404);
+    let cluster = with(Gates { slis: true, ..Gates::default() }).await;
+    for _ in 0..3 {
+        cluster.get("/readyz?exclude=log").await.code(200);
+    }
+    // a check alone says nothing about the whole
+    cluster.get("/livez/ping").await.code(200);
+    let answer = cluster.get("/metrics/slis").await.code(200);
+    assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text();
+    for line in [
+        "kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1\n",
+        "kubernetes_healthchecks_total{name=\"etcd\",status=\"success\",type=\"readyz\"} 3\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+    assert!(!text.contains("name=\"log\"") && !text.contains("livez"), "{text}");
+    assert!(cluster.read("/").await["paths"].to_string().contains("\"/metrics/slis\""));
+    cluster.delete("/metrics/slis").await.code(200);
+    assert!(!cluster.get("/metrics/slis").await.code(200).text().contains("etcd"));
+    cluster.get("/metrics/slis").who(&Who::Nobody).await.code(403);
+}
+
+#[tokio::test]
+async fn values_of_fields_can_be_kept_back() {
+    for told in [true, false] {
+        let closed = ["OpenAPIEnums"].iter().filter(|_| !told).map(|it| (*it).to_owned());
+        let serving = kinds::Serving::default().without_gates(closed);
+        let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
+        let policy = "restartPolicy";
+        let second = cluster.read("/openapi/v2").await;
+        let field = &second["definitions"]["io.k8s.api.core.v1.PodSpec"]["properties"][policy];
+        assert_eq!(field["enum"].is_array(), told, "{field}");
+        let third = cluster.read("/openapi/v3/api/v1").await;
+        let field = &third["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"][policy];
+        assert_eq!(field["enum"].is_array(), told, "{field}");
+        assert_eq!(field["type"], "string");
+    }
+}
+
+#[tokio::test]
+async fn servers_say_in_leases_that_they_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = async |now: u64, identity: bool| {
+        let found = apiserver::Found { machine: Some("vm".to_owned()), ..Default::default() };
+        let store = apiserver::StoreChoice::Directory(directory.path().to_owned());
+        let gates = Gates { identity, ..Gates::default() };
+        Cluster::with(Options { store, found, gates, now, ..Options::default() }).await
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    // what upstream calls the server of a machine of this name
+    let own = format!("{leases}/kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha");
+    let there = async |cluster: &Cluster, wanted: &dyn Fn(&Value) -> bool| loop {
+        let answer = cluster.get(&own).await;
+        if answer.status == 200 && wanted(&answer.json()) {
+            break answer.json();
+        }
+        tokio::task::yield_now().await;
+    };
+    let cluster = start(tests::NOW, true).await;
+    let first = tests::soon("the lease", there(&cluster, &|_| true)).await;
+    let labels = json!({"k8s.io/component": "kube-apiserver", "kubernetes.io/hostname": "vm"});
+    assert_eq!(first["metadata"]["labels"], labels);
+    assert_eq!(first["spec"]["leaseDurationSeconds"], 3600);
+    let other = |name: &str, component: &str, renewed: &str| {
+        json!({"metadata": {"name": name, "labels": {"k8s.io/component": component}},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 3600, "renewTime": renewed}})
+    };
+    for (name, component, renewed) in [
+        ("gone", "kube-apiserver", "2023-11-14T22:00:00.000000Z"),
+        ("alive", "kube-apiserver", "2023-11-15T22:00:00.000000Z"),
+        ("another-thing", "kube-scheduler", "2020-01-01T00:00:00.000000Z"),
+    ] {
+        cluster.create(leases, other(name, component, renewed)).await;
+    }
+    cluster.server.shutdown().await;
+    // the next one goes on with the lease, and removes those that have run out
+    let cluster = start(tests::NOW + 2 * 3600, true).await;
+    let before = first["spec"]["renewTime"].clone();
+    let second =
+        tests::soon("the lease is renewed", there(&cluster, &|it| it["spec"]["renewTime"] != before)).await;
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    let holder = second["spec"]["holderIdentity"].as_str().unwrap();
+    assert!(holder.starts_with("kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha_"), "{holder}");
+    let collected = async {
+        while cluster.get(&format!("{leases}/gone")).await.status != 404 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tests::soon("the lease of a server that is gone", collected).await;
+    cluster.read(&format!("{leases}/alive")).await;
+    cluster.read(&format!("{leases}/another-thing")).await;
+    cluster.server.shutdown().await;
+    let cluster = start(tests::NOW + 3 * 3600, false).await;
+    assert_eq!(cluster.read(&own).await["spec"]["renewTime"], second["spec"]["renewTime"]);
+}
+
+#[tokio::test]
+async fn kinds_follow_the_gates() {
+    let opened = [
+        "ReadWriteOncePod",
+        "RecoverVolumeExpansionFailure",
+        "NetworkPolicyStatus",
+        "SELinuxMountReadWriteOncePod",
+        "HPAScaleToZero",
+    ];
+    let closed = [
+        "AnyVolumeDataSource",
+        "AppArmor",
+        "TopologyAwareHints",
+        "JobMutableNodeSchedulingDirectives",
+        "CustomResourceValidationExpressions",
+    ];
+    for decided in [false, true] {
+        let names = |gates: &[&str]| -> Vec<String> {
+            gates.iter().filter(|_| decided).map(|it| (*it).to_owned()).collect()
+        };
+        let serving = kinds::Serving::default().with_gates(names(&opened)).without_gates(names(&closed));
+        let cluster = Cluster::with(Options { serving, ..Options::default() }).await;
+        claims(&cluster, decided).await;
+        policies(&cluster, decided).await;
+        autoscalers(&cluster, decided).await;
+        slices(&cluster, decided).await;
+        definitions(&cluster, decided).await;
+        let driver = json!({"metadata": {"name": "d.example.org"}, "spec": {"seLinuxMount": true}});
+        let made = cluster.create("/apis/storage.k8s.io/v1/csidrivers", driver).await;
+        assert_eq!(made["spec"].get("seLinuxMount").is_some(), decided, "{made}");
+        let mut profiled = pod("p");
+        profiled["metadata"]["annotations"] =
+            json!({"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"});
+        profiled["spec"]["containers"][0]["name"] = json!("c");
+        let made = cluster.create(PODS, profiled).await;
+        assert_eq!(made["metadata"].get("annotations").is_none(), decided, "{made}");
+        jobs(&cluster, decided).await;
+    }
+}
+
+async fn claims(cluster: &Cluster, decided: bool) {
+    let path = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = |name: &str, mode: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": [mode],
+            "resources": {"requests": {"storage": "2Gi"}},
+            "dataSourceRef": {"apiGroup": "example.org", "kind": "Backup", "name": "b"}}})
+    };
+    let alone = cluster.post(path, claim("alone", "ReadWriteOncePod")).await;
+    assert_eq!(alone.status, if decided { 201 } else { 422 }, "{}", alone.text());
+    let made = cluster.create(path, claim("c", "ReadWriteOnce")).await;
+    assert_eq!(made["spec"].get("dataSourceRef").is_none(), decided, "{made}");
+    let status = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"},
+        "allocatedResources": {"storage": "2Gi"}, "resizeStatus": "ControllerExpansionFailed"}});
+    let bound = cluster.patch(&format!("{path}/c/status"), status).await.code(200).json();
+    assert_eq!(bound["status"].get("resizeStatus").is_some(), decided, "{bound}");
+    let shrunk = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    let less = cluster.patch(&format!("{path}/c"), shrunk("1500Mi")).await;
+    assert_eq!(less.status, if decided { 200 } else { 422 }, "{}", less.text());
+    let least = cluster.patch(&format!("{path}/c"), shrunk("1Gi")).await.refused(422, "Invalid");
+    assert_eq!(least.to_string().contains("less than status.capacity"), decided, "{least}");
+}
+
+async fn policies(cluster: &Cluster, decided: bool) {
+    let path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    cluster.create(path, json!({"metadata": {"name": "n"}, "spec": {"podSelector": {}}})).await;
+    let condition = json!({"type": "Accepted", "status": "True", "reason": "Fine", "message": "",
+        "lastTransitionTime": "2023-01-01T00:00:00Z"});
+    let told = json!({"status": {"conditions": [condition]}});
+    let written = cluster.patch(&format!("{path}/n/status"), told).await.code(200).json();
+    assert_eq!(written["status"]["conditions"].is_array(), decided, "{written}");
+}
+
+async fn autoscalers(cluster: &Cluster, decided: bool) {
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let metric = json!({"type": "External", "external": {"metric": {"name": "queue"},
+        "target": {"type": "Value", "value": "10"}}});
+    let none = json!({"metadata": {"name": "h"}, "spec": {"minReplicas": 0, "maxReplicas": 2,
+        "metrics": [metric], "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+    let answer = cluster.post(path, none).await;
+    assert_eq!(answer.status, if decided { 201 } else { 422 }, "{}", answer.text());
+}
+
+async fn slices(cluster: &Cluster, decided: bool) {
+    let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.1.2.3"], "hints": {"forZones": [{"name": "z"}]}}]});
+    let made = cluster.create(path, slice).await;
+    assert_eq!(made["endpoints"][0].get("hints").is_none(), decided, "{made}");
+}
+
+async fn definitions(cluster: &Cluster, decided: bool) {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let rules = json!([{"rule": "self.a > 0"}]);
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "x-kubernetes-validations": rules, "properties": {"a": {"type": "integer"}}}}});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let definition = json!({"metadata": {"name": "things.example.org"}, "spec": {"group": "example.org",
+        "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": [version]}});
+    let made = cluster.create(path, definition).await;
+    let kept = made["spec"].to_string().contains("x-kubernetes-validations");
+    assert_eq!(kept, !decided, "{made}");
+}
+
+async fn jobs(cluster: &Cluster, decided: bool) {
+    let path = "/apis/batch/v1/namespaces/default/jobs";
+    let job = json!({"metadata": {"name": "j"}, "spec": {"suspend": true, "template": {"spec":
+        {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    cluster.create(path, job).await;
+    let elsewhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}});
+    let answer = cluster.patch(&format!("{path}/j"), elsewhere).await;
+    assert_eq!(answer.status, if decided { 422 } else { 200 }, "{}", answer.text());
 }

@@ -73,6 +73,8 @@ async fn dashboards_find_what_they_look_for() {
     cluster.named(CONFIGMAPS, "a").await;
     cluster.post(CONFIGMAPS, json!({"metadata": {"name": "b"}})).who(&wanda).await.code(201);
     cluster.get(CONFIGMAPS).who(&wanda).await.code(200);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    cluster.create("/api/v1/namespaces/default/services", service).await;
     let mut watch = cluster.get(&format!("{CONFIGMAPS}?watch=1")).watch().await;
     watch.expect("ADDED", "a").await;
     let scrape = Scrape::of(&cluster).await;
@@ -289,4 +291,62 @@ async fn numbers_can_be_compressed() {
     let cluster = Cluster::start().await;
     let answer = cluster.get("/metrics").header("accept-encoding", "gzip").await.code(200);
     assert_eq!(answer.header("content-encoding"), "gzip");
+}
+
+/// The series and labels that the rules and dashboards of kubernetes-mixin select by, of the API server.
+const MIXIN: &[(&str, &[&str])] = &[
+    ("aggregator_unavailable_apiservice", &[]),
+    ("apiserver_client_certificate_expiration_seconds_bucket", &["le"]),
+    ("apiserver_client_certificate_expiration_seconds_count", &[]),
+    ("apiserver_request_duration_seconds_bucket", &["le", "verb", "resource", "subresource", "scope"]),
+    ("apiserver_request_sli_duration_seconds_bucket", &["le", "verb", "resource", "subresource", "scope"]),
+    ("apiserver_request_sli_duration_seconds_count", &["verb", "resource", "subresource", "scope"]),
+    ("apiserver_request_slo_duration_seconds_bucket", &["le", "verb", "resource", "subresource", "scope"]),
+    ("apiserver_request_terminations_total", &["code"]),
+    ("apiserver_request_total", &["code", "verb", "resource"]),
+    ("kubernetes_build_info", &["git_version"]),
+];
+
+#[tokio::test]
+async fn rules_that_people_have_find_what_they_select() {
+    let mut options = Options { fairness: fairness::Options::default(), ..Options::default() };
+    options.fairness.on = false;
+    (options.requests.reading, options.requests.writing) = (1, 1);
+    let cluster = Cluster::with(options).await;
+    let wanda = writer(&cluster).await;
+    // one that is refused because there is no room
+    let held = super::limits::held(&cluster, &wanda, "POST").await;
+    cluster.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).who(&wanda).await.code(429);
+    drop(held);
+    let scrape = Scrape::of(&cluster).await;
+    // other servers are asked on behalf of clients elsewhere
+    for (name, labels) in MIXIN.iter().filter(|(name, _)| !name.starts_with("aggregator_")) {
+        let mut series = scrape.series().filter(|(series, _)| series.split('{').next() == Some(name));
+        let (found, _) = series.next().unwrap_or_else(|| panic!("{name} is not in {}", scrape.0));
+        for label in *labels {
+            assert!(found.contains(&format!("{label}=\"")), "{label} is not in {found}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn addresses_of_services_are_counted() {
+    let cluster = Cluster::start().await;
+    let service = |name: &str, address: &str| json!({"metadata": {"name": name}, "spec": {"clusterIP": address, "ports": [{"port": 80}]}});
+    let services = "/api/v1/namespaces/default/services";
+    cluster.create(services, service("named", "10.0.0.77")).await;
+    cluster.create(services, service("any", "")).await;
+    cluster.post(services, service("again", "10.0.0.77")).await.code(422);
+    let scrape = Scrape::of(&cluster).await;
+    let counted = |part: &str, labels: &[&str]| {
+        scrape.value(&format!("kube_apiserver_clusterip_allocator_{part}"), labels)
+    };
+    assert_eq!(counted("allocated_ips", &[]), 2.0);
+    assert_eq!(counted("allocation_total", &["scope=\"static\""]), 1.0);
+    assert_eq!(counted("allocation_total", &["scope=\"dynamic\""]), 1.0);
+    assert_eq!(counted("allocation_errors_total", &["scope=\"static\""]), 1.0);
+    let free = counted("available_ips", &[]);
+    cluster.delete(&format!("{services}/any")).await.code(200);
+    let scrape = Scrape::of(&cluster).await;
+    assert_eq!(scrape.value("kube_apiserver_clusterip_allocator_available_ips", &[]), free + 1.0);
 }

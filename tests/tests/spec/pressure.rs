@@ -40,6 +40,17 @@ async fn until_closed(stream: &mut Stream) -> Vec<u8> {
     all
 }
 
+/// Waits until so many connections were closed for what their clients did, each of which is told in the log in turn.
+async fn odd(cluster: &Cluster, at_least: u64) {
+    let counted = || cluster.server.service.metrics.odd_connections.get();
+    soon("what clients do wrong is counted", async {
+        while counted() < at_least {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// The reason in a farewell, if there was one.
 fn reason(seen: &[Frame]) -> Option<u32> {
     let farewell = seen.iter().rfind(|frame| frame.kind == GOAWAY)?;
@@ -72,6 +83,7 @@ async fn a_list_that_nobody_reads() {
     let got = until_closed(&mut lazy).await;
     assert!(got.starts_with(b"HTTP/1.1 200 OK") && got.len() < 20_000_000, "{}", got.len());
     shut.closed().await;
+    odd(&cluster, 2).await;
     cluster.answers().await;
 }
 
@@ -129,6 +141,7 @@ async fn requests_that_are_taken_back_at_once() {
     // told to calm down, or worked through; either way nothing is left of it
     let farewell = tokio::time::timeout(Duration::from_secs(5), client.closed()).await;
     if let Ok(seen) = farewell {
+        odd(&cluster, u64::from(reason(&seen) == Some(ENHANCE_YOUR_CALM))).await;
         assert!(reason(&seen).is_none_or(|why| why == ENHANCE_YOUR_CALM), "{seen:?}");
     }
     soon("an end of all requests", nothing_under_way(&cluster)).await;
@@ -182,6 +195,7 @@ async fn headers_without_end() {
         let answer = until_closed(&mut stream).await;
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{count}");
     }
+    odd(&cluster, 3).await;
     cluster.answers().await;
 }
 

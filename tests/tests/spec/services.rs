@@ -157,8 +157,12 @@ async fn the_servers_own_one_leads_to_it() {
 
 #[tokio::test]
 async fn the_servers_own_one_is_as_the_operator_says() {
-    let found =
-        apiserver::Found { name: Some("api.example".to_owned()), node_port: 30123, keeps_addresses: false };
+    let found = apiserver::Found {
+        name: Some("api.example".to_owned()),
+        node_port: 30123,
+        keeps_addresses: false,
+        machine: None,
+    };
     let reached_at = Some(IpAddr::from([192, 0, 2, 7]));
     let cluster = Cluster::with(Options { reached_at, found, ..Options::default() }).await;
     let own = cluster.read(&format!("{SERVICES}/kubernetes")).await;

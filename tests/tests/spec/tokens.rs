@@ -290,6 +290,46 @@ async fn a_token_of_old_is_good_while_its_secret_holds_it() {
 }
 
 #[tokio::test]
+async fn uses_of_tokens_of_old_are_noted_where_that_is_switched_on() {
+    let since =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    for tracked in [false, true] {
+        let setup = setup(|it| it.service_accounts.tracked = tracked).await;
+        let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
+        let token = setup.signed(&json!({"iss": "kubernetes/serviceaccount",
+            "sub": "system:serviceaccount:default:robot", claim("namespace"): "default",
+            claim("secret.name"): "old", claim("service-account.name"): "robot",
+            claim("service-account.uid"): setup.account}));
+        let secret = json!({"metadata": {"name": "old",
+            "annotations": {"kubernetes.io/service-account.name": "robot"}},
+            "type": "kubernetes.io/service-account-token", "data": {"token": STANDARD.encode(&token)}});
+        setup.cluster.create(SECRETS, secret).await;
+        let noted = async || {
+            let secret = setup.cluster.read(&format!("{SECRETS}/old")).await;
+            secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"].as_str().map(str::to_owned)
+        };
+        assert_eq!(setup.code(&token).await, 200);
+        if !tracked {
+            setup.cluster.get(since).await.code(404);
+            assert_eq!(noted().await, None);
+            continue;
+        }
+        assert_eq!(setup.cluster.read(since).await["data"]["since"], "2023-11-14");
+        for day in ["2023-11-14", "2023-11-15"] {
+            assert_eq!(setup.code(&token).await, 200);
+            let written = async {
+                while noted().await.as_deref() != Some(day) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tests::soon("the use is noted", written).await;
+            assert_eq!(setup.code(&token).await, 200);
+            setup.cluster.advance(Duration::from_secs(24 * 60 * 60));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_token_of_old_may_be_believed_by_its_signature_alone() {
     let setup = setup(|it| it.service_accounts.lookup = false).await;
     let claim = |name: &str| format!("kubernetes.io/serviceaccount/{name}");

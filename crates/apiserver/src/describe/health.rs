@@ -3,6 +3,7 @@
 //! What always holds: an answer comes within the timeouts of the store's checks, whatever the store does. Why a check
 //! failed is told only to those who ask for that check alone; all others learn that it failed.
 
+use super::slis::Slis;
 use crate::limits;
 use crate::serve::Shutdown;
 use crate::start::{Hook, Start};
@@ -26,6 +27,8 @@ pub struct Health {
     believed_until: Duration,
     store_health_timeout: Duration,
     store_ready_timeout: Duration,
+    /// How checks went.
+    pub slis: Slis,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +93,16 @@ impl Health {
     ) -> Self {
         let limits::Options { livez_grace, store_health_timeout, store_ready_timeout, .. } = *limits;
         let believed_until = world.elapsed().saturating_add(livez_grace);
-        Health { store, shutdown, start, world, believed_until, store_health_timeout, store_ready_timeout }
+        Health {
+            store,
+            shutdown,
+            start,
+            world,
+            believed_until,
+            store_health_timeout,
+            store_ready_timeout,
+            slis: Slis::default(),
+        }
     }
 
     /// The names of an endpoint's checks, in order.
@@ -111,37 +123,12 @@ impl Health {
     }
 
     async fn together(&self, endpoint: &'static str, checks: &[Check], query: &Query) -> Report {
-        let mut excluded: BTreeSet<&str> = query.all("exclude").collect();
+        let excluded: BTreeSet<&str> = query.all("exclude").collect();
         let wanted: Vec<Check> =
             checks.iter().filter(|check| !excluded.contains(check.name)).copied().collect();
         let seen = self.look(&wanted).await;
-        let mut text = String::new();
-        let mut failed = Vec::new();
-        for check in checks {
-            let name = check.name;
-            if excluded.remove(name) {
-                text += &format!("[+]{name} excluded: ok\n");
-            } else if self.problem(check, endpoint, &seen).is_some() {
-                failed.push(name);
-                text += &format!("[-]{name} failed: reason withheld\n");
-            } else {
-                text += &format!("[+]{name} ok\n");
-            }
-        }
-        if !excluded.is_empty() {
-            let unknown: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
-            text += "warn: some health checks cannot be excluded: no matches for ";
-            text += &format!("{}\n", unknown.join(","));
-        }
-        if !failed.is_empty() {
-            text += &format!("{endpoint} check failed\n");
-            return Report { code: 500, text, failed };
-        }
-        if query.get("verbose").is_none() {
-            return Report::fine("ok".to_owned());
-        }
-        text += &format!("{endpoint} check passed\n");
-        Report::fine(text)
+        let well = |check: &Check| (check.name, self.problem(check, endpoint, &seen).is_none());
+        together(endpoint, checks.iter().map(well), query, &self.slis)
     }
 
     /// Asks the store what these checks want to know, both at the same time.
@@ -179,6 +166,45 @@ impl Health {
             LooksAt::End => self.shutdown.is_draining().then(|| "process is shutting down".to_owned()),
         }
     }
+}
+
+/// All checks of an endpoint, each by its name and whether it is well, as they are told to who asks with this query.
+pub fn together(
+    endpoint: &'static str,
+    checks: impl Iterator<Item = (&'static str, bool)>,
+    query: &Query,
+    slis: &Slis,
+) -> Report {
+    let mut excluded: BTreeSet<&str> = query.all("exclude").collect();
+    let mut text = String::new();
+    let mut failed = Vec::new();
+    for (name, well) in checks {
+        if excluded.remove(name) {
+            text += &format!("[+]{name} excluded: ok\n");
+            continue;
+        }
+        slis.made(name, endpoint, well);
+        if well {
+            text += &format!("[+]{name} ok\n");
+        } else {
+            failed.push(name);
+            text += &format!("[-]{name} failed: reason withheld\n");
+        }
+    }
+    if !excluded.is_empty() {
+        let unknown: Vec<_> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        text += "warn: some health checks cannot be excluded: no matches for ";
+        text += &format!("{}\n", unknown.join(","));
+    }
+    if !failed.is_empty() {
+        text += &format!("{endpoint} check failed\n");
+        return Report { code: 500, text, failed };
+    }
+    if query.get("verbose").is_none() {
+        return Report::fine("ok".to_owned());
+    }
+    text += &format!("{endpoint} check passed\n");
+    Report::fine(text)
 }
 
 fn alone(check: &Check, problem: Option<String>) -> Report {

@@ -5,4 +5,5 @@ pub mod discovery;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
+pub mod slis;
 pub mod version;

@@ -204,6 +204,7 @@ fn with_resources<T>(api: &Api, resources: &[&Arc<Resource>], make: impl FnOnce(
                 all.any(|it| std::ptr::eq(&*it.kind, kind) && it.hooks.delete_returns_object)
             },
             dialect,
+            tells_values: kinds::gates::ENUMS.is_open_in(&api.opened, &api.closed),
             version: &format!("v{MAJOR}.{MINOR}.4"),
         })
     })

@@ -136,6 +136,10 @@ impl Handler for Service {
     fn unsafe_connection(&self) {
         self.metrics.handshake_errors.inc();
     }
+
+    fn odd_connection(&self) {
+        self.metrics.odd_connections.inc();
+    }
 }
 
 impl Service {
@@ -376,6 +380,7 @@ impl Service {
         let trimmed = path.trim_end_matches('/');
         match trimmed {
             "/metrics" => return Ok(self.numbers(call)),
+            "/metrics/slis" if self.gates.slis => return Ok(self.levels(call)),
             "/openapi/v2" => return self.openapi.v2(&self.api, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
@@ -439,16 +444,16 @@ impl Service {
 
     /// Everything that is counted.
     fn numbers(&self, call: &Call<'_>) -> Response<Body> {
-        let pages = self.metrics.registry.pages().map(Bytes::from);
-        let mut response = match answer::Manner::accepts_gzip(call) {
-            true => answer::compressed(Response::new(Body::frames(gzip(pages)))),
-            false => Response::new(Body::frames(pages)),
-        };
-        let media = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, media);
-        headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
-        response
+        numbers(self.metrics.registry.pages().map(Bytes::from), call)
+    }
+
+    /// How health checks went, or, where somebody deletes that, nothing from now on.
+    fn levels(&self, call: &Call<'_>) -> Response<Body> {
+        if call.asked.method == Method::DELETE {
+            self.health.slis.reset();
+            return text(200, "metrics reset\n".to_owned());
+        }
+        numbers(std::iter::once(Bytes::from(self.health.slis.text())), call)
     }
 
     /// What verifiers of tokens elsewhere need to know.
@@ -488,6 +493,7 @@ impl Service {
             ["/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"]
                 .map(str::to_owned),
         );
+        paths.extend(self.gates.slis.then(|| "/metrics/slis".to_owned()));
         if self.issuer.is_some() {
             paths.extend([CONFIGURATION_PATH, KEYS_PATH].map(str::to_owned));
         }
@@ -501,6 +507,19 @@ impl Service {
         out.set(&["paths"], Value::List(paths.into_iter().map(Value::from).collect()));
         schema::encode::untyped(&out).into()
     }
+}
+
+/// What collectors read.
+fn numbers(pages: impl Iterator<Item = Bytes> + Send + 'static, call: &Call<'_>) -> Response<Body> {
+    let mut response = match answer::Manner::accepts_gzip(call) {
+        true => answer::compressed(Response::new(Body::frames(gzip(pages)))),
+        false => Response::new(Body::frames(pages)),
+    };
+    let media = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache, private"));
+    response
 }
 
 /// The type of a discovery document, by the kind it names itself.

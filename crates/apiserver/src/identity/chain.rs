@@ -17,6 +17,7 @@ use auth::tokens::{Authenticator, Bearer, Identified, Verdict, bearer};
 use http::HeaderMap;
 use metrics::{About, Histogram, Registry};
 use rest::Notes;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -101,7 +102,11 @@ impl Chain {
             return Ok(user);
         }
         let given = headers.get(http::header::AUTHORIZATION);
-        let given = given.map(|value| String::from_utf8_lossy(value.as_bytes()));
+        // what is no text is no token either, and is refused as one; checking first is much faster than replacing
+        let given = given.map(|value| match std::str::from_utf8(value.as_bytes()) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(value.as_bytes()),
+        });
         match given.as_deref().map_or(Bearer::Nothing, bearer) {
             Bearer::Nothing => {}
             Bearer::Misplaced => notes.warn(MISPLACED_TOKEN),

@@ -25,6 +25,7 @@ use auth::tokens::Authenticator;
 use jose::{PublicKey, Signer};
 use names::Names;
 use objects::Objects;
+use remembered::Lookups;
 use rest::Api;
 use service_accounts::{Accounts, Issuer, Published, Trust};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct ServiceAccounts {
     pub extend: bool,
     /// Whether tokens from secrets are good only while the secret and the account exist.
     pub lookup: bool,
+    /// Whether it is noted on secrets when their tokens were last used.
+    pub tracked: bool,
 }
 
 impl Default for Options {
@@ -91,6 +94,7 @@ impl Default for ServiceAccounts {
             longest: None,
             extend: true,
             lookup: true,
+            tracked: false,
         }
     }
 }
@@ -103,6 +107,8 @@ pub struct Identity {
     /// What others learn about the issuer, if they can learn anything.
     pub published: Option<Arc<Published>>,
     pub accounts: Option<Arc<Accounts>>,
+    /// How often it was remembered whose a token is.
+    pub lookups: Lookups,
     objects: Objects,
 }
 
@@ -138,10 +144,12 @@ impl Identity {
             issuers,
             audiences: audiences.clone(),
             lookup: accounts.lookup,
+            tracked: accounts.tracked,
             names: names.clone(),
         };
-        let accounts =
-            (!trust.keys.is_empty()).then(|| Arc::new(Accounts::new(trust, objects.clone(), world)));
+        let lookups = Lookups::default();
+        let accounts = (!trust.keys.is_empty())
+            .then(|| Arc::new(Accounts::new(trust, objects.clone(), lookups.clone(), world)));
         // those who know at once before those who must ask elsewhere
         let mut tokens: Vec<Arc<dyn Authenticator>> = vec![Arc::new(options.tokens)];
         tokens.extend(accounts.iter().map(|it| it.clone() as Arc<dyn Authenticator>));
@@ -152,7 +160,9 @@ impl Identity {
             tokens.push(Arc::new(oidc::Oidc::start(options, world)));
         }
         if let Some(options) = options.token_webhook {
-            tokens.push(Arc::new(webhook::Remote::new(options, audiences.clone(), names, world)));
+            let mut remote = webhook::Remote::new(options, audiences.clone(), names, world);
+            remote.lookups = lookups.clone();
+            tokens.push(Arc::new(remote));
         }
         let chain = Chain {
             front_proxy: options.front_proxy,
@@ -164,7 +174,7 @@ impl Identity {
             remaining: Default::default(),
         };
         let published = published.and_then(Result::ok).map(Arc::new);
-        Identity { chain: Arc::new(chain), issuer, published, accounts, objects }
+        Identity { chain: Arc::new(chain), issuer, published, accounts, lookups, objects }
     }
 
     /// From here on the objects are there that credentials speak of.

@@ -8,11 +8,20 @@
 //! each time.
 
 use ambient::World;
+use metrics::Counter;
 use parking_lot::Mutex;
 use ring::hmac;
 use std::collections::HashMap;
 
 const SHARDS: usize = 16;
+
+/// How often it was remembered whose a token is, and what came of it where it was not.
+#[derive(Debug, Clone, Default)]
+pub struct Lookups {
+    pub remembered: Counter,
+    pub found_out: Counter,
+    pub failed: Counter,
+}
 
 /// Stands for a token.
 pub type Digest = [u8; 32];

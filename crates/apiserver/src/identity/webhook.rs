@@ -5,6 +5,7 @@
 //! kept nor told: what is kept is found by a digest of them.
 
 use crate::answers::{list_of, texts};
+use crate::identity::remembered::Lookups;
 use ambient::{Soon, World};
 use auth::User;
 use auth::tokens::{Authenticator, Identified, Verdict};
@@ -44,6 +45,8 @@ pub struct Remote {
     audiences: Arc<[String]>,
     memory: Memory<Verdict>,
     asking: Together<Verdict>,
+    /// How often it was remembered what was answered.
+    pub lookups: Lookups,
 }
 
 impl Remote {
@@ -55,6 +58,7 @@ impl Remote {
             audiences,
             memory: Memory::new(world.clone(), KEPT, KEPT_BYTES),
             asking: Together::default(),
+            lookups: Lookups::default(),
         }
     }
 
@@ -70,12 +74,14 @@ impl Remote {
         question.set(&["status", "user"], Value::map());
         match self.hook.ask(&question).await.and_then(|answer| self.verdict(&answer, audiences)) {
             Ok(verdict) => {
+                self.lookups.found_out.inc();
                 if !matches!(verdict, Verdict::Refused(_)) {
                     self.memory.put(key, verdict.clone(), size(&verdict), self.ttl);
                 }
                 verdict
             }
             Err(why) => {
+                self.lookups.failed.inc();
                 tracing::warn!(%why, "the token webhook could not be asked");
                 Verdict::Refused(why.to_string())
             }
@@ -164,7 +170,10 @@ impl Authenticator for Remote {
         let parts = std::iter::once(token).chain(audiences.iter().map(String::as_str));
         let key = self.memory.key(parts.map(str::as_bytes));
         match self.memory.get(&key) {
-            Some(verdict) => verdict.into(),
+            Some(verdict) => {
+                self.lookups.remembered.inc();
+                verdict.into()
+            }
             None => Soon::later(self.asking.ask(key, self.ask(token, audiences, key))),
         }
     }

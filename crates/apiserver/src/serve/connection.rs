@@ -6,6 +6,8 @@
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::error::Error as _;
+use std::fmt;
 use std::future::{Future, pending, poll_fn, ready};
 use std::io;
 use std::net::SocketAddr;
@@ -49,6 +51,10 @@ pub(super) struct Server<H> {
     pub(super) crowd: Crowd,
     /// Clients that did not take their answers.
     overdue: Seldom,
+    /// Clients that ask as nobody should.
+    odd: Seldom,
+    /// Connections that never became safe.
+    unsafe_ones: Seldom,
     /// Requests that have come and are not answered yet.
     pending: Arc<AtomicUsize>,
     swamped: Seldom,
@@ -61,9 +67,20 @@ impl<H> Server<H> {
     pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
         let http1 = http1_of(&limits);
         let crowd = Crowd::new(limits.max_connections);
-        let (overdue, swamped, pending) = (Seldom::default(), Seldom::default(), Arc::default());
-        let connections = AtomicU64::new(1);
-        Self { tls, limits, handler, shutdown, crowd, overdue, connections, pending, swamped, http1 }
+        Self {
+            tls,
+            limits,
+            handler,
+            shutdown,
+            crowd,
+            overdue: Seldom::default(),
+            odd: Seldom::default(),
+            unsafe_ones: Seldom::default(),
+            pending: Arc::default(),
+            swamped: Seldom::default(),
+            connections: AtomicU64::new(1),
+            http1,
+        }
     }
 }
 
@@ -100,14 +117,8 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
     let stream = tokio::select! {
         done = handshake => match done {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                server.handler.unsafe_connection();
-                return tracing::debug!(%remote, %error, "no TLS connection");
-            }
-            Err(_) => {
-                server.handler.unsafe_connection();
-                return tracing::debug!(%remote, "TLS handshake took too long");
-            }
+            Ok(Err(error)) => return server.is_unsafe(remote, &error),
+            Err(_) => return server.is_unsafe(remote, &"the handshake took too long"),
         },
         () = server.shutdown.stopping() => return,
     };
@@ -141,8 +152,42 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         let connection = server.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
         drive(&server, &activity, connection, None, |c| c.graceful_shutdown()).await
     };
-    if let Err(error) = ended {
-        tracing::debug!(%remote, %error, "connection broke");
+    match ended {
+        Err(error) if is_odd(&error) => server.is_odd(remote, &error),
+        Err(error) => tracing::debug!(%remote, %error, "connection broke"),
+        Ok(()) => {}
+    }
+}
+
+impl<H: Handler> Server<H> {
+    /// A connection ends before it is safe.
+    fn is_unsafe(&self, remote: SocketAddr, why: &dyn fmt::Display) {
+        self.handler.unsafe_connection();
+        if let Some(kept_back) = self.unsafe_ones.now() {
+            tracing::info!(%remote, %why, kept_back, "no TLS connection");
+        }
+    }
+
+    /// A connection ends because of what its client did.
+    fn is_odd(&self, remote: SocketAddr, why: &dyn fmt::Display) {
+        self.handler.odd_connection();
+        if let Some(kept_back) = self.odd.now() {
+            tracing::warn!(%remote, %why, kept_back, "a client asks as nobody should; its connection is closed");
+        }
+    }
+}
+
+/// Whether a connection ended because of what its client did, rather than because the client was gone: what it sent
+/// makes no sense, is too much, or comes too slowly.
+fn is_odd(error: &hyper::Error) -> bool {
+    let slow = |why: &io::Error| why.kind() == io::ErrorKind::TimedOut;
+    let source = error.source();
+    let http2 = source.and_then(|it| it.downcast_ref::<h2::Error>());
+    let plain = source.and_then(|it| it.downcast_ref::<io::Error>());
+    match (http2, plain) {
+        (Some(why), _) => why.get_io().map_or(!why.is_remote(), slow),
+        (None, Some(why)) => slow(why),
+        (None, None) => error.is_parse(),
     }
 }
 
@@ -182,6 +227,7 @@ async fn drive<H, C>(
     wind_down: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()>
 where
+    H: Handler,
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
@@ -193,6 +239,7 @@ where
         Unwanted::Leaving => None,
         Unwanted::Idle(farewell) => Some(farewell),
         Unwanted::Overdue => {
+            server.handler.odd_connection();
             if let Some(kept_back) = server.overdue.now() {
                 tracing::warn!(
                     kept_back,

@@ -65,6 +65,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// A connection ended before it was safe.
     fn unsafe_connection(&self) {}
+
+    /// A connection ended because of what its client sent, or how slowly, or did not take.
+    fn odd_connection(&self) {}
 }
 
 /// Put among an answer's extensions: its request is the last that the connection takes. Those that are being

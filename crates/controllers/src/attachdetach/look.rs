@@ -118,7 +118,7 @@ impl Attacher {
         }
         let mut read = node.as_deref().map(|it| read_node(it, names));
         if let Some(node) = &mut read {
-            node.out_of_service &= self.options.from_out_of_service;
+            node.out_of_service &= self.context.gates.out_of_service;
             // what the node was told tells what things are called whose object is gone
             for volume in &node.told {
                 if let Some(parsed) = Volume::named(volume, names) {

@@ -37,13 +37,11 @@ use std::time::Duration;
 pub struct Options {
     /// How long an agent is waited for that uses a volume and is not heard of.
     pub patience: Duration,
-    /// Whether nodes that are out of service are not waited for at all.
-    pub from_out_of_service: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { patience: Duration::from_secs(6 * 60), from_out_of_service: true }
+        Options { patience: Duration::from_secs(6 * 60) }
     }
 }
 

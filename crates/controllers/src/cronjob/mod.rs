@@ -17,6 +17,7 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -86,7 +87,7 @@ impl Reconcile for CronJobs {
         let before = cron.status.clone().unwrap_or_default();
         let mut status = decide::settled(&before, &jobs, &mut told);
         self.forget_missing(&cron, &jobs, &mut status, &mut told).await?;
-        let decision = decide(&cron, &status, self.context.now(), &self.context.names);
+        let decision = decide(&self.zoned(&cron), &status, self.context.now(), &self.context.names);
         told.into_iter().chain(decision.told).for_each(|note| self.context.events.note(&*cron, note));
         let done = match decision.verdict {
             Verdict::Start(time) => self.start(&cron, &mut status, time).await,
@@ -103,7 +104,7 @@ impl Reconcile for CronJobs {
             Verdict::Rest => Next::Changes,
             Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
             Verdict::Start(_) => {
-                match decide(&cron, &status, self.context.now(), &self.context.names).verdict {
+                match decide(&self.zoned(&cron), &status, self.context.now(), &self.context.names).verdict {
                     Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
                     _ => Next::Changes,
                 }
@@ -113,6 +114,17 @@ impl Reconcile for CronJobs {
 }
 
 impl CronJobs {
+    /// A cron job without its time zone, where those are switched off.
+    fn zoned<'a>(&self, cron: &'a CronJob) -> Cow<'a, CronJob> {
+        let mut zoned = Cow::Borrowed(cron);
+        if !self.context.gates.time_zones
+            && let Some(spec) = zoned.to_mut().spec.as_mut()
+        {
+            spec.time_zone = None;
+        }
+        zoned
+    }
+
     fn api(&self, cron: &CronJob) -> Api<Job> {
         beside(&self.context.client, cron)
     }

@@ -76,8 +76,8 @@ impl Reconcile for Loop {
         let existing = slices::of_service(&self.slices, key, &self.manager, &self.context.names);
         // remembered even if nothing is to be written
         let trigger = self.triggers.since_last(key, &service, &pods);
-        let zones = hints::wanted(&service, &self.context.names)
-            .then(|| Zones::of(&self.nodes.all(), &self.context.names));
+        let hinted = self.context.gates.hints && hints::wanted(&service, &self.context.names);
+        let zones = hinted.then(|| Zones::of(&self.nodes.all(), &self.context.names));
         let node = |name: &str| self.nodes.get(&Key::new("", name));
         let wanted = Wanted { service: &service, zones, most: self.most, manager: &self.manager };
         let (mut plan, lost) = wanted.plan(&pods, node, &existing, &self.context.names);

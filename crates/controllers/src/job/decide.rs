@@ -132,7 +132,7 @@ pub(super) fn plan(
 /// all, those of the least use first.
 fn surplus(view: &View<'_>, active: &[Arc<Pod>], least: usize) -> Vec<Arc<Pod>> {
     let mut sorted: Vec<(rank::Rank, &Arc<Pod>)> =
-        active.iter().map(|it| (rank::rank(it, 0, 0, view.now), it)).collect();
+        active.iter().map(|it| (rank::rank(it, 0, 0, rank::Ages::Exactly, view.now), it)).collect();
     sorted.sort_by(|one, other| one.0.cmp(&other.0));
     let (mut extra, mut left) = (Vec::new(), Vec::new());
     if view.is_indexed() {

@@ -31,7 +31,7 @@ use crate::{Context, Failure, Key, Next, Queue, Reconcile, Written, run, unless}
 use backoff::Failures;
 use decide::{Failed, Plan};
 use futures_util::future::join_all;
-use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -117,6 +117,9 @@ struct Done {
 impl Jobs {
     async fn look(&self, key: &Key, job: &Job) -> Result<Next, Failure> {
         let Some(spec) = &job.spec else { return Ok(Next::Changes) };
+        let plain = (!self.context.gates.failure_policy && spec.pod_failure_policy.is_some())
+            .then(|| JobSpec { pod_failure_policy: None, ..spec.clone() });
+        let spec = plain.as_ref().unwrap_or(spec);
         let selector = adopt::selector(spec.selector.as_ref());
         let claims = Claims {
             client: &self.context.client,
@@ -142,7 +145,7 @@ impl Jobs {
         next.active =
             Some(i32::try_from(done.active.len() + done.made).unwrap_or(i32::MAX)).filter(|it| *it > 0);
         let ready = done.active.iter().filter(|it| state::is_ready(it)).count();
-        next.ready = Some(i32::try_from(ready).unwrap_or(i32::MAX));
+        next.ready = self.context.gates.ready_pods.then(|| i32::try_from(ready).unwrap_or(i32::MAX));
         self.count(key, &view, before, next, done.end, &now).await?;
         match done.broke {
             Some(why) => Err(why),

@@ -41,13 +41,11 @@ pub struct Options {
     pub sync_period: Duration,
     /// Whether others are asked to make volumes for claims.
     pub provisioning: bool,
-    /// Whether claims that name no class get the default one when there comes to be one.
-    pub late_default_class: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { sync_period: Duration::from_secs(15), provisioning: true, late_default_class: true }
+        Options { sync_period: Duration::from_secs(15), provisioning: true }
     }
 }
 

@@ -36,7 +36,7 @@ impl Binder {
             }
             return bound.map(|()| Next::Changes);
         }
-        let default_class = match self.options.late_default_class {
+        let default_class = match self.context.gates.late_default_class {
             true if self.marks.class_of_claim(claim).is_none() => {
                 claim::default_class(&self.classes.all(), &self.context.names)
             }

@@ -2,7 +2,7 @@
 //! service; those that were deleted before they had a node.
 //!
 //! What always holds: a pod that is removed here without having ended is said to have failed first, so that its owner
-//! counts it. A node must have been gone for a while, and the server asked about it, before its pods are.
+//! counts it, unless conditions of disruption are switched off. A node must have been gone for a while, and the server asked about it, before its pods are.
 
 use crate::pods::{place, rank, state};
 use crate::rewrite::beside;
@@ -83,11 +83,12 @@ pub async fn run(context: Context, options: Options) {
     });
     let out_of_service = context.names.well_known_under("node", "out-of-service");
     let (news, quarantine, taint) = (queue.clone(), options.quarantine, out_of_service.clone());
+    let looks = context.gates.out_of_service;
     nodes.listen(move |change| {
         let node = change.object();
         match change {
             Change::Removed(_) => news.add_after(Task::Node(node.name_any()), quarantine),
-            _ if is_out_of_service(node, &taint) => news.add(Task::Node(node.name_any())),
+            _ if looks && is_out_of_service(node, &taint) => news.add(Task::Node(node.name_any())),
             _ => {}
         }
     });
@@ -197,6 +198,7 @@ impl Collector {
     async fn leaving(&self, pod: &Pod) -> Result<(), Failure> {
         let lost = match rank::node(pod) {
             None => true,
+            Some(_) if !self.context.gates.out_of_service => false,
             Some(node) => self
                 .nodes
                 .get(&Key::new("", node))
@@ -206,7 +208,7 @@ impl Collector {
     }
 
     async fn fail_and_delete(&self, pod: &Pod, condition: Option<serde_json::Value>) -> Result<(), Failure> {
-        if !state::is_finished(pod) {
+        if !state::is_finished(pod) && self.context.gates.disruption_conditions {
             let mut status = json!({"phase": "Failed"});
             if let Some(condition) = condition {
                 status["conditions"] = json!([condition]);

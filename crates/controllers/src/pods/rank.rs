@@ -1,8 +1,8 @@
 //! Which pods go first when there are too many.
 //!
 //! Those that are of the least use: not on a node, not running, not ready, cheap to delete as their owner says, many on
-//! the same node, ready only since lately, often restarted, young. Ages are compared by their order of magnitude, so
-//! that it is not always the same generation that goes; among equals chance decides, by uid.
+//! the same node, ready only since lately, often restarted, young. Where ages are compared by their order of magnitude it
+//! is not always the same generation that goes; among equals chance decides, by uid.
 
 use super::state::{self, is_ready};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,8 +13,25 @@ use std::cmp::Reverse;
 /// A key by which pods are sorted; the smallest go first.
 pub type Rank = (bool, u8, bool, i32, Reverse<usize>, Option<i64>, Reverse<i32>, Option<i64>, String);
 
+/// How the ages of pods are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ages {
+    Exactly,
+    /// By their order of magnitude.
+    Roughly,
+}
+
+impl Ages {
+    fn of(self, since: DateTime<Utc>, now: DateTime<Utc>) -> i64 {
+        match self {
+            Ages::Exactly => now.signed_duration_since(since).num_milliseconds(),
+            Ages::Roughly => magnitude(since, now),
+        }
+    }
+}
+
 /// `on_node` says how many pods like this one there are on its node.
-pub fn rank(pod: &Pod, cost: i32, on_node: usize, now: DateTime<Utc>) -> Rank {
+pub fn rank(pod: &Pod, cost: i32, on_node: usize, ages: Ages, now: DateTime<Utc>) -> Rank {
     let ready = is_ready(pod);
     (
         node(pod).is_some(),
@@ -27,9 +44,9 @@ pub fn rank(pod: &Pod, cost: i32, on_node: usize, now: DateTime<Utc>) -> Rank {
         ready,
         cost,
         Reverse(on_node),
-        if ready { state::ready_since(pod).map(|since| magnitude(since, now)) } else { None },
+        if ready { state::ready_since(pod).map(|since| ages.of(since, now)) } else { None },
         Reverse(restarts(pod)),
-        pod.metadata.creation_timestamp.as_ref().map(|it| magnitude(it.0, now)),
+        pod.metadata.creation_timestamp.as_ref().map(|it| ages.of(it.0, now)),
         pod.metadata.uid.clone().unwrap_or_default(),
     )
 }
@@ -95,7 +112,18 @@ mod tests {
 
     fn ranked(pod: &Value, cost: i32, on_node: usize) -> Rank {
         let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
-        rank(&pod, cost, on_node, DateTime::from_timestamp(NOW, 0).unwrap())
+        rank(&pod, cost, on_node, Ages::Roughly, DateTime::from_timestamp(NOW, 0).unwrap())
+    }
+
+    #[test]
+    fn the_youngest_goes_first_where_ages_are_compared_exactly() {
+        let ranked = |uid: &str, created: i64| {
+            let pod: Pod = serde_json::from_value(pod(uid, "n", "Running", Some(500), 0, created)).unwrap();
+            let now = DateTime::from_timestamp(NOW, 0).unwrap();
+            (rank(&pod, 0, 0, Ages::Exactly, now), rank(&pod, 0, 0, Ages::Roughly, now))
+        };
+        let (young, old) = (ranked("z", 900), ranked("a", 1000));
+        assert!(young.0 < old.0 && young.1 > old.1);
     }
 
     #[test]

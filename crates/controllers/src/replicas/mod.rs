@@ -72,7 +72,8 @@ impl<K: Replicated> Reconcile for Sets<K> {
         let pods = claims.claim(&*set, Some(&selector), |_| true).await?;
         let plan = if set.meta().deletion_timestamp.is_none() {
             let now = self.context.time().0;
-            plan(set.replicas(), &pods, || self.related(&set, &pods), &self.context.names, now)
+            let settings = (&*self.context.names, &self.context.gates);
+            plan(set.replicas(), &pods, || self.related(&set, &pods), settings, now)
         } else {
             Plan::Rest
         };

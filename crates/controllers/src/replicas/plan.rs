@@ -1,7 +1,8 @@
 //! What a set does about its pods, and what it says about them: pure functions.
 
 use super::{Replicated, Status};
-use crate::pods::rank::{deletion_cost, node, rank};
+use crate::gates::Gates;
+use crate::pods::rank::{Ages, deletion_cost, node, rank};
 use crate::pods::state::{available_in, is_ready};
 use crate::{Failure, Next};
 use k8s_openapi::api::apps::v1::ReplicaSetCondition;
@@ -31,7 +32,7 @@ pub fn plan(
     wanted: i32,
     pods: &[Arc<Pod>],
     related: impl FnOnce() -> Vec<Arc<Pod>>,
-    names: &Names,
+    (names, gates): (&Names, &Gates),
     now: DateTime<Utc>,
 ) -> Plan {
     let wanted = usize::try_from(wanted).unwrap_or(0);
@@ -46,9 +47,11 @@ pub fn plan(
         let related = related();
         let mut on_node: HashMap<&str, usize> = HashMap::new();
         related.iter().filter_map(|pod| node(pod)).for_each(|node| *on_node.entry(node).or_default() += 1);
+        let ages = if gates.magnitudes { Ages::Roughly } else { Ages::Exactly };
+        let cost = |pod: &Pod| if gates.deletion_cost { deletion_cost(pod, names) } else { 0 };
         going.sort_by_cached_key(|pod| {
             let there = node(pod).and_then(|node| on_node.get(node)).copied().unwrap_or(0);
-            rank(pod, deletion_cost(pod, names), there, now)
+            rank(pod, cost(pod), there, ages, now)
         });
     }
     going.truncate((pods.len() - wanted).min(BURST));
@@ -145,7 +148,7 @@ mod tests {
     }
 
     fn check(wanted: i32, pods: &[Arc<Pod>], related: &[Arc<Pod>]) -> String {
-        match plan(wanted, pods, || related.to_vec(), &Names::kubernetes(), now().0) {
+        match plan(wanted, pods, || related.to_vec(), (&Names::kubernetes(), &Gates::default()), now().0) {
             Plan::Rest => "rest".to_owned(),
             Plan::Create(count) => format!("+{count}"),
             Plan::Delete(pods) => {

@@ -34,6 +34,30 @@ fn has_rules(schema: &Value) -> bool {
     !schema.items(&[RULES]).is_empty() || parts.chain(properties).any(has_rules)
 }
 
+const SCHEMA: &[&str] = &["schema", "openAPIV3Schema"];
+
+/// Whether a definition has rules in any of its versions.
+pub(super) fn in_use(definition: &Value) -> bool {
+    let mut versions = definition.items(&["spec", "versions"]).iter();
+    versions.any(|version| version.at(SCHEMA).is_some_and(has_rules))
+}
+
+/// Takes all rules out of a definition.
+pub(super) fn drop(definition: &mut Value) {
+    fn strip(schema: &mut Value) {
+        schema.unset(&[RULES]);
+        for part in ["items", "additionalProperties"] {
+            schema.at_mut(&[part]).map(strip);
+        }
+        if let Some(properties) = schema.at_mut(&["properties"]).and_then(Value::as_map_mut) {
+            properties.iter_mut().for_each(|(_, it)| strip(it));
+        }
+    }
+    read::each_mut(definition, &["spec", "versions"], |version| {
+        version.at_mut(SCHEMA).map(strip);
+    });
+}
+
 fn env(declared: &Declared) -> Env {
     Env::new().variable("self", declared.clone()).variable("oldSelf", declared.clone())
 }

@@ -24,7 +24,7 @@ mod table;
 mod value;
 
 use crate::check::Problems;
-use crate::read;
+use crate::{gates, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
@@ -33,8 +33,8 @@ use schema::{Path, Value};
 pub fn hooks() -> Hooks {
     Hooks {
         default: Some(default),
-        prepare_create: Some(|object, _| remember_storage(object)),
-        prepare_update: Some(|object, _, _| remember_storage(object)),
+        prepare_create: Some(|object, context| prepare(object, None, context)),
+        prepare_update: Some(|object, old, context| prepare(object, Some(old), context)),
         validate_create: Some(create),
         validate_update: Some(update),
         subresources: STATUS,
@@ -76,6 +76,14 @@ fn default(object: &mut Value, _: &Names) {
     if names.text(&["listKind"]).is_empty() {
         names.set(&["listKind"], format!("{kind}List"));
     }
+}
+
+/// Takes away rules as expressions where they are switched off, unless there were some before.
+fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    if !gates::EXPRESSIONS.is_open(context) && !old.is_some_and(expressions::in_use) {
+        expressions::drop(object);
+    }
+    remember_storage(object);
 }
 
 /// Objects may now come to be stored in the storage version, and that is not forgotten.

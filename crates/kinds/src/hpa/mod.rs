@@ -52,8 +52,10 @@ fn shared() -> Hooks {
     Hooks {
         prepare_create: Some(|object, context| drop_disabled(object, None, context)),
         prepare_update: Some(|next, old, context| drop_disabled(next, Some(old), context)),
-        validate_create: Some(|object, _| rules::validate(&as_newer(object))),
-        validate_update: Some(|object, _, _| rules::validate(&as_newer(object))),
+        validate_create: Some(|object, context| rules::validate(&as_newer(object), least(None, context))),
+        validate_update: Some(|object, old, context| {
+            rules::validate(&as_newer(object), least(Some(old), context))
+        }),
         metadata_again: MetadataAgain::Change,
         subresources: SUBRESOURCES,
         cells: Some(|object, now| columns::cells(&as_newer(object), now)),
@@ -83,9 +85,15 @@ fn as_newer(object: &Value) -> Cow<'_, Value> {
     }
 }
 
+/// How few replicas an autoscaler may ask for. Who may ask for none goes on so.
+fn least(old: Option<&Value>, context: &Context<'_>) -> i64 {
+    let none = |old: &Value| crate::read::opt_int(old, &["spec", "minReplicas"]) == Some(0);
+    i64::from(!gates::SCALE_TO_ZERO.is_open(context) && !old.is_some_and(none))
+}
+
 /// Metrics of single containers cannot be used yet; who still has them keeps them.
 fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    if context.opens(gates::CONTAINER_METRICS) {
+    if gates::CONTAINER_METRICS.is_open(context) {
         return;
     }
     const FIELD: &str = "containerResource";

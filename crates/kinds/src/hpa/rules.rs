@@ -21,14 +21,15 @@ pub(super) fn status(new: &Value) -> Problems {
     out
 }
 
-pub(super) fn validate(object: &Value) -> Problems {
+/// `fewest` is the smallest number of replicas that may be asked for.
+pub(super) fn validate(object: &Value, fewest: i64) -> Problems {
     let mut out = Vec::new();
     let path = Path::ROOT.field("spec");
     let least = read::opt_int(object, &["spec", "minReplicas"]);
     let most = read::int(object, &["spec", "maxReplicas"]);
-    if let Some(least) = least.filter(|least| *least < 1) {
+    if let Some(least) = least.filter(|least| *least < fewest) {
         let path = path.field("minReplicas");
-        out.push(check::invalid_int(&path, least, "must be greater than or equal to 1"));
+        out.push(check::invalid_int(&path, least, &format!("must be greater than or equal to {fewest}")));
     }
     if most < 1 {
         out.push(check::invalid_int(&path.field("maxReplicas"), most, "must be greater than 0"));

@@ -60,13 +60,13 @@ fn annotations_that_make_no_sense_go_away() {
 #[test]
 fn rules_are_those_of_the_newer_version() {
     let mut object = json(NEWER);
-    assert_eq!(problems(&rules::validate(&object)), [""; 0]);
+    assert_eq!(problems(&rules::validate(&object, 1)), [""; 0]);
     object.set(&["spec", "minReplicas"], 5);
     object.set(
         &["spec", "metrics"],
         json(r#"[{"type":"Bogus","pods":{"metric":{"name":"p"},"target":{"type":"x"}}}]"#),
     );
-    let fields: Vec<_> = rules::validate(&object).into_iter().map(|it| it.field).collect();
+    let fields: Vec<_> = rules::validate(&object, 1).into_iter().map(|it| it.field).collect();
     assert_eq!(
         fields,
         [

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 const MODES: &[&str] = &["Block", "Filesystem"];
 const POLICIES: &[&str] = &["Delete", "Recycle", "Retain"];
-const ACCESS: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce"];
+/// How a volume can be used, in order; the last one where it is switched on.
+const ACCESS: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", ONE_POD];
+const ONE_POD: &str = "ReadWriteOncePod";
 
 pub fn hooks() -> Hooks {
     Hooks {
@@ -57,10 +59,9 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 
 /// Fields that this version knows and does not use yet, unless they are there already.
 fn drop_disabled(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    const FIELD: &[&str] = &["spec", "csi", "nodeExpandSecretRef"];
-    if !context.opens(gates::NODE_EXPAND_SECRET) && !old.is_some_and(|old| read::has(old, FIELD)) {
-        object.unset(FIELD);
-    }
+    const GUARDED: &[gates::Guarded] =
+        &[(gates::NODE_EXPAND_SECRET, &["spec", "csi", "nodeExpandSecretRef"])];
+    gates::drop_disabled(object, old, GUARDED, context);
 }
 
 /// A volume in use is not deleted: a finalizer says so from the start.
@@ -70,18 +71,32 @@ pub fn protect(object: &mut Value, names: &Names) {
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
-    whole(object, &mut out);
+    whole(object, may_be_alone(None, context), &mut out);
     mount_options(object, context.names, &mut out);
     out
 }
 
-fn whole(object: &Value, out: &mut Problems) {
+fn whole(object: &Value, alone: bool, out: &mut Problems) {
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
-    self::spec(spec, object.text(&["metadata", "name"]), false, &Path::ROOT.field("spec"), out);
+    let place = Place::Own { name: object.text(&["metadata", "name"]), alone };
+    self::spec(spec, place, &Path::ROOT.field("spec"), out);
 }
 
-/// What a volume says about itself. `inline` ones belong to an attachment and say less.
-pub(crate) fn spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, out: &mut Problems) {
+/// Whose a volume is.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// It has a name, and may be for one pod alone.
+    Own { name: &'a str, alone: bool },
+    /// It belongs to an attachment and says less.
+    Inline,
+}
+
+/// What a volume says about itself.
+pub(crate) fn spec(spec: &Value, place: Place<'_>, path: &Path<'_>, out: &mut Problems) {
+    let (name, alone, inline) = match place {
+        Place::Own { name, alone } => (name, alone, false),
+        Place::Inline => ("", false, true),
+    };
     const INLINE: &str = "may not be specified in the context of inline volumes";
     if inline {
         for field in ["claimRef", "capacity"] {
@@ -97,7 +112,7 @@ pub(crate) fn spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, out:
     if spec.items(&["accessModes"]).is_empty() {
         out.push(Problem::required(&path.field("accessModes"), ""));
     }
-    access_modes(spec, &path.field("accessModes"), out);
+    access_modes(spec, alone, &path.field("accessModes"), out);
     if !inline {
         capacity(spec, &path.field("capacity"), out);
     }
@@ -144,14 +159,20 @@ pub(crate) fn spec(spec: &Value, name: &str, inline: bool, path: &Path<'_>, out:
     }
 }
 
+/// Whether volumes may be for one pod alone: where that is switched on, and where they are already.
+pub(crate) fn may_be_alone(old: Option<&Value>, context: &Context<'_>) -> bool {
+    let alone = |old: &Value| old.items(&["spec", "accessModes"]).iter().any(|it| read::text(it) == ONE_POD);
+    gates::ONE_POD.is_open(context) || old.is_some_and(alone)
+}
+
 /// Each mode is known, and one of them stands alone.
-pub(crate) fn access_modes(spec: &Value, path: &Path<'_>, out: &mut Problems) {
-    const ALONE: &str = "ReadWriteOncePod";
+pub(crate) fn access_modes(spec: &Value, may_be_alone: bool, path: &Path<'_>, out: &mut Problems) {
+    let known = if may_be_alone { &ACCESS[..] } else { &ACCESS[..3] };
     let modes = spec.items(&["accessModes"]);
-    for mode in modes.iter().map(read::text).filter(|mode| !ACCESS.contains(mode)) {
-        out.push(check::unsupported(path, mode, ACCESS));
+    for mode in modes.iter().map(read::text).filter(|mode| !known.contains(mode)) {
+        out.push(check::unsupported(path, mode, known));
     }
-    let alone = modes.iter().filter(|it| read::text(it) == ALONE).count();
+    let alone = modes.iter().filter(|it| read::text(it) == ONE_POD).count();
     if alone > 0 && alone < modes.len() {
         out.push(Problem::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
     }
@@ -218,9 +239,11 @@ fn mount_options(object: &Value, names: &Names, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = create(new, context);
     // clients know the problems of a volume told twice when it changes
-    whole(new, &mut out);
+    let (alone, mut out) = (may_be_alone(Some(old), context), Vec::new());
+    whole(new, alone, &mut out);
+    mount_options(new, context.names, &mut out);
+    whole(new, alone, &mut out);
     if differing_source(new, old) {
         let changed: Vec<_> =
             sources::fields().filter(|it| new.at(&["spec", it]) != old.at(&["spec", it])).collect();
@@ -332,7 +355,7 @@ mod tests {
     fn inline_volumes_say_less() {
         let mut out = Vec::new();
         let volume = json(VOLUME);
-        spec(volume.at(&["spec"]).unwrap(), "", true, &Path::ROOT.field("s"), &mut out);
+        spec(volume.at(&["spec"]).unwrap(), Place::Inline, &Path::ROOT.field("s"), &mut out);
         let expected = [
             "s.capacity: Forbidden: may not be specified in the context of inline volumes",
             "s.volumeMode: Forbidden: may not specify volumeMode other than Filesystem in the context of inline volumes",

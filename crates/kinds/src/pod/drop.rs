@@ -2,79 +2,75 @@
 //!
 //! An object that has such a field keeps it, so that switching a feature off breaks nothing that exists.
 
-use crate::{gates, read};
+use super::spec::app_armor_prefix;
+use crate::gates::{self, Guarded};
+use crate::read;
 use rest::hooks::Context;
 use schema::Value;
 
+const CONTAINERS: &str = "containers|initContainers|ephemeralContainers";
+const PROBES: &str = "livenessProbe|readinessProbe|startupProbe";
+const CONSTRAINTS: &str = "topologySpreadConstraints";
+
+const GUARDED: &[Guarded] = &[
+    (gates::SCHEDULING, &["spec", "schedulingGates"]),
+    (gates::USER_NAMESPACES, &["spec", "hostUsers"]),
+    (gates::RESOURCE_CLAIMS, &["spec", "resourceClaims"]),
+    (gates::RESOURCE_CLAIMS, &["spec", CONTAINERS, "*", "resources", "claims"]),
+    (gates::MIN_DOMAINS, &["spec", CONSTRAINTS, "*", "minDomains"]),
+    (gates::MATCH_LABEL_KEYS, &["spec", CONSTRAINTS, "*", "matchLabelKeys"]),
+    (gates::INCLUSION, &["spec", CONSTRAINTS, "*", "nodeAffinityPolicy"]),
+    (gates::INCLUSION, &["spec", CONSTRAINTS, "*", "nodeTaintsPolicy"]),
+    (gates::GRPC_PROBES, &["spec", CONTAINERS, "*", PROBES, "grpc"]),
+    (gates::PROBE_GRACE, &["spec", CONTAINERS, "*", PROBES, "terminationGracePeriodSeconds"]),
+];
+
+/// `next` is a pod or a template of pods.
 pub(super) fn disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
-    for (field, gate) in [
-        ("schedulingGates", gates::SCHEDULING),
-        ("hostUsers", gates::USER_NAMESPACES),
-        ("resourceClaims", gates::RESOURCE_CLAIMS),
-    ] {
-        if !context.opens(gate) && !old.is_some_and(|old| read::has(old, &["spec", field])) {
-            next.unset(&["spec", field]);
-        }
-    }
-    let uses = |list: &str, path: &[&str]| {
-        old.is_some_and(|old| old.items(&["spec", list]).iter().any(|it| read::has(it, path)))
-    };
-    for (field, gate) in [("minDomains", gates::MIN_DOMAINS), ("matchLabelKeys", gates::MATCH_LABEL_KEYS)] {
-        if !context.opens(gate) && !uses("topologySpreadConstraints", &[field]) {
-            read::each_mut(next, &["spec", "topologySpreadConstraints"], |one| {
-                one.unset(&[field]);
-            });
-        }
-    }
-    if context.closes(gates::INCLUSION) {
-        for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            if !uses("topologySpreadConstraints", &[field]) {
-                read::each_mut(next, &["spec", "topologySpreadConstraints"], |one| {
-                    one.unset(&[field]);
-                });
-            }
-        }
-    }
-    const PROBES: &[&str] = &["livenessProbe", "readinessProbe", "startupProbe"];
-    const CONTAINERS: &[&str] = &["containers", "initContainers", "ephemeralContainers"];
-    let claims = context.opens(gates::RESOURCE_CLAIMS)
-        || CONTAINERS.iter().any(|list| uses(list, &["resources", "claims"]));
-    let probed = |path: &[&str]| {
-        PROBES.iter().any(|probe| {
-            let path: Vec<&str> = std::iter::once(*probe).chain(path.iter().copied()).collect();
-            CONTAINERS.iter().any(|list| uses(list, &path))
-        })
-    };
-    let no_grpc = context.closes(gates::GRPC_PROBES) && !probed(&["grpc"]);
-    let no_grace = context.closes(gates::PROBE_GRACE) && !probed(&["terminationGracePeriodSeconds"]);
-    let masks = context.opens(gates::PROC_MOUNT)
-        || CONTAINERS.iter().any(|list| {
-            let unmasked = |it: &Value| !matches!(it.text(&["securityContext", "procMount"]), "" | "Default");
-            old.is_some_and(|old| old.items(&["spec", list]).iter().any(unmasked))
-        });
-    for list in CONTAINERS {
-        read::each_mut(next, &["spec", list], |one| {
-            if !claims {
-                one.unset(&["resources", "claims"]);
-            }
-            for probe in PROBES {
-                if no_grpc {
-                    one.unset(&[probe, "grpc"]);
-                }
-                if no_grace {
-                    one.unset(&[probe, "terminationGracePeriodSeconds"]);
-                }
-            }
-            if !masks && read::has(one, &["securityContext", "procMount"]) {
-                one.set(&["securityContext", "procMount"], "Default");
-            }
-        });
-    }
+    gates::drop_disabled(next, old, GUARDED, context);
+    mask(next, old, context);
+    profiles(next, old, context);
     read::each_mut(next, &["spec", "volumes"], |volume| {
         if let Some(spec) = volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec"]) {
             spec.unset(&["resources", "claims"]);
         }
     });
+}
+
+/// A mount of `/proc` that is switched off is the usual one.
+fn mask(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    let unmasked = |it: &Value| !matches!(it.text(&["securityContext", "procMount"]), "" | "Default");
+    let used =
+        |old: &Value| CONTAINERS.split('|').any(|list| old.items(&["spec", list]).iter().any(unmasked));
+    if gates::PROC_MOUNT.is_open(context) || old.is_some_and(used) {
+        return;
+    }
+    for list in CONTAINERS.split('|') {
+        read::each_mut(next, &["spec", list], |one| {
+            if read::has(one, &["securityContext", "procMount"]) {
+                one.set(&["securityContext", "procMount"], "Default");
+            }
+        });
+    }
+}
+
+/// Profiles are named in annotations.
+fn profiles(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {
+    if gates::APP_ARMOR.is_open(context) {
+        return;
+    }
+    const ANNOTATIONS: &[&str] = &["metadata", "annotations"];
+    let prefix = app_armor_prefix(context.names);
+    let used = |old: &Value| read::map(old, ANNOTATIONS).keys().any(|key| key.starts_with(&prefix));
+    if old.is_some_and(used) {
+        return;
+    }
+    if let Some(annotations) = next.at_mut(ANNOTATIONS).and_then(Value::as_map_mut) {
+        annotations.retain(|key, _| !key.starts_with(&prefix));
+        if annotations.is_empty() {
+            next.unset(ANNOTATIONS);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,9 +88,22 @@ mod tests {
         disabled(&mut object, Some(&json(new)), &context());
         assert_eq!(object, json(new));
         // or unless the features are switched on
-        let opened = [gates::USER_NAMESPACES.to_owned(), gates::RESOURCE_CLAIMS.to_owned()];
+        let opened = [gates::USER_NAMESPACES.name.to_owned(), gates::RESOURCE_CLAIMS.name.to_owned()];
         let mut object = json(new);
         disabled(&mut object, None, &Context { opened: &opened, ..context() });
         assert_eq!(object, json(new));
+    }
+
+    #[test]
+    fn profiles_go_where_they_are_switched_off() {
+        const NEW: &str = r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/c":"unconfined"}}}"#;
+        let closed = [gates::APP_ARMOR.name.to_owned()];
+        for (closed, old, kept) in [(&[][..], None, true), (&closed, None, false), (&closed, Some(NEW), true)]
+        {
+            let mut object = json(NEW);
+            let old = old.map(json);
+            disabled(&mut object, old.as_ref(), &Context { closed, ..context() });
+            assert_eq!(read::has(&object, &["metadata", "annotations"]), kept);
+        }
     }
 }

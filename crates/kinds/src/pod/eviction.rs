@@ -34,7 +34,7 @@ pub(super) fn decide(pod: &Value, context: &Context<'_>) -> Result<Price, ApiErr
         return Err(ApiError::internal(SEVERAL));
     }
     let always = budget.text(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
-    if always && context.opens(gates::UNHEALTHY) && !is_ready(pod) {
+    if always && gates::UNHEALTHY.is_open(context) && !is_ready(pod) {
         return Ok(Price::NothingNow);
     }
     let status = |field: &str| read::int(budget, &["status", field]);
@@ -138,7 +138,7 @@ fn none_left(budget: &mut Value, context: &Context<'_>) {
 
 /// Notes why the pod goes.
 pub(super) fn mark(pod: &mut Value, context: &Context<'_>) {
-    if context.closes(gates::CONDITIONS_OF_DISRUPTION) {
+    if !gates::CONDITIONS_OF_DISRUPTION.is_open(context) {
         return;
     }
     let mut condition = Value::map();

@@ -410,7 +410,7 @@ pub(super) fn ephemeral(it: &Value, path: &Path<'_>, out: &mut Problems) {
         Some(template) => {
             template_metadata(template, &path.field("metadata"), out);
             let spec = template.at(&["spec"]).unwrap_or(&Value::Null);
-            persistentvolumeclaim::spec(spec, &path.field("spec"), out);
+            persistentvolumeclaim::spec(spec, false, &path.field("spec"), out);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_nod
 use crate::{check, read};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
-use rest::reserve::{Asked, Reservation, Reserve};
+use rest::reserve::{Asked, Range, Reservation, Reserve};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
@@ -96,7 +96,7 @@ impl Reserve for Allocator {
         let mut state = self.0.lock();
         // what lies outside of the ranges of today is nobody else's either
         for address in &held.addresses {
-            if state.addresses.iter_mut().any(|one| one.take(address) == Err(Refusal::Taken)) {
+            if state.addresses.iter_mut().any(|one| one.recover(address) == Err(Refusal::Taken)) {
                 tracing::warn!(%address, "two services have the same address");
             }
         }
@@ -143,6 +143,10 @@ impl Reserve for Allocator {
                 state.lock().give_back(&held);
             }
         })
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        self.0.lock().addresses.iter().map(Addresses::range).collect()
     }
 }
 

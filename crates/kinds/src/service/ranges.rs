@@ -4,6 +4,7 @@
 //! that begins at a random place. Numbers that somebody names are likelier to be small, so free ones are taken
 //! from behind a band at the beginning as long as there are any.
 
+use rest::reserve::{Outcomes, Range};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,6 +31,11 @@ impl Bits {
             *word |= 1 << (at % 64);
         }
         free
+    }
+
+    /// How many are taken.
+    fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     fn give_back(&mut self, at: u32) {
@@ -199,11 +205,22 @@ impl fmt::Display for Network {
 pub struct Addresses {
     pub network: Network,
     taken: Bits,
+    /// Of services that name an address, and of those that take any.
+    named: Outcomes,
+    any: Outcomes,
 }
 
 impl Addresses {
     pub fn new(network: Network) -> Self {
-        Addresses { network, taken: Bits::new(network.size()) }
+        let (named, any) = Default::default();
+        Addresses { network, taken: Bits::new(network.size()), named, any }
+    }
+
+    /// For those who collect numbers.
+    pub fn range(&self) -> Range {
+        let taken = self.taken.count();
+        let free = u64::from(self.taken.size).saturating_sub(taken);
+        Range { name: self.network.to_string(), taken, free, named: self.named, any: self.any }
     }
 
     /// Whether the address belongs to those that are given out.
@@ -211,16 +228,24 @@ impl Addresses {
         self.network.offset(address).is_some()
     }
 
-    pub fn take(&mut self, address: &IpAddr) -> Result<(), Refusal> {
+    /// One that somebody has had all along.
+    pub fn recover(&mut self, address: &IpAddr) -> Result<(), Refusal> {
         let offset = self.network.offset(address).ok_or(Refusal::OutOfRange)?;
         if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
+    }
+
+    pub fn take(&mut self, address: &IpAddr) -> Result<(), Refusal> {
+        let taken = self.recover(address);
+        self.named.count(taken.is_ok());
+        taken
     }
 
     pub fn take_any(&mut self, random: u64) -> Result<IpAddr, Refusal> {
         let band = band(self.taken.size);
         let found = self.taken.take_any(band, self.taken.size, random);
-        let found = found.or_else(|| self.taken.take_any(0, band, random)).ok_or(Refusal::Full)?;
-        Ok(self.network.address(found))
+        let found = found.or_else(|| self.taken.take_any(0, band, random));
+        self.any.count(found.is_some());
+        Ok(self.network.address(found.ok_or(Refusal::Full)?))
     }
 
     pub fn give_back(&mut self, address: &IpAddr) {

@@ -30,6 +30,7 @@ struct Wanted {
     work: Work,
     port: port::Wanted,
     counted: metrics::Options,
+    gates: apiserver::Gates,
 }
 
 /// What is to be run, and against which server.
@@ -46,14 +47,14 @@ impl Wanted {
     fn read(asked: &ControllerManager, identity: String) -> anyhow::Result<Self> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        let gates = asked.features.read(&mut wrong);
+        let decided = asked.features.read(&mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
-        let mut loops = loops::Options::default();
+        let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
         asked.loops.onto(&mut loops, &mut wrong);
-        gates.onto_loops(&mut loops);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
-        let port = port::Wanted::read(asked, &names, &mut wrong);
+        let gates = decided.of_server();
+        let port = port::Wanted::read(asked, gates.slis, &names, &mut wrong);
         wrong.check()?;
         let target =
             target.context("there is no API server to call: name one with --kubeconfig or --master")?;
@@ -66,7 +67,7 @@ impl Wanted {
             }
         }
         let (rate, own_accounts) = (asked.rate(), asked.use_service_account_credentials);
-        Ok(Wanted { work: Work { names, target, rate, own_accounts, loops, lease }, port, counted })
+        Ok(Wanted { work: Work { names, target, rate, own_accounts, loops, lease }, port, counted, gates })
     }
 }
 
@@ -84,10 +85,11 @@ pub fn problems(asked: &ControllerManager) -> Vec<String> {
 pub async fn controller_manager(asked: ControllerManager, world: World) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let wanted = Wanted::read(&asked, identity(&world))?;
-    let Wanted { work, port, counted } = wanted;
+    let Wanted { work, port, counted, gates } = wanted;
     tracing::info!(version = version(), server = work.target.url, "the controller manager starts");
     let registry = Arc::new(Registry::new(counted));
     process::tell(&registry);
+    apiserver::describe::metrics::about_component(&registry, &gates);
     let told = Told { measures: Measures::new(registry), health: Arc::default(), world };
     let port = Port::open(port, &told, work.names.clone()).await?;
     let working = work.run(told);

@@ -8,6 +8,8 @@ use super::Told;
 use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::describe::health;
+use apiserver::describe::slis::Slis;
 use apiserver::identity::{self, Chain};
 use apiserver::permission;
 use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial};
@@ -21,6 +23,7 @@ use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use names::Names;
+use rest::options::Query;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,10 +49,12 @@ pub struct Wanted {
     tokens: Option<identity::webhook::Options>,
     permissions: Option<permission::webhook::Options>,
     allowed: Vec<String>,
+    /// Whether it is told how health checks went.
+    slis: bool,
 }
 
 impl Wanted {
-    pub fn read(asked: &ControllerManager, names: &Names, wrong: &mut Wrong) -> Self {
+    pub fn read(asked: &ControllerManager, slis: bool, names: &Names, wrong: &mut Wrong) -> Self {
         let delegation = &asked.delegation;
         let file = delegation.authentication_kubeconfig.as_deref();
         let file = file.filter(|_| !delegation.authentication_skip_lookup);
@@ -67,6 +72,7 @@ impl Wanted {
             tokens: delegation.tokens(names, wrong),
             permissions: delegation.permissions(names, wrong),
             allowed: delegation.authorization_always_allow_paths.clone(),
+            slis,
         }
     }
 }
@@ -75,6 +81,8 @@ impl Wanted {
 #[derive(Default)]
 pub struct Health {
     running: Mutex<BTreeSet<&'static str>>,
+    /// How checks went.
+    slis: Slis,
 }
 
 impl Health {
@@ -86,25 +94,18 @@ impl Health {
         self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The answer to a path of health, if it is one: all checks or one.
+    /// The answer to a path of health, if it is one: all checks or one. All that run are well.
     fn answer(&self, path: &str, query: &str) -> Option<String> {
-        let endpoints = ["healthz", "livez", "readyz"];
-        let (endpoint, one) = match path.trim_start_matches('/').split_once('/') {
-            Some((endpoint, one)) => (endpoint, Some(one)),
-            None => (path.trim_start_matches('/'), None),
-        };
-        let endpoint = endpoints.into_iter().find(|it| *it == endpoint)?;
+        let (endpoint, one) = health::parse(path)?;
         let mut checks = vec!["leaderElection"];
         checks.extend(self.lock().iter());
-        if let Some(one) = one {
-            return checks.contains(&one).then(|| "ok".to_owned());
+        match one {
+            Some(one) => checks.contains(&one).then(|| "ok".to_owned()),
+            None => {
+                let well = checks.into_iter().map(|check| (check, true));
+                Some(health::together(endpoint, well, &Query::parse(query), &self.slis).text)
+            }
         }
-        let verbose = query.split('&').any(|it| it == "verbose" || it.starts_with("verbose="));
-        if !verbose {
-            return Some("ok".to_owned());
-        }
-        let lines: String = checks.iter().map(|check| format!("[+]{check} ok\n")).collect();
-        Some(format!("{lines}{endpoint} check passed\n"))
     }
 }
 
@@ -156,6 +157,7 @@ impl Port {
             measures: measures.clone(),
             health: health.clone(),
             allowed: wanted.allowed,
+            slis: wanted.slis,
             tokens: wanted.tokens.map(|options| {
                 Arc::new(identity::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
             }),
@@ -269,6 +271,7 @@ struct Answers {
     health: Arc<Health>,
     /// What everybody may look at.
     allowed: Vec<String>,
+    slis: bool,
     tokens: Option<Arc<dyn auth::tokens::Authenticator>>,
     permissions: Option<permission::webhook::Remote>,
     /// Who knows callers, as of now.
@@ -320,6 +323,7 @@ impl Answers {
     fn content(&self, path: &str, query: &str) -> Option<String> {
         match path {
             "/metrics" => Some(self.measures.text()),
+            "/metrics/slis" if self.slis => Some(self.health.slis.text()),
             _ => self.health.answer(path, query),
         }
     }
@@ -344,6 +348,10 @@ impl Handler for Answers {
                 let why = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
                 return answer(StatusCode::FORBIDDEN, why);
             }
+        }
+        if self.slis && path == "/metrics/slis" && request.method() == Method::DELETE {
+            self.health.slis.reset();
+            return answer(StatusCode::OK, "metrics reset\n");
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
@@ -373,8 +381,13 @@ mod tests {
         health.runs(["job", "csrsigning"].into_iter());
         let told = health.answer("/healthz", "verbose").unwrap();
         assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job ok\nhealthz check passed\n");
+        let told = health.answer("/livez", "verbose&exclude=job").unwrap();
+        assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job excluded: ok\nlivez check passed\n");
         assert_eq!(health.answer("/readyz/job", "").as_deref(), Some("ok"));
         assert_eq!(health.answer("/readyz/other", ""), None);
         assert_eq!(health.answer("/healthzz", ""), None);
+        let made = health.slis.text();
+        assert!(made.contains("kubernetes_healthcheck{name=\"job\",type=\"healthz\"} 1\n"), "{made}");
+        assert!(!made.contains("readyz"), "a check alone is not counted: {made}");
     }
 }

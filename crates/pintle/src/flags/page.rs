@@ -132,7 +132,7 @@ fn of_gates(page: &mut String) {
     for gate in gates::all() {
         let default = if gate.open { "true" } else { "false" };
         let locked = if gate.locked { ", locked" } else { "" };
-        let changes = gates::behind(gate.name).unwrap_or("nothing yet");
+        let changes = gates::told(&gate);
         let _ = writeln!(page, "| `{}` | {} | {default}{locked} | {changes} |", gate.name, gate.stage);
     }
 }

@@ -4,7 +4,6 @@ use super::gates::{self, BEHIND, BEHIND_LOOPS, GROUPS, Gate};
 use super::{Wrong, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
-use controllers::loops;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Args)]
@@ -101,13 +100,15 @@ impl Decided {
         (names(opened), names(closed))
     }
 
-    /// Tells the loops.
-    pub fn onto_loops(&self, options: &mut loops::Options) {
+    /// What loops are told.
+    pub fn of_loops(&self) -> controllers::gates::Gates {
+        let mut gates = controllers::gates::Gates::default();
         for gate in gates::all() {
             if let Some((_, _, field)) = BEHIND_LOOPS.iter().find(|(name, ..)| *name == gate.name) {
-                *field(options) = self.is_open(&gate);
+                *field(&mut gates) = self.is_open(&gate);
             }
         }
+        gates
     }
 
     /// What the server is told.
@@ -182,11 +183,22 @@ mod tests {
 
     #[test]
     fn what_stands_behind_gates_are_gates() {
-        for name in BEHIND.iter().map(|it| it.0).chain(BEHIND_LOOPS.iter().map(|it| it.0)) {
-            assert!(gates::all().any(|gate| gate.name == name), "{name}");
+        let known = |name: &str| gates::all().find(|gate| gate.name == name);
+        let names = BEHIND.iter().map(|it| it.0).chain(BEHIND_LOOPS.iter().map(|it| it.0));
+        for name in names {
+            assert!(known(name).is_some(), "{name}");
+            assert_ne!(gates::behind(name), Some(""), "{name}");
         }
-        let mut options = loops::Options::default();
-        read(&["RetroactiveDefaultStorageClass=false"]).unwrap().onto_loops(&mut options);
-        assert!(!options.persistent_volumes.late_default_class && options.attach_detach.from_out_of_service);
+        for gate in kinds::gates::OF_KINDS {
+            let (open, locked) = known(gate.name).map(|it| (it.open, it.locked)).unwrap();
+            assert_eq!((open, locked), (gate.open, false), "{}", gate.name);
+        }
+    }
+
+    #[test]
+    fn loops_are_told_of_their_gates() {
+        assert_eq!(read(&[]).unwrap().of_loops(), controllers::gates::Gates::default());
+        let gates = read(&["PodDeletionCost=false,TopologyAwareHints=false"]).unwrap().of_loops();
+        assert!(!gates.deletion_cost && !gates.hints && gates.ready_pods);
     }
 }

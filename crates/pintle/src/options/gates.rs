@@ -3,7 +3,7 @@
 //! All names are known (`gates/gates.txt`), so that a command line that works there works here.
 
 use apiserver::Gates;
-use controllers::loops;
+use controllers::gates as loops;
 
 /// A gate as upstream knows it.
 pub struct Gate {
@@ -45,6 +45,17 @@ pub const BEHIND: &[Behind] = &[
         &mut gates.tracing
     }),
     ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
+    (
+        "APIServerIdentity",
+        "the server says in a lease that it is there, and removes leases of others that are not",
+        |gates| &mut gates.identity,
+    ),
+    ("ComponentSLIs", "`/metrics/slis` is served, by the controller manager, too", |gates| &mut gates.slis),
+    (
+        "LegacyServiceAccountTokenTracking",
+        "secrets say in a label when their tokens were last used",
+        |gates| &mut gates.tracking,
+    ),
     ("OpenAPIV3", "`/openapi/v3` is served", |gates| &mut gates.openapi_v3),
     ("RemainingItemCount", "chunks of lists say how much is left", |gates| &mut gates.remaining),
     (
@@ -57,27 +68,127 @@ pub const BEHIND: &[Behind] = &[
     }),
 ];
 
-/// What the control loops do or leave, by gate.
-pub const BEHIND_LOOPS: &[(&str, &str, fn(&mut loops::Options) -> &mut bool)] = &[
+/// The same for the loops.
+type BehindLoops = (&'static str, &'static str, fn(&mut loops::Gates) -> &mut bool);
+
+/// What loops do or leave, by gate.
+pub const BEHIND_LOOPS: &[BehindLoops] = &[
+    ("CronJobTimeZone", "", |gates| &mut gates.time_zones),
+    ("JobPodFailurePolicy", "", |gates| &mut gates.failure_policy),
+    ("JobReadyPods", "jobs tell how many of their pods are ready", |gates| &mut gates.ready_pods),
+    (
+        "LogarithmicScaleDown",
+        "of pods that are too many, ages are compared by their order of magnitude",
+        |gates| &mut gates.magnitudes,
+    ),
     (
         "NodeOutOfServiceVolumeDetach",
-        "volumes are detached from nodes that are out of service, whatever they say",
-        |options| &mut options.attach_detach.from_out_of_service,
+        "pods of nodes that are said to be out of service are removed, and volumes detached from them",
+        |gates| &mut gates.out_of_service,
     ),
+    ("PodDeletionCost", "replica sets look at what their pods say it costs to delete them", |gates| {
+        &mut gates.deletion_cost
+    }),
+    ("PodDisruptionConditions", "", |gates| &mut gates.disruption_conditions),
     (
         "RetroactiveDefaultStorageClass",
         "claims without a class get the default one when there comes to be one",
-        |options| &mut options.persistent_volumes.late_default_class,
+        |gates| &mut gates.late_default_class,
+    ),
+    ("TopologyAwareHints", "", |gates| &mut gates.hints),
+];
+
+/// Gates of what is done elsewhere: by whom, and which.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    (
+        "the agents of nodes",
+        &[
+            "CPUManagerPolicyAlphaOptions",
+            "CPUManagerPolicyBetaOptions",
+            "CPUManagerPolicyOptions",
+            "CSIVolumeHealth",
+            "ConsistentHTTPGetHandlers",
+            "ContainerCheckpoint",
+            "CustomCPUCFSQuotaPeriod",
+            "DisableKubeletCloudCredentialProviders",
+            "EventedPLEG",
+            "ExecProbeTimeout",
+            "ExperimentalHostUserNamespaceDefaulting",
+            "GracefulNodeShutdown",
+            "GracefulNodeShutdownBasedOnPodPriority",
+            "KubeletInUserNamespace",
+            "KubeletPodResources",
+            "KubeletPodResourcesGetAllocatable",
+            "KubeletTracing",
+            "LocalStorageCapacityIsolationFSQuotaMonitoring",
+            "MemoryManager",
+            "MemoryQoS",
+            "NodeSwap",
+            "PodAndContainerStatsFromCRI",
+            "PodHasNetworkCondition",
+            "QOSReserved",
+            "RotateKubeletServerCertificate",
+            "SeccompDefault",
+            "SizeMemoryBackedVolumes",
+            "TopologyManager",
+            "TopologyManagerPolicyAlphaOptions",
+            "TopologyManagerPolicyBetaOptions",
+            "TopologyManagerPolicyOptions",
+            "WindowsHostNetwork",
+        ],
+    ),
+    (
+        "the proxies of nodes",
+        &[
+            "IPTablesOwnershipCleanup",
+            "MinimizeIPTablesRestore",
+            "ProxyTerminatingEndpoints",
+            "WinDSR",
+            "WinOverlay",
+        ],
+    ),
+    ("the scheduler", &["VolumeCapacityPriority"]),
+    (
+        "code for particular clouds",
+        &[
+            "CSIMigrationAzureFile",
+            "CSIMigrationPortworx",
+            "CSIMigrationRBD",
+            "CSIMigrationvSphere",
+            "DisableCloudProviders",
+            "InTreePluginAWSUnregister",
+            "InTreePluginAzureDiskUnregister",
+            "InTreePluginAzureFileUnregister",
+            "InTreePluginGCEUnregister",
+            "InTreePluginOpenStackUnregister",
+            "InTreePluginPortworxUnregister",
+            "InTreePluginRBDUnregister",
+            "InTreePluginvSphereUnregister",
+        ],
     ),
 ];
 
-/// Whether a kind is served, or a field kept, only where a gate is open.
-pub fn guards_kinds(name: &str) -> bool {
-    kinds::tables::KINDS.iter().any(|kind| kind.gate == name) || of_fields(name).is_some()
+/// What is told of a gate.
+pub fn told(gate: &Gate) -> String {
+    if let Some(changes) = behind(gate.name) {
+        return changes.to_owned();
+    }
+    if gate.locked {
+        return "nothing: the feature is finished, and cannot be switched".to_owned();
+    }
+    match ELSEWHERE.iter().find(|(_, gates)| gates.contains(&gate.name)) {
+        Some((whose, _)) => format!("nothing here: it is about {whose}"),
+        None => "nothing yet".to_owned(),
+    }
 }
 
-fn of_fields(name: &str) -> Option<&'static str> {
-    kinds::gates::OF_FIELDS.iter().find(|(gate, _)| *gate == name).map(|(_, what)| *what)
+/// Whether a kind is served, or is as it is, only where a gate is open.
+pub fn guards_kinds(name: &str) -> bool {
+    kinds::tables::KINDS.iter().any(|kind| kind.gate == name) || of_kinds(name).is_some()
+}
+
+fn of_kinds(name: &str) -> Option<&'static str> {
+    kinds::gates::OF_KINDS.iter().find(|gate| gate.name == name).map(|gate| gate.changes)
 }
 
 /// What a gate changes, if anything.
@@ -85,10 +196,9 @@ pub fn behind(name: &str) -> Option<&'static str> {
     if GROUPS.iter().any(|(group, _)| *group == name) {
         return Some("all gates of this stage that are not named");
     }
-    let kinds = of_fields(name)
+    let kinds = of_kinds(name)
         .or_else(|| guards_kinds(name).then_some("kinds that need it are served, if their version is"));
-    let of_loops = || BEHIND_LOOPS.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
-    kinds
-        .or_else(|| BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what))
-        .or_else(of_loops)
+    let server = || BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    let loops = || BEHIND_LOOPS.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    kinds.or_else(server).or_else(loops)
 }

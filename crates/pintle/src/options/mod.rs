@@ -32,7 +32,7 @@ pub use authorization::Authorization;
 pub use browsers::Browsers;
 pub use controllers::{ControllerManager, FoundOut, Loops};
 pub use dialect::Dialect;
-pub use features::{Decided, Features};
+pub use features::Features;
 pub use limits::Limits;
 pub use observing::{Numbers, Observing};
 pub use oidc::Oidc;

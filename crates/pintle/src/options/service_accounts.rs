@@ -76,6 +76,8 @@ impl ServiceAccounts {
             longest: longest.map(|it| it.as_secs() as i64),
             extend: self.service_account_extend_token_expiration,
             lookup: self.service_account_lookup,
+            // a gate decides
+            tracked: false,
         }
     }
 

@@ -398,6 +398,7 @@ impl Renderer<'_> {
     fn rules(&self, field: &Field, map: &mut Map, inline: bool) {
         for rule in field.rules.iter() {
             let place = match (rule, &field.shape) {
+                (Rule::Enum(_) | Rule::Values(_), _) if !inline && !self.source.tells_values => continue,
                 // values of a list's items are said at the items
                 (Rule::Enum(values) | Rule::Values(values), Shape::List(_)) => {
                     if let Some(items) = map.get_mut("items") {

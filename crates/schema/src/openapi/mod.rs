@@ -58,6 +58,8 @@ pub struct Source<'a> {
     /// Whether deleting one of a kind answers with the object rather than with a status.
     pub deletes_object: &'a dyn Fn(&Kind) -> bool,
     pub dialect: &'a Dialect<'a>,
+    /// Whether it is told which values fields of built-in types may have.
+    pub tells_values: bool,
     /// Of the server, `v1.26.4`.
     pub version: &'a str,
 }

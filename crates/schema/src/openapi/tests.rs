@@ -147,6 +147,7 @@ fn with_source<T>(run: impl FnOnce(&Source<'_>) -> T) -> T {
         find_type: &find,
         deletes_object: &|_| false,
         dialect: &DIALECT,
+        tells_values: true,
         version: "v1.2.3",
     })
 }

@@ -4,6 +4,7 @@ use super::requests::resource_name;
 use crate::describe::version;
 use crate::filters::in_flight::InFlight;
 use metrics::{About, Counter, Gauge, Registry, Samples};
+use rest::reserve::{Outcomes, Range};
 use rest::{Api, Collection};
 use std::sync::Arc;
 
@@ -70,6 +71,71 @@ pub(super) fn about_objects(registry: &Registry, api: &Arc<Api>) {
     of_each::<Gauge>(registry, api, about, |it| it.cache.stats().ring_bytes as f64);
     let about = About::alpha("pintle_watches", "Watches under way.");
     of_each::<Gauge>(registry, api, about, |it| it.cache.watchers() as f64);
+}
+
+/// Addresses that services get.
+pub(super) fn about_addresses(registry: &Registry, api: &Arc<Api>) {
+    type Tell = fn(&mut Samples<'_>, &Range);
+    fn by_scope(out: &mut Samples<'_>, range: &Range, number: fn(&Outcomes) -> u64) {
+        // nobody is told of what never happened
+        for (scope, outcomes) in [("static", &range.named), ("dynamic", &range.any)] {
+            let number = number(outcomes);
+            if number > 0 {
+                out.add(&[&range.name, scope], number as f64);
+            }
+        }
+    }
+    let ask = |name: &'static str,
+               help: &'static str,
+               labels: &'static [&'static str],
+               counts: bool,
+               tell: Tell| {
+        let api = Arc::downgrade(api);
+        let answer = move |out: &mut Samples<'_>| {
+            let Some(api) = api.upgrade() else { return };
+            let resources = api.resources();
+            let reserve = resources.named("services").and_then(|it| it.hooks.reserve.as_ref());
+            reserve.map(|it| it.ranges()).unwrap_or_default().iter().for_each(|range| tell(out, range));
+        };
+        let about = About::alpha(name, help).by(labels);
+        if counts { registry.ask::<Counter>(about, answer) } else { registry.ask::<Gauge>(about, answer) }
+    };
+    const CIDR: &[&str] = &["cidr"];
+    const SCOPE: &[&str] = &["cidr", "scope"];
+    ask(
+        "kube_apiserver_clusterip_allocator_allocated_ips",
+        "Addresses that services have.",
+        CIDR,
+        false,
+        |out, it| {
+            out.add(&[&it.name], it.taken as f64);
+        },
+    );
+    ask(
+        "kube_apiserver_clusterip_allocator_available_ips",
+        "Addresses that no service has.",
+        CIDR,
+        false,
+        |out, it| {
+            out.add(&[&it.name], it.free as f64);
+        },
+    );
+    ask(
+        "kube_apiserver_clusterip_allocator_allocation_total",
+        "Addresses given to services.",
+        SCOPE,
+        true,
+        |out, it| {
+            by_scope(out, it, |outcomes| outcomes.given);
+        },
+    );
+    ask(
+        "kube_apiserver_clusterip_allocator_allocation_errors_total",
+        "Addresses that services could not be given.",
+        SCOPE,
+        true,
+        |out, it| by_scope(out, it, |outcomes| outcomes.refused),
+    );
 }
 
 pub(super) fn about_store(registry: &Registry, api: &Arc<Api>) {

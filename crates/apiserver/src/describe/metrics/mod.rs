@@ -12,6 +12,8 @@ pub use requests::{Events, Labels, Lasting, Requests, resource_name};
 
 use crate::audit;
 use crate::filters::in_flight::InFlight;
+use crate::gates::Gates;
+use crate::identity::remembered::Lookups;
 use crate::identity::service_accounts::Uses;
 use metrics::{About, Counter, Family, Gauge, Registry};
 use rest::{Api, Resource};
@@ -27,6 +29,16 @@ const DEPRECATED: About =
     ]);
 const HANDSHAKES: About =
     About::alpha("apiserver_tls_handshake_errors_total", "Connections that ended before they were safe.");
+const ODD: About = About::alpha(
+    "pintle_odd_connections_total",
+    "Connections that ended because of what their client sent, or how slowly, or did not take.",
+);
+
+/// What every component tells: what it is, and what is switched on.
+pub fn about_component(registry: &Registry, gates: &Gates) {
+    asked::about_build(registry);
+    gates.tell(registry);
+}
 
 /// The counters of a server.
 pub struct Metrics {
@@ -35,6 +47,7 @@ pub struct Metrics {
     pub callers: Callers,
     deprecated: Family<Gauge>,
     pub handshake_errors: Counter,
+    pub odd_connections: Counter,
     /// What the record has cost.
     pub audit: audit::Counters,
 }
@@ -46,9 +59,30 @@ impl Metrics {
             callers: Callers::new(&registry),
             deprecated: registry.family(DEPRECATED),
             handshake_errors: registry.one(HANDSHAKES),
+            odd_connections: registry.one(ODD),
             audit: audit::Counters::new(&registry),
             registry,
         }
+    }
+
+    /// Tells how often it was remembered whose a token is.
+    pub fn tell_of_lookups(&self, lookups: &Lookups) {
+        const STATUS: &[&str] = &["status"];
+        let asked = About::alpha("authentication_token_cache_request_total", "Tokens that were looked up.");
+        let it = lookups.clone();
+        self.registry.ask::<Counter>(asked.by(STATUS), move |out| {
+            out.add(&["hit"], it.remembered.get() as f64);
+            out.add(&["miss"], (it.found_out.get() + it.failed.get()) as f64);
+        });
+        let found = About::alpha(
+            "authentication_token_cache_fetch_total",
+            "Tokens of which it was not remembered whose they are, by whether that could be found out.",
+        );
+        let it = lookups.clone();
+        self.registry.ask::<Counter>(found.by(STATUS), move |out| {
+            out.add(&["ok"], it.found_out.get() as f64);
+            out.add(&["error"], it.failed.get() as f64);
+        });
     }
 
     /// Tells of tokens that people should know about, too.
@@ -74,9 +108,9 @@ impl Metrics {
 
     /// Tells of what is stored and of what is under way.
     pub fn tell_of(&self, api: &Arc<Api>, in_flight: &Arc<InFlight>) {
-        asked::about_build(&self.registry);
         asked::about_requests(&self.registry, in_flight);
         asked::about_objects(&self.registry, api);
+        asked::about_addresses(&self.registry, api);
         asked::about_store(&self.registry, api);
     }
 

@@ -1,6 +1,7 @@
 //! What a token of old says, one that is kept in a secret and good for as long as the secret holds it.
 
 use super::Fault;
+use super::tracking::LastUse;
 use crate::identity::objects::{Named, Objects, deleted_at};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,6 +13,7 @@ pub struct Legacy {
     pub namespace: String,
     pub account: Named,
     secret: Named,
+    used: LastUse,
 }
 
 impl Legacy {
@@ -31,7 +33,15 @@ impl Legacy {
         if auth::service_account(subject) != Some((&namespace, &name)) {
             return Err("sub claim is invalid".to_owned());
         }
-        Ok(Legacy { namespace, account: Named::new(name, uid), secret: Named::new(secret, "") })
+        let (account, secret) = (Named::new(name, uid), Named::new(secret, ""));
+        Ok(Legacy { namespace, account, secret, used: LastUse::default() })
+    }
+
+    /// Notes on the secret that its token was used.
+    pub fn note_use(&self, objects: &Objects) {
+        if let Some(api) = objects.api() {
+            self.used.note(&api, &self.namespace, &self.secret.name);
+        }
     }
 
     /// Whether the secret still holds the token, and the account is the one it was made for.

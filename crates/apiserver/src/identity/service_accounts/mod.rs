@@ -8,13 +8,14 @@ mod bound;
 mod issuer;
 mod legacy;
 mod request;
+pub mod tracking;
 
 pub use issuer::{CONFIGURATION_PATH, Issuer, KEYS_PATH, Published};
 pub use request::{TokenRequests, part};
 
 use crate::identity::jose::{Compact, PublicKey};
 use crate::identity::objects::Objects;
-use crate::identity::remembered::Remembered;
+use crate::identity::remembered::{Lookups, Remembered};
 use ambient::{Soon, World};
 use auth::tokens::{Authenticator, Identified, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
@@ -41,6 +42,8 @@ pub struct Trust {
     pub audiences: Arc<[String]>,
     /// Whether tokens from secrets are good only while the secret and the account exist.
     pub lookup: bool,
+    /// Whether it is noted on secrets when their tokens were last used.
+    pub tracked: bool,
     pub names: Names,
 }
 
@@ -54,6 +57,7 @@ pub struct Accounts {
     old_issuer: String,
     objects: Objects,
     seen: Remembered<Arc<Seen>>,
+    lookups: Lookups,
     pub uses: Uses,
 }
 
@@ -88,7 +92,7 @@ enum Form {
 type Fault = String;
 
 impl Accounts {
-    pub fn new(trust: Trust, objects: Objects, world: &World) -> Self {
+    pub fn new(trust: Trust, objects: Objects, lookups: Lookups, world: &World) -> Self {
         let claims = trust.names.well_known_domain.to_string();
         Accounts {
             old_claims: format!("{claims}/serviceaccount/"),
@@ -97,6 +101,7 @@ impl Accounts {
             trust,
             objects,
             seen: Remembered::new(REMEMBERED, world),
+            lookups,
             uses: Uses::default(),
         }
     }
@@ -117,6 +122,7 @@ impl Accounts {
     fn signed(&self, token: &str) -> Result<Option<Arc<Seen>>, Fault> {
         let digest = self.seen.digest(token);
         if let Some(seen) = self.seen.get(&digest) {
+            self.lookups.remembered.inc();
             return Ok(Some(seen));
         }
         let Some(read) = Compact::parse(token) else { return Ok(None) };
@@ -131,9 +137,11 @@ impl Accounts {
         let (named, others): (Vec<_>, Vec<_>) =
             self.trust.keys.iter().partition(|key| key.id() == read.key_id);
         if !named.into_iter().chain(others).any(|key| read.is_signed_by(key)) {
+            self.lookups.failed.inc();
             return Err("square/go-jose: error in cryptographic primitive".to_owned());
         }
         let seen = Arc::new(self.read(&read, old)?);
+        self.lookups.found_out.inc();
         self.seen.put(digest, seen.clone());
         Ok(Some(seen))
     }
@@ -196,7 +204,12 @@ impl Accounts {
             note("legacy-token", seen.subject.clone());
         }
         match &seen.form {
-            Form::Legacy(claims) if self.trust.lookup => claims.check(token, &self.objects)?,
+            Form::Legacy(claims) if self.trust.lookup => {
+                claims.check(token, &self.objects)?;
+                if self.trust.tracked {
+                    claims.note_use(&self.objects);
+                }
+            }
             Form::Legacy(_) => {}
             Form::Bound(claims) => {
                 let now = self.objects.world().map(|world| ambient::unix_seconds(&world)).unwrap_or(i64::MAX);

@@ -1,0 +1,40 @@
+//! Feature gates of the loops: what they do only where it is switched on.
+
+/// The gates that something stands behind, as they are where nobody decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gates {
+    /// Pods say what it costs to delete them.
+    pub deletion_cost: bool,
+    /// Pods that are disrupted say so in a condition.
+    pub disruption_conditions: bool,
+    /// Jobs say what failures of their pods mean.
+    pub failure_policy: bool,
+    /// Endpoint slices say for which zones their endpoints are.
+    pub hints: bool,
+    /// Claims that name no class get the default one when there comes to be one.
+    pub late_default_class: bool,
+    /// Of pods that are too many, ages are compared by their order of magnitude.
+    pub magnitudes: bool,
+    /// Pods of nodes that are said to be out of service are removed, and volumes detached from them.
+    pub out_of_service: bool,
+    /// Jobs say how many of their pods are ready.
+    pub ready_pods: bool,
+    /// Cron jobs have a time zone.
+    pub time_zones: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Gates {
+            deletion_cost: true,
+            disruption_conditions: true,
+            failure_policy: true,
+            hints: true,
+            late_default_class: true,
+            magnitudes: true,
+            out_of_service: true,
+            ready_pods: true,
+            time_zones: true,
+        }
+    }
+}
