@@ -65,6 +65,26 @@ async fn a_claim_stays_until_no_pod_uses_it() {
 }
 
 #[tokio::test]
+async fn many_claims_go_together_and_those_that_are_used_stay() {
+    let mut managed = Managed::start(&["pvc-protection"]).await;
+    managed.pause_loops().await;
+    for turn in 0..20 {
+        claim(&managed, &format!("c{turn}")).await;
+    }
+    let source = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+    pod(&managed, "p", Some("n"), source("c7")).await;
+    for turn in 0..20 {
+        claims(&managed).delete(&format!("c{turn}"), &DeleteParams::default()).await.unwrap();
+    }
+    managed.restart_loops().await;
+    until("the others to go", &claims(&managed), |all| all.keys().eq(["c7"])).await;
+    // what the server said before is not believed when it comes to the last one
+    let pods: Api<Pod> = Api::default_namespaced(managed.client());
+    pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
+    until("the last to go", &claims(&managed), |all| all.is_empty()).await;
+}
+
+#[tokio::test]
 async fn a_volume_stays_until_it_is_not_bound() {
     let managed = Managed::start(&["pv-protection"]).await;
     let volumes: Api<PersistentVolume> = Api::all(managed.client());
