@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed; jobs
-# run by hand and by a schedule; budgets and autoscalers do their part; claims find volumes, and pods get claims.
+# run by hand and by a schedule; budgets and autoscalers do their part, claims find volumes; nodes are closed and emptied.
 # There are no nodes: the script says of pods that they are ready. Every step says what it expects and fails when it
 # sees something else.
 #
@@ -130,6 +130,27 @@ disruptions() {
   expect 'deleted' delete hpa held
 }
 
+nodes() {
+  step "a node is closed, opened again, and emptied"
+  local node=worker-$round
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "'"$node"'"},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]}}'
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "there"},
+    "spec": {"nodeName": "'"$node"'", "containers": [{"name": "c", "image": "i"}]}}'
+  await '^0$' get node "$node" -o jsonpath='{.metadata.annotations.node\.alpha\.kubernetes\.io/ttl}'
+  expect 'cordoned' cordon "$node"
+  await 'unschedulable' get node "$node" -o jsonpath='{.spec.taints[*].key}'
+  expect 'uncordoned' uncordon "$node"
+  await '^$' get node "$node" -o jsonpath='{.spec.taints}'
+  expect 'tainted' taint node "$node" gone=now:NoExecute
+  await '^20' get pod there -o jsonpath='{.metadata.deletionTimestamp}'
+  await 'DeletionByTaintManager' get pod there -o jsonpath='{.status.conditions[*].reason}'
+  await 'TaintManagerEviction.*Marking for deletion Pod '"$namespace"'/there' get events
+  await "RegisteredNode.*Node $node event: Registered Node $node in Controller" get events -n default
+  expect 'deleted' delete node "$node"
+  await "RemovingNode.*Removing Node $node" get events -n default
+}
+
 storage() {
   step "claims find volumes, are kept while they are used, and leave what is to be kept"
   local volume=kept-$round class=class-$round node=node-$round attachment
@@ -191,6 +212,7 @@ everything() {
   batch
   disruptions
   storage
+  nodes
   kill "$attending"
   wait "$attending" 2>/dev/null || true
 }

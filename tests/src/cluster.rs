@@ -8,8 +8,8 @@ use std::time::Duration;
 use ambient::Simulated;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Found, Gates, Server, StartError, StoreChoice, admission, audit, browsers, fairness, identity,
-    limits, observe, permission,
+    Config, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers, fairness,
+    identity, limits, observe, permission,
 };
 use http::Method;
 use names::Names;
@@ -43,6 +43,8 @@ pub struct Options {
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    /// How requests are passed on to other servers.
+    pub aggregation: aggregate::Options,
     pub gates: Gates,
     pub browsers: browsers::Options,
     pub cache: cache::Options,
@@ -75,6 +77,7 @@ impl Default for Options {
             kinds: kinds::Options::default(),
             reached_at: None,
             found: Found::default(),
+            aggregation: aggregate::Options::default(),
             gates: Gates::default(),
             browsers: browsers::Options::default(),
             cache: cache::Options::default(),
@@ -169,6 +172,7 @@ impl Cluster {
             kinds: options.kinds,
             reached_at: options.reached_at,
             found: options.found,
+            aggregation: options.aggregation,
             gates: options.gates,
             browsers: options.browsers,
             observe: options.observe,

@@ -9,6 +9,7 @@ mod controllers;
 
 mod spec {
     mod admission;
+    mod aggregation;
     mod apply;
     mod audit;
     mod authentication;
@@ -18,8 +19,11 @@ mod spec {
     mod cases;
     mod custom_conversion;
     mod custom_definitions;
+    mod custom_limits;
+    mod custom_operator;
     mod custom_resources;
     mod custom_rules;
+    mod custom_upgrade;
     mod debug;
     mod defaults;
     mod deletion;

@@ -13,11 +13,13 @@
 //! - `permission`: the authorizers that know objects
 //! - `browsers`: what browsers are told
 //! - `gates`: what is done only where it is switched on
+//! - `aggregate`: other servers that answer for parts of the API
 //! - `describe`: discovery, OpenAPI, version, health, metrics
 //!
 //! `server` joins them with a store and the built-in kinds.
 
 pub mod admission;
+pub mod aggregate;
 mod answers;
 pub mod audit;
 pub mod browsers;

@@ -1,6 +1,7 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
 use crate::admission::{self, BadPlugins};
+use crate::aggregate::{self, Aggregation};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
@@ -60,6 +61,8 @@ pub struct Config {
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    /// How requests are passed on to other servers.
+    pub aggregation: aggregate::Options,
     pub gates: Gates,
     pub browsers: browsers::Options,
     /// What an operator gets to see.
@@ -216,9 +219,13 @@ impl Server {
         let machine = config.found.machine.filter(|_| config.gates.identity);
         let lease = machine.map(|machine| OwnLease::new(machine, &api));
         let shutdown = Shutdown::new();
+        let aggregation = Arc::new(Aggregation::new(api.clone(), config.aggregation, shutdown.clone()));
+        let registered = aggregate::Follower::start(&aggregation);
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
             Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        aggregation.measure(&registry);
+        service.aggregation = aggregation;
         service.issuer = identity.published;
         service.delete_workers = config.delete_workers.max(1);
         if fairness.is_some() {
@@ -241,7 +248,7 @@ impl Server {
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();
-        match begin(&api, &service, (own.as_ref(), &trusted), rbac).await {
+        match begin(&api, &service, (own.as_ref(), &trusted), rbac, registered.as_ref()).await {
             Ok(follower) => drop(following.spawn(follower.follow())),
             Err(why) => {
                 shutdown.cut();
@@ -254,6 +261,9 @@ impl Server {
         }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());
+        }
+        if let Some(registered) = registered {
+            following.spawn(registered.follow());
         }
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));
@@ -316,6 +326,7 @@ async fn begin(
     service: &Service,
     (own, trusted): (Option<&OwnService>, &TrustMap),
     rbac: Arc<Rbac>,
+    registered: Option<&aggregate::Follower>,
 ) -> Result<Follower, StartError> {
     let start = &service.start;
     make_namespaces(api).await?;
@@ -328,6 +339,10 @@ async fn begin(
         fairness.begin(api).await;
     }
     start.finish(Hook::Fairness);
+    if let Some(registered) = registered {
+        registered.begin().await;
+    }
+    start.finish(Hook::Registration);
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)

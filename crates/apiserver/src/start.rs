@@ -16,18 +16,28 @@ pub enum Hook {
     PriorityClasses,
     /// The flow schemas and priority levels of every cluster.
     Fairness,
+    /// The objects of the API versions that are served here.
+    Registration,
 }
 
 impl Hook {
-    pub const ALL: [Hook; 4] = [Hook::Bootstrap, Hook::Roles, Hook::PriorityClasses, Hook::Fairness];
+    pub const ALL: [Hook; 5] =
+        [Hook::Bootstrap, Hook::Roles, Hook::PriorityClasses, Hook::Fairness, Hook::Registration];
 
-    /// What its health check is called.
-    pub fn check(self) -> &'static str {
+    /// What its health checks are called.
+    pub fn checks(self) -> &'static [&'static str] {
         match self {
-            Hook::Bootstrap => "poststarthook/bootstrap-controller",
-            Hook::Roles => "poststarthook/rbac/bootstrap-roles",
-            Hook::PriorityClasses => "poststarthook/scheduling/bootstrap-system-priority-classes",
-            Hook::Fairness => "poststarthook/priority-and-fairness-config-producer",
+            Hook::Bootstrap => &["poststarthook/bootstrap-controller"],
+            Hook::Roles => &["poststarthook/rbac/bootstrap-roles"],
+            Hook::PriorityClasses => &["poststarthook/scheduling/bootstrap-system-priority-classes"],
+            Hook::Fairness => &["poststarthook/priority-and-fairness-config-producer"],
+            Hook::Registration => &[
+                "poststarthook/apiservice-registration-controller",
+                "poststarthook/apiservice-status-available-controller",
+                "autoregister-completion",
+                "poststarthook/apiservice-openapi-controller",
+                "poststarthook/apiservice-openapiv3-controller",
+            ],
         }
     }
 

@@ -7,12 +7,14 @@
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
 //! which may be asked again. What was answered can be kept in a [`Memory`],
 //! and what many ask at the same time is asked [`Together`]. [`Procedures`] of a server are called with messages.
+//! A [`Relay`] passes on requests that others made.
 
 mod counted;
 mod grpc;
 mod kubeconfig;
 mod memory;
 mod parent;
+mod relay;
 mod tls;
 mod together;
 mod transport;
@@ -23,6 +25,7 @@ pub use grpc::{Endpoint, Procedures};
 pub use kubeconfig::BadKubeconfig;
 pub use memory::{Key, Memory};
 pub use parent::{TRACEPARENT, within};
+pub use relay::Relay;
 pub use together::Together;
 pub use transport::Transport;
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};

@@ -15,7 +15,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+/// The versions of HTTP that are offered to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    All,
+    /// The one in which a connection can become something else.
+    Http1,
+}
+
 pub(crate) fn connector(target: &Target) -> Result<HttpsConnector<HttpConnector>, BadTarget> {
+    connector_speaking(target, Spoken::All)
+}
+
+pub(crate) fn connector_speaking(
+    target: &Target,
+    spoken: Spoken,
+) -> Result<HttpsConnector<HttpConnector>, BadTarget> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -45,12 +60,13 @@ pub(crate) fn connector(target: &Target) -> Result<HttpsConnector<HttpConnector>
     tcp.set_connect_timeout(Some(Duration::from_secs(30)));
     let name =
         target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
-    Ok(match name {
-        Some(name) => builder
-            .with_server_name_resolver(FixedServerNameResolver::new(name))
-            .enable_all_versions()
-            .wrap_connector(tcp),
-        None => builder.enable_all_versions().wrap_connector(tcp),
+    let builder = match name {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+        None => builder,
+    };
+    Ok(match spoken {
+        Spoken::All => builder.enable_all_versions().wrap_connector(tcp),
+        Spoken::Http1 => builder.enable_http1().wrap_connector(tcp),
     })
 }
 

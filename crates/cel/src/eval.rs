@@ -26,6 +26,10 @@ pub(crate) struct Evaluator<'a, 'b> {
     room: Room,
 }
 
+/// A pattern of this size is built for nothing, and beyond that so many bytes are one unit of cost.
+const SMALL_PATTERN: usize = 128 << 10;
+const PER_COST: u64 = 64;
+
 /// How many patterns are kept.
 const PATTERNS: usize = 8;
 
@@ -180,7 +184,10 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                     self.room.take(call.function, &args.iter().collect::<Vec<_>>())?;
                 }
                 let result = args.and_then(|args| match &call.pattern {
-                    Some(pattern) => library::call_compiled(call.function, pattern, &args),
+                    Some(pattern) => match pattern.regex() {
+                        Some(pattern) => library::call_compiled(call.function, pattern, &args),
+                        None => Err(crate::fault::no_such_overload()),
+                    },
                     None => library::call(call.function, call.overload, args),
                 });
                 self.charge(call.charge, cost, &result)?;
@@ -200,6 +207,9 @@ impl<'a, 'b> Evaluator<'a, 'b> {
         let at = match known {
             Some(at) => at,
             None => {
+                // large ones cost what it takes to build them
+                let large = schema::pattern::size(pattern).unwrap_or(0).saturating_sub(SMALL_PATTERN);
+                self.budget.charge(large as u64 / PER_COST)?;
                 let compiled = library::compiled(function, pattern)?;
                 if self.patterns.len() == PATTERNS {
                     self.patterns.remove(0);

@@ -9,7 +9,7 @@ use crate::expr::{ACCUMULATOR, Expr, Fold, Kind, Literal, op};
 use crate::fault::Fault;
 use crate::library;
 use crate::value::{CelValue, Key, List, MadeMap, Map};
-use regex::Regex;
+use schema::pattern::Late;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) struct Call {
     pub overload: Option<&'static str>,
     pub args: Vec<Node>,
     pub charge: Charge,
-    pub pattern: Option<Regex>,
+    pub pattern: Option<Late>,
 }
 
 #[derive(Debug)]
@@ -78,8 +78,16 @@ impl Node {
 }
 
 /// Plans an expression, or tells why a constant part of it cannot be worked out.
-pub(crate) fn plan(checked: &Checked, variables: &[(String, Declared)]) -> Result<Node, String> {
-    Planner { checked, variables, scopes: Vec::new() }.node(&checked.parsed.root)
+pub(crate) fn plan(checked: &Checked, variables: &[(String, Declared)]) -> Result<Planned, String> {
+    let mut planner = Planner { checked, variables, scopes: Vec::new(), patterns: 0 };
+    let node = planner.node(&checked.parsed.root)?;
+    Ok(Planned { node, patterns: planner.patterns })
+}
+
+pub(crate) struct Planned {
+    pub node: Node,
+    /// About how many bytes the constant patterns take once they are used.
+    pub patterns: usize,
 }
 
 struct Planner<'c> {
@@ -87,6 +95,7 @@ struct Planner<'c> {
     variables: &'c [(String, Declared)],
     /// Names of the variables on the stack.
     scopes: Vec<String>,
+    patterns: usize,
 }
 
 impl Planner<'_> {
@@ -191,7 +200,8 @@ impl Planner<'_> {
         }
         let pattern = match (function, args.get(1)) {
             ("matches" | "find" | "findAll", Some(Node::Constant(CelValue::String(pattern)))) => {
-                Some(schema::pattern::compile(pattern)?)
+                self.patterns = self.patterns.saturating_add(schema::pattern::size(pattern)?);
+                Some(Late::new(pattern))
             }
             _ => None,
         };

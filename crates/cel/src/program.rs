@@ -8,7 +8,7 @@ use crate::eval::Evaluator;
 use crate::expr::{Expr, Kind};
 use crate::fault::Fault;
 use crate::parser;
-use crate::plan::{self, Node};
+use crate::plan::{self, Node, Planned};
 use crate::source::{Issues, Source};
 use crate::types::Type;
 use crate::value::CelValue;
@@ -43,12 +43,13 @@ impl Env {
         let Some(checked) = check::check(parsed, &mut source, &self.variables) else {
             return Err(CompileError::Issues(source.into_issues()));
         };
-        let node = plan::plan(&checked, &self.variables).map_err(CompileError::Constant)?;
+        let Planned { node, patterns } =
+            plan::plan(&checked, &self.variables).map_err(CompileError::Constant)?;
         let cost = estimate::estimate(&checked, self.variables.first().map(|(_, declared)| declared));
         let gives = checked.ty(&checked.parsed.root).clone();
         let mut used = vec![false; self.variables.len()];
         mark(&checked.parsed.root, &self.variables, &mut Vec::new(), &mut used);
-        Ok(Program { node, cost, gives, used, variables: self.variables.clone() })
+        Ok(Program { node, cost, gives, used, patterns, variables: self.variables.clone() })
     }
 
     /// Compiles an expression that says yes or no.
@@ -114,6 +115,7 @@ pub struct Program {
     cost: Estimate,
     gives: Type,
     used: Vec<bool>,
+    patterns: usize,
     variables: Arc<Vec<(String, Declared)>>,
 }
 
@@ -121,6 +123,11 @@ impl Program {
     /// What evaluating it costs at least and at most.
     pub fn cost(&self) -> Estimate {
         self.cost
+    }
+
+    /// About how many bytes its constant patterns take once they are used.
+    pub fn patterns(&self) -> usize {
+        self.patterns
     }
 
     /// The type of its result.

@@ -169,6 +169,11 @@ impl Context {
 
     /// The same as objects have it.
     pub fn time(&self) -> Time {
-        Time(DateTime::<Utc>::from(self.world.now()))
+        time(&self.world)
     }
+}
+
+/// What the clock says, as objects have it.
+pub(crate) fn time(world: &World) -> Time {
+    Time(DateTime::<Utc>::from(world.now()))
 }

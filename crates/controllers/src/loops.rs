@@ -4,10 +4,10 @@ use crate::gates::Gates;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
     csrsigning, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, ephemeral_volume,
-    garbagecollector, horizontalpodautoscaling, job, namespace, persistentvolume_binder,
-    persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas, resourcequota,
-    root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, storage_version_gc, token_cleaner,
-    ttlafterfinished,
+    garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
+    persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
+    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, storage_version_gc,
+    token_cleaner, ttl, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -48,6 +48,8 @@ pub struct Options {
     pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub namespaces: namespace::Options,
+    pub node_ipam: nodeipam::Options,
+    pub node_lifecycle: nodelifecycle::Options,
     pub persistent_volumes: persistentvolume_binder::Options,
     pub pod_gc: podgc::Options,
     pub replica_set_workers: usize,
@@ -75,6 +77,8 @@ impl Default for Options {
             garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             namespaces: namespace::Options::default(),
+            node_ipam: Default::default(),
+            node_lifecycle: nodelifecycle::Options::default(),
             persistent_volumes: persistentvolume_binder::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_set_workers: run::WORKERS,
@@ -197,6 +201,18 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
+        name: "nodeipam",
+        on: true,
+        account: "node-controller",
+        start: |context, options| Box::pin(nodeipam::run(context, options.node_ipam.clone())),
+    },
+    Controller {
+        name: "nodelifecycle",
+        on: true,
+        account: "node-controller",
+        start: |context, options| Box::pin(nodelifecycle::run(context, options.node_lifecycle.clone())),
+    },
+    Controller {
         name: "persistentvolume-binder",
         on: true,
         account: "persistent-volume-binder",
@@ -282,6 +298,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: false,
         account: "token-cleaner",
         start: |context, _| Box::pin(token_cleaner::run(context)),
+    },
+    Controller {
+        name: "ttl",
+        on: true,
+        account: "ttl-controller",
+        start: |context, _| Box::pin(ttl::run(context)),
     },
     Controller {
         name: "ttl-after-finished",

@@ -119,6 +119,11 @@ impl Measures {
         self.shared.leads.of(&[lease]).set(leads.into());
     }
 
+    /// Where loops have counted what is theirs alone.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
     /// Everything, as collectors read it.
     pub fn text(&self) -> String {
         self.shared.registry.text()

@@ -33,11 +33,14 @@ fn with(missing: Missing, selector: fn(&Value) -> String) -> Vec<View> {
 }
 
 /// For kinds that say themselves where their numbers are: the path of what is wanted, and the scale of an object.
+/// What the numbers may be is asked of the object.
 pub(crate) fn view_of(
     inside: Vec<Text>,
     show: impl Fn(&Value) -> Value + Send + Sync + 'static,
 ) -> Vec<View> {
-    view(inside, Missing::Object, show)
+    let declared_at = Some(Text::Owned(format!(".{}", inside.join("."))));
+    let views = view(inside, Missing::Object, show).into_iter();
+    views.map(|view| View { declared_at: declared_at.clone(), validate: |_| Vec::new(), ..view }).collect()
 }
 
 fn view(
@@ -57,6 +60,7 @@ fn view(
         validate,
         cells: Some(cells),
         missing,
+        declared_at: None,
     }]
 }
 

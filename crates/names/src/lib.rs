@@ -29,6 +29,51 @@ pub fn scheme(package: &str) -> &'static str {
     }
 }
 
+/// Versions that are served no more, by the first word of their group: clients are told apart from versions that there
+/// never were.
+const RETIRED: &[(&str, &[&str])] = &[
+    ("admissionregistration", &["v1alpha1", "v1beta1"]),
+    ("apiextensions", &["v1beta1"]),
+    ("apiregistration", &["v1beta1"]),
+    ("apps", &["v1beta1", "v1beta2"]),
+    ("authentication", &["v1beta1", "v1alpha1"]),
+    ("authorization", &["v1beta1"]),
+    ("autoscaling", &["v2beta1", "v2beta2"]),
+    ("batch", &["v1beta1"]),
+    ("certificates", &["v1beta1"]),
+    ("coordination", &["v1beta1"]),
+    ("discovery", &["v1beta1"]),
+    ("events", &["v1beta1"]),
+    ("flowcontrol", &["v1alpha1", "v1beta1"]),
+    ("networking", &["v1beta1", "v1alpha1"]),
+    ("node", &["v1alpha1", "v1beta1"]),
+    ("policy", &["v1beta1"]),
+    ("rbac", &["v1alpha1", "v1beta1"]),
+    ("scheduling", &["v1alpha1", "v1beta1"]),
+    ("storage", &["v1alpha1", "v1beta1"]),
+];
+
+/// Kinds that moved to another group, which knows them still.
+const MOVED: &[(&str, &str, &[&str])] = &[
+    ("extensions/v1beta1", "apps", &["DaemonSet", "Deployment", "ReplicaSet"]),
+    ("extensions/v1beta1", "networking", &["Ingress", "NetworkPolicy"]),
+    ("events", "", &["Event"]),
+    ("", "events", &["Event"]),
+];
+
+/// Whether a version of a kind was served in place of `expected` once, or is its twin in another group.
+pub fn is_retired(version: &str, expected: &str, kind: &str) -> bool {
+    let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+    let word = |group: &str| group.split('.').next().unwrap_or_default().to_owned();
+    let (from, to) = (group(version), group(expected));
+    let short = version.rsplit('/').next().unwrap_or_default();
+    let retired = RETIRED.iter().any(|(name, versions)| *name == word(&from) && versions.contains(&short));
+    let moved = MOVED.iter().any(|(there, here, kinds)| {
+        (*there == version || *there == word(&from)) && *here == word(&to) && kinds.contains(&kind)
+    });
+    from == to && retired || from != to && moved
+}
+
 impl Default for Names {
     fn default() -> Self {
         Names::kubernetes()

@@ -90,6 +90,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores)
+        // what is deep needs more of it where nothing is optimized; only what is used is ever there
+        .thread_stack_size(8 << 20)
         .enable_all()
         .build()
         .context("cannot start threads")

@@ -46,7 +46,6 @@ pub struct Pair {
 }
 
 /// Everything that the control plane proves itself with, and checks others by.
-#[allow(dead_code, reason = "aggregated APIs, which take the proxy's pair, are not served yet")]
 pub struct Pki {
     pub ca: Pair,
     pub apiserver: Pair,

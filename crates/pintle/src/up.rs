@@ -66,6 +66,9 @@ async fn run(
             options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
             wrong.check()?;
+            let services = &wanted.kinds.services;
+            options.node_ipam.services =
+                [services.network].into_iter().chain(services.second_network).collect();
             Some(options)
         }
         None => None,
@@ -266,6 +269,11 @@ async fn start_server(
         let signer = Signer::from_pem(pki.service_account_key.as_bytes());
         accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
     }
+    let mut aggregation = wanted.aggregation;
+    if let (None, Some(pki)) = (&aggregation.identity, own) {
+        let pair = &pki.front_proxy_client;
+        aggregation.identity = Some((text(&pair.certificate), text(&pair.key)));
+    }
     let listen = Listen {
         address: wanted.address,
         tls,
@@ -291,6 +299,7 @@ async fn start_server(
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
         found: wanted.found,
+        aggregation,
         gates: wanted.gates,
         browsers: wanted.browsers,
         observe: wanted.observe,

@@ -3,7 +3,8 @@
 use crate::files;
 use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
 use apiserver::{
-    Found, Gates, admission, audit, browsers, fairness, identity, limits, observe, permission, serve,
+    Found, Gates, admission, aggregate, audit, browsers, fairness, identity, limits, observe, permission,
+    serve,
 };
 use kinds::Serving;
 use metrics::Registry;
@@ -42,6 +43,7 @@ pub struct Wanted {
     /// The address by which pods reach the server.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    pub aggregation: aggregate::Options,
     pub gates: Gates,
     /// Those of the loops beside it.
     pub loop_gates: controllers::gates::Gates,
@@ -87,6 +89,7 @@ impl Wanted {
         }
         let services = services(asked, &mut wrong);
         let found = found(asked, &mut wrong);
+        let aggregation = asked.aggregation.read(&mut wrong);
         wrong.check()?;
         if identity.anonymous && permission.modes.contains(&auth::Mode::AlwaysAllow) {
             tracing::warn!(
@@ -119,6 +122,7 @@ impl Wanted {
             delete_workers: asked.delete_collection_workers.into(),
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
             found,
+            aggregation,
             gates,
             loop_gates: decided.of_loops(),
             browsers,

@@ -122,10 +122,10 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     let port = free_port();
     let api = server(directory.path(), port);
     let admin = caller(directory.path());
-    let mut it = manager(
-        directory.path(),
-        &["--use-service-account-credentials", "--feature-gates=ComponentSLIs=true"],
-    );
+    // a lease that a restart of the server does not outlast, however slow that is
+    let lease = ["--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s"];
+    let options = ["--use-service-account-credentials", "--feature-gates=ComponentSLIs=true"];
+    let mut it = manager(directory.path(), &[&lease[..], &options].concat());
     until("the account", &admin, &account_of("default"), |code, _| code == 200).await;
     // the loops have accounts of their own, which made what they made
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/service-account-controller";

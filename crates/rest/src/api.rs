@@ -16,6 +16,7 @@ use schema::Value;
 use schema::table::{Kind, Ref};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
 
 /// Everything that the verbs work on.
 pub struct Api {
@@ -27,6 +28,8 @@ pub struct Api {
     /// Feature gates that are closed although they are open without a decision.
     pub closed: Vec<String>,
     resources: ArcSwap<Resources>,
+    /// The generation of the resources, for those who wait for the next.
+    exchanged: watch::Sender<u64>,
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
     pub(crate) steps: OnceLock<Steps>,
@@ -90,7 +93,8 @@ impl Api {
         let admission = admission.into_iter().map(Arc::from).collect();
         let (resources, steps) = (ArcSwap::default(), OnceLock::new());
         let (opened, closed) = (Vec::new(), Vec::new());
-        Api { names, storage, world, opened, closed, resources, admission, steps }
+        let exchanged = watch::Sender::new(0);
+        Api { names, storage, world, opened, closed, resources, exchanged, admission, steps }
     }
 
     /// Counts what is done from now on, with the kinds that are registered from now on.
@@ -167,6 +171,18 @@ impl Api {
             let all = old.all.iter().filter(stays).chain(new).cloned().collect();
             Resources::of(all, old.generation + 1)
         });
+        // who comes late has nothing newer to tell
+        let generation = self.resources.load().generation;
+        self.exchanged.send_if_modified(|told| {
+            let newer = *told < generation;
+            *told = generation.max(*told);
+            newer
+        });
+    }
+
+    /// Tells when other resources are served than before, by the generation of those that are.
+    pub fn exchanges(&self) -> watch::Receiver<u64> {
+        self.exchanged.subscribe()
     }
 
     /// Stops serving a kind; its objects stay in the store.

@@ -297,7 +297,9 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
     }
     if !deleting && graceful.is_none() {
         object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
-        bump_generation(&mut object);
+        if resource.hooks.begin_delete.is_none() {
+            bump_generation(&mut object);
+        }
     }
     // a kind that begins its deletion itself has no grace to speak of
     if resource.hooks.begin_delete.is_none() {

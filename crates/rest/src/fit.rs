@@ -9,6 +9,9 @@
 //! fitted to v2   another table                       {"apiVersion":"g/v2","kind":"T","spec":{"x":1}}
 //! ```
 //!
+//! The version that an object was stored in decides about what is absent in it: its defaults are filled in, and the
+//! version that is asked for leaves out what it does not know. On the way in it is the other way round.
+//!
 //! Always true: an object that was written in the stored version under the present table is its own form, so most
 //! objects are there once. Where another server converts, it is asked [before](Api::ready) the form is needed, about
 //! all objects of an answer at once. What it said of a state of an object is believed for a while: it may come to
@@ -19,6 +22,7 @@ use crate::error::ApiError;
 use crate::object::Object;
 use crate::resource::Resource;
 use bytes::Bytes;
+use schema::table::{Ref, Type};
 use schema::{Value, decode, defaults, encode};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,6 +36,8 @@ pub struct Fit {
     pub stored: String,
     /// Who converts between versions, where more than the name of the version changes.
     pub converter: Option<Arc<dyn Converter>>,
+    /// The tables of all versions that there are.
+    pub versions: Arc<[(String, Ref<Type>)]>,
 }
 
 pub type Converting<'a> = Pin<Box<dyn Future<Output = Result<Vec<Value>, ApiError>> + Send + 'a>>;
@@ -60,16 +66,55 @@ impl Fit {
     }
 }
 
+impl Fit {
+    fn table(&self, version: &str) -> Option<&Type> {
+        self.versions.iter().find(|(name, _)| name == version).map(|(_, table)| &**table)
+    }
+
+    /// An object in the version that it is stored in, of which there may be no table any more.
+    fn whole(&self, stored: Value) -> Value {
+        let Some(table) = self.table(stored.text(&["apiVersion"])) else { return stored };
+        let mut value = pruned(stored, table);
+        defaults::apply(table, &mut value);
+        value
+    }
+
+    /// An object of any version as it is kept.
+    pub(crate) fn kept(&self, mut object: Value, version: &str) -> Value {
+        object.set(&["apiVersion"], &*self.stored);
+        let Some(table) = self.table(&self.stored).filter(|_| self.stored != version) else { return object };
+        // metadata is the same in every version
+        let metadata = object.unset(&["metadata"]).unwrap_or_default();
+        let mut kept = pruned(object, table);
+        kept.set(&["metadata"], metadata);
+        kept
+    }
+}
+
+/// What a table knows of an object. What does not fit at all is shown as it is rather than not at all.
+fn pruned(object: Value, table: &Type) -> Value {
+    let as_it_is = object.clone();
+    decode::tree(object, table).map_or(as_it_is, |decoded| decoded.value)
+}
+
 impl Resource {
     /// What this version shows of an object, which was stored in this version or differs in its name only.
     pub(crate) fn fitted(&self, mut stored: Value) -> Value {
         stored.set(&["kind"], &*self.kind.name);
-        stored.set(&["apiVersion"], &*self.api_version);
-        let as_it_is = stored.clone();
-        // what no longer fits at all is shown as it is rather than not at all
-        let mut value = decode::tree(stored, &self.kind.root).map_or(as_it_is, |decoded| decoded.value);
+        let version = stored.text(&["apiVersion"]);
+        let other = |fit: &&Fit| version != self.api_version && fit.table(version).is_some();
+        if let Some(fit) = self.hooks.fit.as_ref().filter(other) {
+            return self.shown(fit.whole(stored));
+        }
+        let mut value = self.shown(stored);
         defaults::apply(&self.kind.root, &mut value);
         value
+    }
+
+    /// What this version shows of an object that was converted to it.
+    fn shown(&self, mut converted: Value) -> Value {
+        converted.set(&["apiVersion"], &*self.api_version);
+        pruned(converted, &self.kind.root)
     }
 
     /// The object's bytes in this form.
@@ -137,16 +182,20 @@ impl Api {
             let Some((_, converter, _)) = some.first() else { continue };
             let mut stored = Vec::with_capacity(some.len());
             for (_, _, object) in some {
-                stored.push(object.value(&resource.collection.kind).map_err(|why| {
+                let read = object.value(&resource.collection.kind).map_err(|why| {
                     ApiError::internal_error(format!(
                         "the stored object {:?} cannot be read: {why}",
                         object.name
                     ))
-                })?);
+                })?;
+                stored.push(match &resource.hooks.fit {
+                    Some(fit) => fit.whole(read),
+                    None => read,
+                });
             }
             let converted = converter.convert(stored, &resource.api_version).await?;
             for (value, (form, _, object)) in converted.into_iter().zip(some) {
-                object.fitted(*form, || encode::json(&resource.fitted(value), &resource.kind.root).into());
+                object.fitted(*form, || encode::json(&resource.shown(value), &resource.kind.root).into());
             }
         }
         Ok(())

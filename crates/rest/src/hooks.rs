@@ -97,6 +97,8 @@ pub struct Hooks {
     pub keeps_status_on_create: bool,
     /// Fields, by their paths, that writes of the object itself never own.
     pub unowned: &'static [&'static str],
+    /// Who writes through a part of an object owns what they ask for, also where it is put back.
+    pub owns_asked: bool,
     /// The group by which problems call the kind, where that is not the one it is served in.
     pub told_group: Option<&'static str>,
     /// Deletes answer with the object rather than a `Status`.

@@ -109,7 +109,11 @@ impl Input {
             Format::Yaml => {
                 let document = yaml::parse(&self.bytes, yaml::Limits::default())
                     .map_err(|why| unrecognized(why.cause()))?;
-                (decode::tree(document.value, ty), document.repeated)
+                let mut repeated = document.repeated;
+                if ty.loose && !repeated.is_empty() {
+                    repeated = vec![format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))];
+                }
+                (decode::tree(document.value, ty), repeated)
             }
         };
         match result {
@@ -182,6 +186,12 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
     if kind == expected.kind && version == expected.api_version {
         return Ok(());
     }
+    let retired = names::is_retired(version, expected.api_version, kind);
+    let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+    let served = group(version) == group(expected.api_version) && (expected.known)(version, kind);
+    if kind == expected.kind && (retired || served) {
+        return Err(other_version(version, expected));
+    }
     let short = version.rsplit('/').next().unwrap_or_default();
     let why = if (expected.known)(version, kind) {
         let package = expected
@@ -199,6 +209,13 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
     )))
 }
 
+fn other_version(version: &str, expected: &Expected<'_>) -> ApiError {
+    ApiError::bad_request(format!(
+        "the API version in the data ({version}) does not match the expected API version ({})",
+        expected.api_version
+    ))
+}
+
 /// The same of a kind that was made while the server ran.
 fn check_made_type(
     value: &Value,
@@ -207,10 +224,7 @@ fn check_made_type(
     expected: &Expected<'_>,
 ) -> Result<(), ApiError> {
     if version != expected.api_version {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({})",
-            expected.api_version
-        )));
+        return Err(other_version(version, expected));
     }
     if kind == expected.kind {
         return Ok(());

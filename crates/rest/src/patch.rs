@@ -54,6 +54,19 @@ impl Api {
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
             check_name(&decoded.value, name)?;
             let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
+            if ty.loose {
+                let gone = |field: &str| decoded.value.text(&[field]).is_empty();
+                if gone("kind") {
+                    let shown = patch.apply(ty, old).map(|patched| patch.shown(ty, &patched));
+                    let shown = shown.unwrap_or_default();
+                    return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
+                }
+                if gone("apiVersion") {
+                    let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+                    return Err(ApiError::internal_error(why));
+                }
+                same_type(&decoded.value, old)?;
+            }
             if !same("kind") || !same("apiVersion") {
                 return Err(refused("the kind and version of an object cannot change"));
             }
@@ -144,9 +157,30 @@ impl Patch {
     fn shown(&self, ty: &Type, patched: &Value) -> String {
         match self {
             Patch::Strategic(patch) => merge::strategic::shown(patch),
+            // what is not of the API's own kinds is written in the order of names
+            _ if ty.loose => String::from_utf8_lossy(&encode::untyped(&patched.opened())).into_owned(),
             _ => String::from_utf8_lossy(&encode::json_by_name(patched, ty)).into_owned(),
         }
     }
+}
+
+/// An object of a kind that was made while the server ran stays what it is.
+fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
+    let changed = |field: &&str| patched.text(&[field]) != old.text(&[field]);
+    let problems: Vec<Problem> = ["kind", "apiVersion"]
+        .into_iter()
+        .filter(changed)
+        .map(|field| {
+            let why = format!("must be {}", old.text(&[field]));
+            Problem::invalid_text(&Path::ROOT.field(field), patched.text(&[field]), &why)
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let group = patched.text(&["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
+    let (kind, name) = (patched.text(&["kind"]), patched.text(&["metadata", "name"]));
+    Err(ApiError::invalid(Subject { group, kind, name }, problems))
 }
 
 /// What the patch makes is not of the object's type.

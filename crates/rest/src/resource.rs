@@ -165,10 +165,9 @@ impl Resource {
     }
 
     /// A tree of this version as it is stored.
-    pub(crate) fn as_stored(&self, mut object: Value) -> Value {
+    pub(crate) fn as_stored(&self, object: Value) -> Value {
         if let Some(fit) = &self.hooks.fit {
-            object.set(&["apiVersion"], &*fit.stored);
-            return object;
+            return fit.kept(object, &self.api_version);
         }
         let Some(convert) = self.hooks.convert else { return object };
         let mut stored = (convert.to_stored)(object);
@@ -183,8 +182,13 @@ impl Resource {
             EmptyLists::Kept => a == b,
             EmptyLists::Null => same_but_for_emptiness(a, b),
         };
-        let converts = self.hooks.convert.is_some();
+        let converts = self.hooks.convert.is_some() || self.is_kept_otherwise();
         same(a, b) || converts && same(&self.as_stored(a.clone()), &self.as_stored(b.clone()))
+    }
+
+    /// Whether objects of this version are kept in another.
+    pub(crate) fn is_kept_otherwise(&self) -> bool {
+        self.hooks.fit.as_ref().is_some_and(|fit| fit.stored != self.api_version)
     }
 
     /// A tree of another version of the same kind in this one.

@@ -163,6 +163,9 @@ impl Api {
         };
         match part {
             Some(part) => {
+                if resource.hooks.owns_asked && !writing.owned {
+                    self.track(writing, Some(old), &mut object);
+                }
                 let mut next = old.clone();
                 self.with_context(writing.user, |context| (part.apply)(&mut next, &object, context));
                 let fields = object.at(&["metadata", "managedFields"]).cloned();
@@ -179,7 +182,8 @@ impl Api {
         }
         metadata::keep_server_fields(&mut object, old);
         // a view has told who owns what
-        if !writing.owned && resource.view(writing.subresource).is_none() {
+        let tracked = part.is_some() && resource.hooks.owns_asked;
+        if !writing.owned && !tracked && resource.view(writing.subresource).is_none() {
             self.track(writing, Some(old), &mut object);
         }
         if let Some(restore) = resource.hooks.restore {

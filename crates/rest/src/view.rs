@@ -46,6 +46,9 @@ pub struct View {
     pub validate: fn(&Value) -> Vec<Problem>,
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
     pub missing: Missing,
+    /// A definition says where the common field stands: an object without it cannot be read, and a write need not
+    /// name a version. The path is told as it was written there.
+    pub declared_at: Option<Text>,
 }
 
 /// How clients are told that there is no object to view.
@@ -190,7 +193,11 @@ impl Api {
             }
             _ => why,
         })?;
-        self.view_json(resource, &object, (view, served))
+        let tree = self.tree(resource, &object)?;
+        if let Some(path) = view.declared_at.as_ref().filter(|_| at(&tree, &view.inside).is_none()) {
+            return Err(ApiError::internal_error(format!("the spec replicas field {path:?} does not exist")));
+        }
+        Ok(view.json(&tree, served))
     }
 
     pub(crate) fn view_json(
@@ -227,7 +234,10 @@ impl Api {
         }
         let mut object = old.clone();
         put(&mut object, &view.inside, at(&wanted, &view.outside).unwrap_or(&view.absent).clone());
-        object.set(&["metadata", "resourceVersion"], wanted.text(&["metadata", "resourceVersion"]));
+        let version = wanted.text(&["metadata", "resourceVersion"]);
+        if view.declared_at.is_none() || !version.is_empty() {
+            object.set(&["metadata", "resourceVersion"], version);
+        }
         put_owners(&mut object, view.owners().kept(old, &wanted, &writing.resource.api_version));
         Ok(object)
     }

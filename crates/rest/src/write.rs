@@ -166,7 +166,7 @@ impl Writing<'_> {
             return encode::json(&view.of(object, served), &served.kind.root).into();
         }
         let (resource, lists) = (self.resource, self.resource.hooks.empty_lists());
-        if resource.hooks.convert.is_some() {
+        if resource.hooks.convert.is_some() || resource.is_kept_otherwise() {
             let object = resource.from(resource, object.clone());
             return encode::as_stored(&object, &resource.kind.root, lists).into();
         }

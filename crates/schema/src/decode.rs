@@ -133,7 +133,17 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
         other => return Err(DecodeError::NotAnObject(found(&other))),
     };
     decoder.source.end()?;
-    Ok(Decoded { value, oddities: decoder.told() })
+    let mut told = decoder.told();
+    if ty.loose {
+        told.sort_by_cached_key(|oddity| match oddity {
+            // in the order in which they were met
+            Oddity::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
+            Oddity::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
+            Oddity::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
+            Oddity::Unknown(path) => (3, path.clone()),
+        });
+    }
+    Ok(Decoded { value, oddities: told })
 }
 
 struct Decoder<S> {
@@ -146,7 +156,12 @@ struct Decoder<S> {
     late: Vec<Oddity>,
     /// Null is what was applied, and stays to be judged.
     keeps_null: bool,
+    /// How many structures are open.
+    structures: usize,
 }
+
+/// How deep structures may stand in one another: each takes much more of the stack than a value without a table.
+const MOST_STRUCTURES: usize = 150;
 
 /// Where a value is going to stand, for messages.
 struct Place<'p> {
@@ -156,7 +171,14 @@ struct Place<'p> {
 
 impl<S> Decoder<S> {
     fn new(source: S) -> Self {
-        Decoder { source, oddities: Vec::new(), settle: true, late: Vec::new(), keeps_null: false }
+        Decoder {
+            source,
+            oddities: Vec::new(),
+            settle: true,
+            late: Vec::new(),
+            keeps_null: false,
+            structures: 0,
+        }
     }
 
     /// Everything that is odd, in the order in which it is told.
@@ -168,6 +190,10 @@ impl<S> Decoder<S> {
 
 impl<'a, S: Source<'a>> Decoder<S> {
     fn structure(&mut self, ty: &Type, path: &Path<'_>) -> Result<Value, DecodeError> {
+        self.structures += 1;
+        if self.structures > MOST_STRUCTURES {
+            return Err(SyntaxError("exceeded max depth".to_owned()).into());
+        }
         let mut entries = Entries::new(ty);
         let mut undeclared = Vec::new();
         let mut seen = Seen::new(ty.fields.len());
@@ -196,6 +222,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 entries.insert(rank, field, value);
             }
         }
+        self.structures -= 1;
         if undeclared.is_empty() {
             return Ok(Value::Map(Map::from_sorted(entries.entries)));
         }
@@ -283,10 +310,14 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), token) if place.owner.loose && !ty.loose => {
                 let (path, found) = (place.path, found(&token));
                 let value = crate::problem::shown(&self.any(token, place.path)?);
-                Err(DecodeError::Type(format!(
-                    "{path}: Invalid value: {value}: json: cannot unmarshal {found} into Go value of type {}",
-                    go_struct(ty)
-                )))
+                let why = format!("json: cannot unmarshal {found} into Go value of type {}", go_struct(ty));
+                // the object's own is told without a place
+                let own = path.to_string() == "metadata";
+                Err(DecodeError::Type(if own {
+                    why
+                } else {
+                    format!("{path}: Invalid value: {value}: {why}")
+                }))
             }
             (_, token) if place.owner.loose => self.any(token, place.path),
             (shape, token) => Err(mismatch(shape, &token, place)),

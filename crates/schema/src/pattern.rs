@@ -2,22 +2,62 @@
 //! unless anchored.
 //!
 //! An expression is read once from left to right, refused with the words that clients know, and written down
-//! again for the engine that matches. Always true: matching is linear in the text, and repeats multiply to at
-//! most a thousand, which bounds the engine's work.
+//! again for the engine that matches. Always true: matching is linear in the text; what the engine needs to be built
+//! is estimated while reading, in about as many bytes, and what is too large or too deep is refused before anything
+//! is built.
 
 use crate::cursor::Cursor;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
+use std::sync::OnceLock;
 
 /// The most that repeats inside of one another may come to.
 const MOST_REPEATS: u32 = 1000;
+/// The largest estimate that is accepted.
+const LARGEST: usize = 8 << 20;
+/// No estimate is so far off that an accepted expression would need more.
+const BUILT: usize = 64 << 20;
+/// How deep groups may stand in one another.
+const DEEPEST: usize = 100;
+/// What a character, or a range of a class, is estimated as.
+const PIECE: usize = 80;
+/// What a class with a name is estimated as: most have hundreds of ranges.
+const NAMED: usize = 16 << 10;
 
 /// The expression, or what is wrong with it.
 pub fn compile(text: &str) -> Result<Regex, String> {
-    let told = |why: String| format!("error parsing regexp: {why}");
-    let mut reader = Reader { cursor: Cursor::new(text), out: String::with_capacity(text.len() + 8) };
+    let mut reader = Reader::new(text);
     reader.expression().map_err(told)?;
+    let built = RegexBuilder::new(&reader.out).size_limit(BUILT).nest_limit(8 * DEEPEST as u32).build();
     // what can be read and is still refused names a class that there is not
-    Regex::new(&reader.out).map_err(|_| told(format!("invalid character class range: `{text}`")))
+    built.map_err(|_| told(format!("invalid character class range: `{text}`")))
+}
+
+/// About how many bytes the expression takes once it is [compiled](compile), or what is wrong with it.
+pub fn size(text: &str) -> Result<usize, String> {
+    Reader::new(text).expression().map_err(told)
+}
+
+/// An expression that is compiled when a text is first held against it.
+#[derive(Debug)]
+pub struct Late {
+    pub text: Box<str>,
+    built: OnceLock<Option<Regex>>,
+}
+
+impl Late {
+    /// An expression that [size] finds nothing wrong with.
+    pub fn new(text: &str) -> Self {
+        Late { text: text.into(), built: OnceLock::new() }
+    }
+
+    /// What it is compiled to; nothing, where something is wrong with it after all.
+    pub fn regex(&self) -> Option<&Regex> {
+        self.built.get_or_init(|| compile(&self.text).ok()).as_ref()
+    }
+}
+
+fn told(why: String) -> String {
+    format!("error parsing regexp: {why}")
 }
 
 struct Reader<'t> {
@@ -25,30 +65,57 @@ struct Reader<'t> {
     out: String,
 }
 
-/// Something that can be repeated, and how often what is inside it is repeated already.
-#[derive(Clone, Copy)]
+/// Something that can be repeated: how often what is inside it is repeated already, and how large it is.
+#[derive(Clone, Copy, Default)]
 struct Atom {
     repeats: u32,
+    size: usize,
+}
+
+/// What has been read of a group.
+#[derive(Clone, Copy)]
+struct Group {
+    /// The most repeats in it so far.
+    most: u32,
+    /// The size of everything before the last atom.
+    before: usize,
+    atom: Option<Atom>,
+}
+
+impl Group {
+    const EMPTY: Group = Group { most: 1, before: 0, atom: None };
+
+    fn size(&self) -> usize {
+        self.before.saturating_add(self.atom.map_or(0, |it| it.size))
+    }
+
+    fn push(&mut self, atom: Option<Atom>) {
+        self.before = self.size();
+        self.atom = atom;
+    }
 }
 
 type Told<T> = Result<T, String>;
 
 impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Self {
+        Reader { cursor: Cursor::new(text), out: String::with_capacity(text.len() + 8) }
+    }
+
     fn literal(&mut self, c: char) {
         self.out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
     }
 
-    fn expression(&mut self) -> Told<()> {
-        // of each open group: the most repeats in it so far
-        let mut open: Vec<u32> = Vec::new();
-        let mut most = 1;
-        let mut atom: Option<Atom> = None;
+    /// Reads everything, and estimates the size of what is built from it.
+    fn expression(&mut self) -> Told<usize> {
+        let mut open: Vec<Group> = Vec::new();
+        let mut group = Group::EMPTY;
         let mut last_repeat: Option<usize> = None;
         while let Some(c) = self.cursor.peek() {
             let start = self.cursor.at;
             if let Some((low, high)) = self.repeat()? {
                 let shown = |from: usize, to: usize| &self.cursor.text[from..to];
-                let Some(repeated) = atom else {
+                let Some(repeated) = group.atom else {
                     return Err(format!(
                         "missing argument to repetition operator: `{}`",
                         shown(start, self.cursor.at)
@@ -63,20 +130,25 @@ impl<'t> Reader<'t> {
                 if times > 1 && repeats > MOST_REPEATS {
                     return Err(format!("invalid repeat count: `{}`", shown(start, self.cursor.at)));
                 }
-                most = most.max(repeats);
-                atom = Some(Atom { repeats });
+                group.most = group.most.max(repeats);
+                let size = repeated.size.saturating_add(PIECE).saturating_mul(times as usize);
+                group.atom = Some(Atom { repeats, size });
                 last_repeat = Some(start);
+                self.fits(&open, &group)?;
                 continue;
             }
             last_repeat = None;
-            atom = Some(Atom { repeats: 1 });
+            let mut size = PIECE;
             match c {
                 '(' => {
+                    group.push(None);
                     if self.group()? {
-                        open.push(most);
-                        most = 1;
+                        open.push(std::mem::replace(&mut group, Group::EMPTY));
+                        if open.len() > DEEPEST {
+                            return Err(format!("expression nests too deeply: `{}`", self.cursor.text));
+                        }
                     }
-                    atom = None;
+                    continue;
                 }
                 ')' => {
                     self.cursor.at += 1;
@@ -84,27 +156,46 @@ impl<'t> Reader<'t> {
                         return Err(format!("unexpected ): `{}`", self.cursor.text));
                     };
                     self.out.push(')');
-                    atom = Some(Atom { repeats: most });
-                    most = most.max(outer);
+                    let closed = std::mem::replace(&mut group, outer);
+                    group.push(Some(Atom { repeats: closed.most, size: closed.size() + PIECE }));
+                    group.most = group.most.max(closed.most);
+                    continue;
                 }
                 '|' => {
                     self.cursor.at += 1;
                     self.out.push('|');
-                    atom = None;
+                    group.push(None);
+                    group.before = group.before.saturating_add(PIECE);
+                    continue;
                 }
                 '^' | '$' | '.' => {
                     self.cursor.at += 1;
                     self.out.push(c);
                 }
-                '[' => self.class()?,
-                '\\' => self.escaped()?,
+                '[' => size = self.class()?,
+                '\\' => size = self.escaped()?,
                 _ => {
                     self.cursor.at += c.len_utf8();
                     self.literal(c);
                 }
             }
+            group.push(Some(Atom { repeats: 1, size }));
+            self.fits(&open, &group)?;
         }
-        if open.is_empty() { Ok(()) } else { Err(format!("missing closing ): `{}`", self.cursor.text)) }
+        if open.is_empty() {
+            Ok(group.size())
+        } else {
+            Err(format!("missing closing ): `{}`", self.cursor.text))
+        }
+    }
+
+    /// Whether what has been read so far is small enough. Groups around it are at least as large as what is in them.
+    fn fits(&self, open: &[Group], group: &Group) -> Told<()> {
+        let around = open.last().map_or(0, Group::size);
+        if around.saturating_add(group.size()) > LARGEST {
+            return Err(format!("expression too large: `{}`", self.cursor.text));
+        }
+        Ok(())
     }
 
     /// An operator that repeats what stands before it: how often at least, and at most.
@@ -187,31 +278,32 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// An escape outside of a class.
-    fn escaped(&mut self) -> Told<()> {
+    /// An escape outside of a class, and how large it is.
+    fn escaped(&mut self) -> Told<usize> {
         let start = self.cursor.at;
         let rest = self.cursor.rest();
         if let Some(quoted) = rest.strip_prefix("\\Q") {
             let text = quoted.split("\\E").next().unwrap_or_default();
             self.out.push_str(&regex::escape(text));
             self.cursor.at = (start + 2 + text.len() + 2).min(self.cursor.text.len());
-            return Ok(());
+            return Ok(text.len().saturating_mul(PIECE));
         }
         for plain in ["\\A", "\\b", "\\B", "\\z"] {
             if self.cursor.skip(plain) {
                 self.out.push_str(plain);
-                return Ok(());
+                return Ok(PIECE);
             }
         }
-        if !self.named_class()? {
-            let c = self.character()?;
-            self.literal(c);
+        if let Some(size) = self.named_class()? {
+            return Ok(size);
         }
-        Ok(())
+        let c = self.character()?;
+        self.literal(c);
+        Ok(PIECE)
     }
 
-    /// A class with a name of its own: `\d`, `\pL`, `\p{Greek}`.
-    fn named_class(&mut self) -> Told<bool> {
+    /// A class with a name of its own, `\d`, `\pL`, `\p{Greek}`, and how large it is.
+    fn named_class(&mut self) -> Told<Option<usize>> {
         for (name, class) in [
             ("\\d", "[0-9]"),
             ("\\D", "[^0-9]"),
@@ -222,22 +314,26 @@ impl<'t> Reader<'t> {
         ] {
             if self.cursor.skip(name) {
                 self.out.push_str(class);
-                return Ok(true);
+                return Ok(Some(16 * PIECE));
             }
         }
         let start = self.cursor.at;
         if !self.cursor.skip("\\p") && !self.cursor.skip("\\P") {
-            return Ok(false);
+            return Ok(None);
         }
+        let begun = self.cursor.at;
         if self.cursor.next() == Some('{') {
             while self.cursor.next().is_some_and(|c| c != '}') {}
         }
         let shown = &self.cursor.text[start..self.cursor.at];
-        if Regex::new(shown).is_err() {
+        let name = self.cursor.text[begun..self.cursor.at].trim_start_matches('{').trim_end_matches('}');
+        let (other, name) = name.strip_prefix('^').map_or((false, name), |name| (true, name));
+        if CLASSES.binary_search(&name).is_err() {
             return Err(format!("invalid character class range: `{shown}`"));
         }
-        self.out.push_str(shown);
-        Ok(true)
+        let letter = if shown.starts_with("\\p") != other { 'p' } else { 'P' };
+        self.out.push_str(&format!("\\{letter}{{{name}}}"));
+        Ok(Some(NAMED))
     }
 
     /// One character, escaped where it begins with a backslash.
@@ -300,8 +396,10 @@ impl<'t> Reader<'t> {
         char::from_u32(code)
     }
 
-    fn class(&mut self) -> Told<()> {
+    /// A class in brackets, and how large it is.
+    fn class(&mut self) -> Told<usize> {
         let start = self.cursor.at;
+        let mut size = PIECE;
         let unclosed = format!("missing closing ]: `{}`", &self.cursor.text[start..]);
         self.cursor.at += 1;
         self.out.push('[');
@@ -318,21 +416,24 @@ impl<'t> Reader<'t> {
             if let Some((name, _)) = self.cursor.rest().strip_prefix("[:").and_then(|it| it.split_once(":]"))
             {
                 let whole = format!("[:{name}:]");
-                if Regex::new(&format!("[{whole}]")).is_err() || !is_posix(name) {
+                if !is_posix(name) {
                     return Err(format!("invalid character class range: `{whole}`"));
                 }
                 self.cursor.at += whole.len();
                 self.out.push_str(&whole);
+                size += 4 * PIECE;
                 continue;
             }
-            if self.named_class()? {
+            if let Some(named) = self.named_class()? {
+                size = size.saturating_add(named);
                 continue;
             }
             self.range(&unclosed)?;
+            size = size.saturating_add(PIECE);
         }
         self.cursor.at += 1;
         self.out.push(']');
-        Ok(())
+        Ok(size)
     }
 
     fn range(&mut self, unclosed: &str) -> Told<()> {
@@ -359,6 +460,39 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 }
+
+/// Classes of characters by their names, sorted: sorts of characters, and scripts.
+#[rustfmt::skip]
+const CLASSES: &[&str] = &[
+    "Adlam", "Ahom", "Anatolian_Hieroglyphs", "Any", "Arabic", "Armenian", "Avestan",
+    "Balinese", "Bamum", "Bassa_Vah", "Batak", "Bengali", "Bhaiksuki", "Bopomofo",
+    "Brahmi", "Braille", "Buginese", "Buhid", "C", "Canadian_Aboriginal", "Carian",
+    "Caucasian_Albanian", "Cc", "Cf", "Chakma", "Cham", "Cherokee", "Chorasmian",
+    "Co", "Common", "Coptic", "Cuneiform", "Cypriot", "Cyrillic", "Deseret",
+    "Devanagari", "Dives_Akuru", "Dogra", "Duployan", "Egyptian_Hieroglyphs", "Elbasan", "Elymaic",
+    "Ethiopic", "Georgian", "Glagolitic", "Gothic", "Grantha", "Greek", "Gujarati",
+    "Gunjala_Gondi", "Gurmukhi", "Han", "Hangul", "Hanifi_Rohingya", "Hanunoo", "Hatran",
+    "Hebrew", "Hiragana", "Imperial_Aramaic", "Inherited", "Inscriptional_Pahlavi", "Inscriptional_Parthian", "Javanese",
+    "Kaithi", "Kannada", "Katakana", "Kayah_Li", "Kharoshthi", "Khitan_Small_Script", "Khmer",
+    "Khojki", "Khudawadi", "L", "Lao", "Latin", "Lepcha", "Limbu",
+    "Linear_A", "Linear_B", "Lisu", "Ll", "Lm", "Lo", "Lt",
+    "Lu", "Lycian", "Lydian", "M", "Mahajani", "Makasar", "Malayalam",
+    "Mandaic", "Manichaean", "Marchen", "Masaram_Gondi", "Mc", "Me", "Medefaidrin",
+    "Meetei_Mayek", "Mende_Kikakui", "Meroitic_Cursive", "Meroitic_Hieroglyphs", "Miao", "Mn", "Modi",
+    "Mongolian", "Mro", "Multani", "Myanmar", "N", "Nabataean", "Nandinagari",
+    "Nd", "New_Tai_Lue", "Newa", "Nko", "Nl", "No", "Nushu",
+    "Nyiakeng_Puachue_Hmong", "Ogham", "Ol_Chiki", "Old_Hungarian", "Old_Italic", "Old_North_Arabian", "Old_Permic",
+    "Old_Persian", "Old_Sogdian", "Old_South_Arabian", "Old_Turkic", "Oriya", "Osage", "Osmanya",
+    "P", "Pahawh_Hmong", "Palmyrene", "Pau_Cin_Hau", "Pc", "Pd", "Pe",
+    "Pf", "Phags_Pa", "Phoenician", "Pi", "Po", "Ps", "Psalter_Pahlavi",
+    "Rejang", "Runic", "S", "Samaritan", "Saurashtra", "Sc", "Sharada",
+    "Shavian", "Siddham", "SignWriting", "Sinhala", "Sk", "Sm", "So",
+    "Sogdian", "Sora_Sompeng", "Soyombo", "Sundanese", "Syloti_Nagri", "Syriac", "Tagalog",
+    "Tagbanwa", "Tai_Le", "Tai_Tham", "Tai_Viet", "Takri", "Tamil", "Tangut",
+    "Telugu", "Thaana", "Thai", "Tibetan", "Tifinagh", "Tirhuta", "Ugaritic",
+    "Vai", "Wancho", "Warang_Citi", "Yezidi", "Yi", "Z", "Zanabazar_Square",
+    "Zl", "Zp", "Zs",
+];
 
 fn is_posix(name: &str) -> bool {
     let names = [
@@ -399,12 +533,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_large_is_refused_before_it_is_built() {
+        let refused = |text: &str| size(text).unwrap_err();
+        assert!(refused(&format!("(a{}){{1000}}", "b".repeat(200))).contains("expression too large"));
+        assert!(refused(&"\\pL".repeat(100_000)).contains("expression too large"));
+        assert!(refused(&"(".repeat(2000)).contains("expression nests too deeply"));
+        assert!(refused("(a{1,1000}){1,1000}").contains("invalid repeat count: `{1,1000}`"));
+        // what is in use is far from it
+        for text in
+            ["^[\\pL]{1,60}$", "^([a-z0-9]([-a-z0-9]*[a-z0-9])?\\.){1,20}[a-z]{2,63}$", "^\\p{L}{1,253}$"]
+        {
+            assert!(size(text).is_ok_and(|size| size < LARGEST) && compile(text).is_ok(), "{text}");
+        }
+        // and what is just accepted can be built
+        for text in [
+            format!("({}){{1000}}", "b".repeat(100)),
+            "[\\pL\\pN]{250}".to_owned(),
+            "(\\w|.){500}".to_owned(),
+        ] {
+            assert!(size(&text).is_ok(), "{text}: {:?}", size(&text));
+            assert!(compile(&text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_class_can_be_built() {
+        assert!(CLASSES.is_sorted());
+        for name in CLASSES {
+            assert!(compile(&format!("\\p{{{name}}}")).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn the_dialect_is_kept() {
         for (text, yes, no) in [
             ("^a.*[0-9]{1,3}$", "ab12", "b1"),
             ("a{", "a{", "a"),
             ("^\\d+$", "12", "٣"),
             ("(?i)^AB$", "aB", "b"),
+            ("^\\p{Greek}\\P{^L}\\pN$", "αb1", "ab1"),
             ("^\\Qa.b\\E$", "a.b", "axb"),
             ("^[\\d-z]$", "-", "y"),
             ("^[]a&&b]+$", "]&", "c"),

@@ -16,6 +16,8 @@ mod gates;
 mod jobs;
 mod leader;
 mod namespaces;
+mod node_ranges;
+mod nodes;
 mod pod_gc;
 mod quotas;
 mod replicas;

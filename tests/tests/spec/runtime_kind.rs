@@ -295,11 +295,17 @@ async fn it_goes_when_it_is_taken_away_and_its_objects_stay() {
     cluster.create(WIDGETS, widget("a", 3)).await;
     let mut watch = cluster.get(&format!("{WIDGETS}?watch=1")).watch().await;
     watch.expect("ADDED", "a").await;
+    // the version has an object as long as it is served
+    let registered = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let registered = format!("{registered}?watch=1&fieldSelector=metadata.name%3Dv1.widgets.example.com");
+    let mut registered = cluster.get(&registered).watch().await;
+    registered.expect("ADDED", "v1.widgets.example.com").await;
     let stored = || cluster.server.service.api.storage.store.stats().live_keys;
     let before = stored();
     cluster.server.service.api.unregister(&resource);
     assert_eq!(watch.next().await, None);
     cluster.get(WIDGETS).await.code(404);
     cluster.get("/apis/widgets.example.com").await.code(404);
-    assert_eq!(stored(), before, "the widget is still there");
+    registered.expect("DELETED", "v1.widgets.example.com").await;
+    assert_eq!(stored(), before - 1, "the widget is still there");
 }

@@ -77,6 +77,7 @@ impl Reads {
             kinds: Default::default(),
             reached_at: None,
             found: Default::default(),
+            aggregation: Default::default(),
             gates: Default::default(),
             browsers: Default::default(),
             fairness: Default::default(),

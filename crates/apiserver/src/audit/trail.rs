@@ -47,6 +47,11 @@ impl<'a> Trail<'a> {
         Trail { audit, asked, parts, peer, notes, id, received: audit.world.now(), open: None }
     }
 
+    /// What the record calls the request.
+    pub fn id(&self) -> &HeaderValue {
+        &self.id
+    }
+
     /// The request goes no further, and nobody knows who asked. Such requests are recorded once.
     pub fn refused(&mut self, asked: &Attributes<'_>) {
         self.open(None, asked);
@@ -140,6 +145,8 @@ impl<'a> Trail<'a> {
         if let Body::Stream(pieces) = response.body_mut() {
             let pieces = std::mem::replace(pieces, Box::pin(futures_util::stream::empty()));
             *response.body_mut() = Body::stream(Recorded { pieces, open });
+        } else if response.body().lasts() {
+            response = response.map(|body| body.holding(open));
         } else {
             open.done = true;
             open.audit.emit(&open.record, Stage::ResponseComplete).get().await;

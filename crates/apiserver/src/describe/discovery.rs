@@ -1,5 +1,7 @@
-//! Discovery: which groups, versions and resources there are.
+//! Discovery: which groups, versions and resources there are, here and on other servers.
 
+use super::whole;
+use crate::aggregate::{Listed, Priority, Routes, priorities};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,37 +18,29 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Stems of the well-known groups in the order in which they are listed.
-const GROUP_ORDER: &[&str] = &[
-    "",
-    "apiregistration",
-    "apps",
-    "events",
-    "authentication",
-    "authorization",
-    "autoscaling",
-    "batch",
-    "certificates",
-    "networking",
-    "policy",
-    "rbac.authorization",
-    "storage",
-    "admissionregistration",
-    "apiextensions",
-    "scheduling",
-    "coordination",
-    "node",
-    "discovery",
-    "flowcontrol.apiserver",
-    "internal.apiserver",
-    "resource",
-];
-
 /// The documents of one set of resources, by path.
 #[derive(Default)]
 pub struct Documents {
-    pub generation: u64,
+    /// The generations of what they are made from.
+    pub from: (u64, u64),
     by_path: HashMap<String, Document>,
+    /// Versions that others tell about.
+    elsewhere: Vec<String>,
+    /// Everything below `/api` and below `/apis`, each in one document.
+    pub whole: Option<[Document; 2]>,
+}
+
+/// What documents are made from.
+pub(crate) struct Made<'a> {
+    pub resources: &'a Resources,
+    pub routes: &'a Routes,
+    pub names: &'a Names,
+    /// By which clients find the server.
+    pub address: &'a str,
+    /// Whether it is said in which version objects are kept.
+    pub hashes: bool,
+    /// Whether there are documents that tell everything at once.
+    pub whole: bool,
 }
 
 /// A document, and what stands for it where it is asked whether it has changed.
@@ -63,11 +57,13 @@ impl Document {
 }
 
 impl Documents {
-    /// Makes all documents: well-known groups in their order, others by name. `hashes` say in which version objects
-    /// are kept.
-    pub fn new(resources: &Resources, names: &Names, address: &str, hashes: bool) -> Self {
+    /// Makes all documents: groups by their priorities.
+    pub(crate) fn new(from: (u64, u64), made: &Made<'_>) -> Self {
+        let Made { resources, routes, names, address, hashes, whole } = *made;
         let mut by_path: HashMap<String, Bytes> = HashMap::new();
-        let groups = groups(resources, names, GROUP_ORDER);
+        let groups = groups(resources, routes);
+        let mut elsewhere = Vec::new();
+        let mut told = Vec::new();
         by_path.insert("/api".to_owned(), versions(address));
         let mut list = Vec::new();
         for group in groups.iter().filter(|group| !group.name.is_empty()) {
@@ -86,14 +82,27 @@ impl Documents {
             for version in &group.versions {
                 let group_version = group.version(version);
                 let prefix = if group.name.is_empty() { "/api/" } else { "/apis/" };
-                by_path.insert(
-                    format!("{prefix}{group_version}"),
-                    resource_list(resources, &group_version, names, hashes),
-                );
+                let path = format!("{prefix}{group_version}");
+                if let Some(remote) = routes.remote(&group_version) {
+                    if whole {
+                        told.push(whole::of_remote(&group.name, version, &remote.learned()));
+                    }
+                    elsewhere.push(path);
+                    continue;
+                }
+                let list = resource_list(resources, &group_version, names, hashes);
+                if whole {
+                    told.push(whole::Version::new(&group.name, version, &list, true));
+                }
+                by_path.insert(path, untyped_bytes(list));
             }
         }
         let by_path = by_path.into_iter().map(|(path, json)| (path, Document::new(json))).collect();
-        Documents { generation: resources.generation, by_path }
+        let whole = whole.then(|| {
+            let (core, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|it| it.group.is_empty());
+            [core, others].map(|part| Document::new(untyped_bytes(whole::document(part, names))))
+        });
+        Documents { from, by_path, elsewhere, whole }
     }
 
     pub fn get(&self, path: &str) -> Option<&Document> {
@@ -101,7 +110,7 @@ impl Documents {
     }
 
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.by_path.keys().map(String::as_str)
+        self.by_path.keys().chain(&self.elsewhere).map(String::as_str)
     }
 }
 
@@ -135,27 +144,43 @@ impl Group {
     }
 }
 
-fn groups(resources: &Resources, names: &Names, order: &[&str]) -> Vec<Group> {
-    let mut groups: Vec<(usize, Group)> = Vec::new();
+/// All groups with their versions. A group is where its most important version puts it; among equals the names of
+/// versions and groups decide.
+fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
+    let mut found: HashMap<(&str, &str), Priority> = HashMap::new();
     for resource in &resources.all {
-        let version = resource.kind.version.to_string();
-        match groups.iter_mut().find(|(_, group)| group.name == resource.group) {
-            Some((_, group)) if group.versions.contains(&version) => {}
-            Some((_, group)) => group.versions.push(version),
-            None => {
-                let stem = resource.kind.group.full(&names.api_domain);
-                let known = order.iter().position(|one| *one == &*resource.kind.group.stem || *one == stem);
-                groups.push((
-                    known.unwrap_or(usize::MAX),
-                    Group { name: resource.group.clone(), versions: vec![version] },
-                ));
-            }
+        let place = found.entry((&resource.group, &resource.kind.version));
+        let priority = priorities(&resource.kind);
+        // what is built in decides, where custom kinds are in the same version
+        place
+            .and_modify(|it| {
+                if it.group < priority.group {
+                    *it = priority
+                }
+            })
+            .or_insert(priority);
+    }
+    for Listed { group, version, priority, remote } in routes.listed.iter().map(|it| &**it) {
+        let known = found.contains_key(&(group, version));
+        if known || remote.is_some() {
+            found.insert((group, version), *priority);
         }
     }
-    groups.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.name.cmp(&y.name)));
-    let mut groups: Vec<Group> = groups.into_iter().map(|(_, group)| group).collect();
-    for group in &mut groups {
-        group.versions.sort_by_key(|version| Reverse(rank(version)));
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_cached_key(|((group, version), it)| (Reverse(it.group), format!("{version}.{group}")));
+    let mut groups: Vec<Group> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for ((group, version), _) in &found {
+        let at = *places.entry(group).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.versions.push((*version).to_owned()),
+            None => groups.push(Group { name: (*group).to_owned(), versions: vec![(*version).to_owned()] }),
+        }
+    }
+    let found: HashMap<_, _> = found.into_iter().collect();
+    for Group { name, versions } in &mut groups {
+        let priority = |version: &str| found.get(&(&**name, version)).map_or(0, |it| it.version);
+        versions.sort_by_cached_key(|version| Reverse((priority(version), rank(version))));
     }
     groups
 }
@@ -174,14 +199,17 @@ fn versions(address: &str) -> Bytes {
     ]))
 }
 
-fn resource_list(resources: &Resources, group_version: &str, names: &Names, hashes: bool) -> Bytes {
+fn resource_list(resources: &Resources, group_version: &str, names: &Names, hashes: bool) -> Value {
     let mut entries = Vec::new();
     for resource in resources.of_version(group_version) {
-        entries.push((resource.kind.plural.to_string(), resource_entry(resource, names, hashes)));
-        for sub in resource.kind.subresources.iter().filter(|sub| crate::handle::serves(resource, &sub.name))
-        {
-            let name = format!("{}/{}", resource.kind.plural, sub.name);
-            entries.push((name.clone(), subresource_entry(resource, sub, &name, names)));
+        let plural = resource.kind.plural.to_string();
+        entries.push(((plural.clone(), 0), resource_entry(resource, names, hashes)));
+        let served = |sub: &&Subresource| crate::handle::serves(resource, &sub.name);
+        for (nth, sub) in resource.kind.subresources.iter().filter(served).enumerate() {
+            let name = format!("{plural}/{}", sub.name);
+            // kinds that were made while the server ran keep the order in which they tell their parts
+            let key = if resource.kind.kind_first { (name.clone(), 0) } else { (plural.clone(), nth + 1) };
+            entries.push((key, subresource_entry(resource, sub, &name, names)));
         }
     }
     entries.sort_by(|a, b| a.0.cmp(&b.0));
@@ -193,7 +221,7 @@ fn resource_list(resources: &Resources, group_version: &str, names: &Names, hash
     if group_version.contains('/') {
         out.set(&["apiVersion"], "v1");
     }
-    untyped_bytes(out)
+    out
 }
 
 fn resource_entry(resource: &Arc<Resource>, names: &Names, hashes: bool) -> Value {
@@ -244,7 +272,7 @@ fn texts(many: &[Text]) -> Value {
     Value::List(many.iter().map(|one| Value::from(&**one)).collect())
 }
 
-fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
+pub(super) fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
     Value::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect::<Map>())
 }
 

@@ -227,7 +227,8 @@ fn checks(endpoint: &str) -> Vec<Check> {
         // the caches are filled before the port opens
         ready("informer-sync", LooksAt::Nothing),
     ];
-    all.extend(Hook::ALL.map(|hook| check(hook.check(), LooksAt::Start(hook))));
+    let of_start = Hook::ALL.into_iter().flat_map(|hook| hook.checks().iter().map(move |name| (*name, hook)));
+    all.extend(of_start.map(|(name, hook)| check(name, LooksAt::Start(hook))));
     all.push(ready("shutdown", LooksAt::End));
     all.retain(|check| endpoint == "readyz" || !check.only_ready);
     all

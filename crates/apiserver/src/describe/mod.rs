@@ -7,3 +7,4 @@ pub mod metrics;
 pub mod openapi;
 pub mod slis;
 pub mod version;
+mod whole;

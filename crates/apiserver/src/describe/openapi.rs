@@ -1,9 +1,11 @@
-//! `/openapi/v2` and `/openapi/v3`: made from the tables when first asked for, and kept until they change.
+//! `/openapi/v2` and `/openapi/v3`: made from the tables when first asked for, and kept until they change. What other
+//! servers say about their versions is a part of the first, and is listed in the index of the second.
 //!
 //! Both can be revalidated by their `ETag`; a v3 document asked for by its hash never changes and may be kept
 //! for ever.
 
 use super::version::{MAJOR, MINOR};
+use crate::aggregate::Aggregation;
 use crate::handle::Call;
 use crate::handle::answer::Manner;
 use crate::negotiate::{gzip, tagged};
@@ -15,7 +17,7 @@ use http::{Method, Response, StatusCode};
 use names::Names;
 use parking_lot::Mutex;
 use rest::{Api, ApiError, Resource};
-use schema::openapi::{self, Dialect, PROTO_MEDIA_TYPE, Source};
+use schema::openapi::{self, Dialect, Other, PROTO_MEDIA_TYPE, Source};
 use schema::table::{Kind, Ref};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +33,8 @@ pub struct OpenApi {
 
 #[derive(Default)]
 struct Documents {
-    generation: u64,
+    /// The generations of the resources, and of what others say.
+    from: (u64, u64),
     v2: OnceLock<Document>,
     v2_proto: OnceLock<Document>,
     v3: OnceLock<BTreeMap<String, Part>>,
@@ -72,26 +75,54 @@ impl Document {
 }
 
 impl OpenApi {
-    pub(crate) fn v2(&self, api: &Api, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    pub(crate) fn v2(
+        &self,
+        api: &Api,
+        aggregation: &Aggregation,
+        call: &Call<'_>,
+    ) -> Result<Response<Body>, ApiError> {
         only_get(call)?;
-        let documents = self.documents(api);
+        let documents = self.documents(api, aggregation);
+        let others = || -> Vec<Arc<Other>> {
+            let mut all: Vec<_> = aggregation.routes().listed.clone();
+            all.sort_by_key(|one| std::cmp::Reverse(one.priority.group));
+            all.iter().filter_map(|one| one.remote.as_ref()?.learned().v2.clone()).collect()
+        };
         let accept = call.header(header::ACCEPT).unwrap_or("");
         if accept.contains(PROTO_MEDIA_TYPE) || accept.contains(ANSWERED_AS) {
-            let made =
-                documents.v2_proto.get_or_init(|| with_source(api, |s| Document::new(openapi::v2_proto(s))));
+            let make = || with_source(api, |source| Document::new(openapi::v2_proto(source, &others())));
+            let made = documents.v2_proto.get_or_init(make);
             return Ok(respond(made, ANSWERED_AS, call, false));
         }
-        let made = documents.v2.get_or_init(|| with_source(api, |s| Document::new(openapi::v2(s))));
+        let make = || with_source(api, |source| Document::new(openapi::v2(source, &others())));
+        let made = documents.v2.get_or_init(make);
         Ok(respond(made, "application/json", call, false))
     }
 
-    pub(crate) fn v3(&self, api: &Api, call: &Call<'_>, path: &str) -> Result<Response<Body>, ApiError> {
+    pub(crate) fn v3(
+        &self,
+        api: &Api,
+        aggregation: &Aggregation,
+        call: &Call<'_>,
+        path: &str,
+    ) -> Result<Response<Body>, ApiError> {
         only_get(call)?;
-        let documents = self.documents(api);
+        let documents = self.documents(api, aggregation);
         let made =
             documents.v3.get_or_init(|| v3_documents(api, std::mem::take(&mut documents.before.lock())));
         if path.is_empty() {
-            let listed = made.iter().map(|(path, part)| (path.as_str(), part.document.hash.as_str()));
+            let own = |(path, part): (&String, &Part)| {
+                (path.clone(), openapi::v3_address(path, &part.document.hash))
+            };
+            let mut listed: BTreeMap<String, String> = made.iter().map(own).collect();
+            for remote in aggregation.routes().remotes() {
+                let path = format!("apis/{}", remote.group_version());
+                match &remote.learned().v3 {
+                    Some(address) => listed.insert(path, address.clone()),
+                    None => listed.remove(&path),
+                };
+            }
+            let listed = listed.iter().map(|(path, address)| (path.as_str(), address.as_str()));
             let index = Document::new(openapi::v3_index(listed));
             return Ok(respond(&index, "application/json", call, false));
         }
@@ -101,7 +132,7 @@ impl OpenApi {
                 // an old address leads to the present document
                 let mut response = Response::new(Body::Empty);
                 *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-                let address = format!("/openapi/v3/{path}?hash={}", document.hash);
+                let address = openapi::v3_address(path, &document.hash);
                 if let Ok(value) = HeaderValue::from_str(&address) {
                     response.headers_mut().insert(header::LOCATION, value);
                 }
@@ -111,14 +142,14 @@ impl OpenApi {
         }
     }
 
-    fn documents(&self, api: &Api) -> Arc<Documents> {
-        let generation = api.resources().generation;
+    fn documents(&self, api: &Api, aggregation: &Aggregation) -> Arc<Documents> {
+        let from = (api.resources().generation, aggregation.generation());
         let current = self.current.load_full();
-        if current.generation == generation {
+        if current.from == from {
             return current;
         }
         let before = current.v3.get().cloned().unwrap_or_else(|| current.before.lock().clone());
-        let fresh = Arc::new(Documents { generation, before: Mutex::new(before), ..Documents::default() });
+        let fresh = Arc::new(Documents { from, before: Mutex::new(before), ..Documents::default() });
         self.current.store(fresh.clone());
         fresh
     }

@@ -32,7 +32,9 @@ pub(crate) fn answer(
     let form = manner.output.form;
     let pieces = match (manner.output.transform, form) {
         (Transform::Partial { .. }, _) => {
-            let kind = format!("*{}.{}List", answer::home(resource), resource.kind.name);
+            let custom = !resource.kind.kind_first;
+            let name = if custom { "Unstructured" } else { &resource.kind.name };
+            let kind = format!("*{}.{name}List", answer::home(resource));
             return Err(answer::wrong_shape("PartialObjectMetadata", &format!("is a list ({kind})")));
         }
         (Transform::Whole, Form::Protobuf) => messages(page, resource),

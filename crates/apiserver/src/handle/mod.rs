@@ -7,16 +7,17 @@ mod resource;
 mod underway;
 mod watch;
 
+use crate::aggregate::{self, Aggregation};
 use crate::audit::{Audit, Trail};
 use crate::browsers::Browsers;
 use crate::describe::debug;
-use crate::describe::discovery::Documents;
+use crate::describe::discovery::{Documents, Made};
 use crate::describe::health::{self, Health};
 use crate::describe::metrics::Metrics;
 use crate::describe::openapi::OpenApi;
 use crate::describe::version;
 use crate::fairness::{Fairness, Seat};
-use crate::filters::in_flight::InFlight;
+use crate::filters::in_flight::{self, InFlight};
 use crate::filters::{self, Gate, Refused};
 use crate::gates::Gates;
 use crate::identity::Chain;
@@ -46,6 +47,9 @@ pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 /// Where an operator sees what waits.
 const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
+
+/// Longer than any request lasts.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What is taken of the body of a request that is refused.
 const LITTLE: usize = 64 * 1024;
@@ -77,6 +81,8 @@ pub struct Service {
     pub(crate) browsers: Browsers,
     /// By which name or address, and port, clients find the server.
     pub advertised: String,
+    /// Other servers that answer for parts of the API.
+    pub(crate) aggregation: Arc<Aggregation>,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
     /// Requests that took long.
@@ -155,10 +161,12 @@ impl Service {
         let start = Arc::<Start>::default();
         let (store, world) = (api.storage.store.clone(), api.world.clone());
         let health = Health::new(store, shutdown.clone(), start.clone(), world, &limits);
+        let aggregation = Aggregation::new(api.clone(), aggregate::Options::default(), shutdown.clone());
         Service {
             api,
             metrics: Metrics::new(observe.metrics),
             shutdown,
+            aggregation: Arc::new(aggregation),
             in_flight: Arc::new(InFlight::new(limits.reading, limits.writing)),
             limits,
             start,
@@ -186,7 +194,7 @@ impl Service {
     /// Answers one request, wherever it comes from.
     pub async fn respond<B>(self: &Arc<Self>, request: Request<B>, peer: Arc<Peer>) -> Response<Body>
     where
-        B: http_body::Body<Data = Bytes> + Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let came = self.api.world.elapsed();
@@ -254,7 +262,7 @@ impl Service {
         mut trail: Option<&mut Trail<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
-        B: http_body::Body<Data = Bytes> + Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let asked = underway.asked;
@@ -277,7 +285,7 @@ impl Service {
                 return Err(error);
             }
         };
-        let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail).await;
+        let passed = filters::pass(asked, headers, peer, &gate, notes, seat, trail.as_deref_mut()).await;
         let user = match passed {
             Ok(user) => user,
             Err(refused) => {
@@ -294,7 +302,16 @@ impl Service {
                 };
             }
         };
+        let elsewhere = self.aggregation.route(&asked.path, self.gates.openapi_v3);
+        // how long it lasts is then for two others to decide
+        let lasts = elsewhere.is_some() && (in_flight::lasts(asked) || headers.contains_key(header::UPGRADE));
         let work = async {
+            if let Some(remote) = elsewhere {
+                let id = trail.map(|trail| trail.id().clone());
+                let patience = (!lasts).then_some(patience);
+                let incoming = aggregate::Incoming { parts, user: &user, callers, peer, id, patience };
+                return Ok(Box::pin(self.aggregation.pass(&remote, &incoming, body)).await);
+            }
             let body = read_body(body).await?;
             if !body.is_empty() {
                 notes.reached(Step::Received, self.api.world.elapsed());
@@ -309,6 +326,7 @@ impl Service {
                 },
             }
         };
+        let patience = if lasts { FOR_EVER } else { patience };
         match tokio::time::timeout(patience, work).await {
             // what is still to be sent is still being carried out
             Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
@@ -381,7 +399,7 @@ impl Service {
         match trimmed {
             "/metrics" => return Ok(self.numbers(call)),
             "/metrics/slis" if self.gates.slis => return Ok(self.levels(call)),
-            "/openapi/v2" => return self.openapi.v2(&self.api, call),
+            "/openapi/v2" => return self.openapi.v2(&self.api, &self.aggregation, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
@@ -395,7 +413,10 @@ impl Service {
             return Ok(fairness.shown(what, details).map_or_else(not_a_page, |page| text(200, page)));
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3) {
-            return self.openapi.v3(&self.api, call, rest.trim_start_matches('/'));
+            return self.openapi.v3(&self.api, &self.aggregation, call, rest.trim_start_matches('/'));
+        }
+        if let Some(whole) = self.whole_discovery(call, trimmed) {
+            return whole;
         }
         let document = match trimmed {
             "/version" => Some((version::json(), None)),
@@ -476,12 +497,16 @@ impl Service {
     /// Discovery, made anew when the resources have changed.
     pub(crate) fn documents(&self) -> Arc<Documents> {
         let resources = self.api.resources();
+        let from = (resources.generation, self.aggregation.generation());
         let current = self.documents.load_full();
-        if current.generation == resources.generation && resources.generation > 0 {
+        if current.from == from && resources.generation > 0 {
             return current;
         }
-        let made = Documents::new(&resources, &self.api.names, &self.advertised, self.gates.storage_hash);
-        let made = Arc::new(made);
+        let routes = self.aggregation.routes();
+        let (names, address, hashes) = (&self.api.names, &*self.advertised, self.gates.storage_hash);
+        let whole = self.gates.whole_discovery;
+        let made = Made { resources: &resources, routes: &routes, names, address, hashes, whole };
+        let made = Arc::new(Documents::new(from, &made));
         self.documents.store(made.clone());
         made
     }

@@ -51,6 +51,9 @@ impl Service {
                     _ => Err(ApiError::not_found(resource.subject(&target.name))),
                 };
             }
+            Err(error) if !resource.kind.kind_first && error.code == 405 => {
+                return Err(not_supported(&resource, target, call.asked.verb));
+            }
             Err(error) => return Err(error),
         };
         if call.asked.method == Method::HEAD {
@@ -463,8 +466,23 @@ impl<'a> Place<'a> {
         };
         // a list that is asked for as a watch is a list that cannot be watched
         let listed = verb == "watch" && !target.watching && kind.verbs.iter().any(|one| one == "list");
-        if fits && (has(&kind.verbs) || listed) { Ok(place) } else { Err(ApiError::method_not_allowed()) }
+        // what was made while the server runs can be changed as long as it is there
+        let changed = !kind.kind_first && matches!(verb, "update" | "patch");
+        if fits && (has(&kind.verbs) || listed || changed) {
+            Ok(place)
+        } else {
+            Err(ApiError::method_not_allowed())
+        }
     }
+}
+
+/// A kind that was made while the server ran does not have this verb here, or has it no longer.
+fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {
+    let mut error = ApiError::method_not_supported(resource.subject(""), verb);
+    if verb == "create" && target.subresource.is_empty() && target.name.is_empty() {
+        error.message = "create not allowed while custom resource definition is terminating".to_owned();
+    }
+    error
 }
 
 /// Who owns what is written.

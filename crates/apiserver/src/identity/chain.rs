@@ -85,6 +85,21 @@ impl fmt::Display for Refusal {
 }
 
 impl Chain {
+    /// Takes out of headers everything by which a caller could be known.
+    pub fn forget(&self, headers: &mut HeaderMap) {
+        headers.remove(http::header::AUTHORIZATION);
+        websocket::forget_token(headers, &self.websocket_prefix);
+        let Some(front) = &self.front_proxy else { return };
+        for name in front.username_headers.iter().chain(&front.group_headers) {
+            headers.remove(name);
+        }
+        let extra = |name: &http::HeaderName| {
+            front.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+        };
+        let names: Vec<http::HeaderName> = headers.keys().filter(|name| extra(name)).cloned().collect();
+        names.into_iter().for_each(|name| drop(headers.remove(name)));
+    }
+
     /// Counts from now on.
     pub fn measure(&self, registry: &Registry) {
         self.remaining.get_or_init(|| registry.one(REMAINING));

@@ -31,6 +31,18 @@ pub fn token(headers: &HeaderMap, prefix: &str) -> Result<Option<String>, &'stat
     }
 }
 
+/// Takes the tokens out of the protocols that are named.
+pub fn forget_token(headers: &mut HeaderMap, prefix: &str) {
+    if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        return;
+    }
+    let others: Vec<&str> =
+        words(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|word| !word.starts_with(prefix)).collect();
+    let others = http::HeaderValue::try_from(others.join(", ")).ok().filter(|it| !it.is_empty());
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    headers.extend(others.map(|others| (SEC_WEBSOCKET_PROTOCOL, others)));
+}
+
 fn is_websocket(headers: &HeaderMap) -> bool {
     words(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
         && words(headers, &UPGRADE).any(|word| word.eq_ignore_ascii_case("websocket"))
@@ -68,5 +80,17 @@ mod tests {
         assert!(asked(&[&abc, &abc, "other"], true).unwrap_err().contains("multiple"));
         assert!(asked(&["p.a", "other"], true).unwrap_err().contains("encoding"));
         assert!(asked(&["p._w", "other"], true).is_err());
+    }
+
+    #[test]
+    fn a_token_is_forgotten_and_other_protocols_are_not() {
+        let mut headers = HeaderMap::new();
+        headers.append(SEC_WEBSOCKET_PROTOCOL, "p.abc, one".parse().unwrap());
+        headers.append(SEC_WEBSOCKET_PROTOCOL, "two".parse().unwrap());
+        forget_token(&mut headers, "p.");
+        assert_eq!(headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect::<Vec<_>>(), ["one, two"]);
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, "p.abc".parse().unwrap());
+        forget_token(&mut headers, "p.");
+        assert!(headers.is_empty());
     }
 }

@@ -88,6 +88,23 @@ impl Output {
     }
 }
 
+/// In which form a client prefers discovery in one document, if it does.
+pub(crate) fn prefers_whole(accept: Option<&str>, names: &Names) -> Option<Form> {
+    let mut clauses: Vec<Clause<'_>> = accept?.split(',').map(Clause::parse).collect();
+    clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    let (protobuf, group) = (names.protobuf_media_type(), names.group("apidiscovery"));
+    let wanted = |clause: &Clause<'_>| {
+        let asked = ["as", "g", "v"].map(|key| clause.get(key));
+        let form = clause.form(&protobuf)?;
+        match asked {
+            ["APIGroupDiscoveryList", of, "v2beta1"] if of == group => Some(Some(form)),
+            ["", "", ""] => Some(None),
+            _ => None,
+        }
+    };
+    clauses.iter().find_map(wanted).flatten()
+}
+
 struct Clause<'a> {
     media: &'a str,
     weight: f32,

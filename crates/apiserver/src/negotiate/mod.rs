@@ -6,6 +6,7 @@ mod pretty;
 mod revalidate;
 pub mod table;
 
+pub(crate) use accept::prefers_whole;
 pub use accept::{Form, Offer, Output, Transform};
 pub use compress::{WORTH_IT, accepts_gzip, gzip};
 pub use pretty::{pretty, wants_pretty};

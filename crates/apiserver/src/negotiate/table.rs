@@ -129,13 +129,17 @@ impl Layout<'_> {
     /// A cell that a path leads to: what is not of the column's form is not shown.
     fn found(&self, column: &Column, value: Option<&Value>) -> Value {
         match (&*column.kind, value) {
+            ("string", Some(Value::Null)) => "<no value>".into(),
             (_, None | Some(Value::Null)) => Value::Null,
+            ("date", Some(Value::String(text))) if text.is_empty() => "<unknown>".into(),
             ("string", Some(Value::String(text))) => text.as_str().into(),
             ("string", Some(other)) => String::from_utf8_lossy(&encode::untyped(other)).into(),
             ("date", Some(Value::String(text))) => match time::to_unix(text) {
                 Some(_) => time::age(Some(text), self.now.as_secs() as i64).into(),
                 None => "<invalid>".into(),
             },
+            // as clients know it: what is too large is the smallest
+            ("integer", Some(Value::Float(number))) if number.abs() >= i64::MAX as f64 => i64::MIN.into(),
             ("integer", Some(Value::Float(number))) => (*number as i64).into(),
             ("integer" | "number", Some(number @ (Value::Int(_) | Value::Float(_)))) => number.clone(),
             ("boolean", Some(truth @ Value::Bool(_))) => truth.clone(),

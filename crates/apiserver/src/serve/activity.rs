@@ -128,13 +128,13 @@ impl Drop for Tracked {
 
 impl Tracked {
     pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
-        let round = (!matches!(body, Body::Stream(_))).then(|| in_flight.0.send());
+        let round = (!body.lasts()).then(|| in_flight.0.send());
         Tracked { body, in_flight, round, pause: None }
     }
 
     /// The pace of a body that lasts, where there is one.
     fn pace(&self) -> Option<&Pace> {
-        self.in_flight.0.pace.as_ref().filter(|_| matches!(self.body, Body::Stream(_)))
+        self.in_flight.0.pace.as_ref().filter(|_| self.body.lasts())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The body of an answer: nothing, one piece, pieces made as they are wanted, or a stream without known end.
+//! The body of an answer: nothing, one piece, pieces made as they are wanted, a stream without known end, or what
+//! another server answers.
 //!
 //! What always holds: bytes are passed on as they are, never copied or joined, so whoever makes the pieces
 //! decides their size; a few tens of kilobytes are right. Pieces are asked for only as fast as the client
@@ -33,6 +34,43 @@ pub enum Body {
     },
     /// Pieces that come in their own time, such as the events of a watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// The body of another server's answer, as it comes.
+    Passed {
+        /// The body.
+        body: Pin<Box<dyn http_body::Body<Data = Bytes, Error = io::Error> + Send>>,
+        /// Whether it has no end of its own.
+        lasts: bool,
+    },
+}
+
+/// A body that keeps something until it has come to its end.
+struct Keeping<B, K> {
+    body: B,
+    _kept: K,
+}
+
+impl<B, K> http_body::Body for Keeping<B, K>
+where
+    B: http_body::Body<Data = Bytes, Error = io::Error> + Unpin,
+    K: Unpin,
+{
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 struct Holding<K> {
@@ -89,8 +127,11 @@ impl Body {
 
     /// The same body, with something that is kept until the last piece was made.
     #[must_use]
-    pub fn holding(self, kept: impl Send + 'static) -> Self {
+    pub fn holding(self, kept: impl Send + Unpin + 'static) -> Self {
         match self {
+            Self::Passed { body, lasts } => {
+                Self::Passed { body: Box::pin(Keeping { body, _kept: kept }), lasts }
+            }
             Self::Frames { pieces, remaining } => {
                 Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining }
             }
@@ -110,9 +151,17 @@ impl Body {
             Self::Empty => sizes.observe(0),
             Self::Full(ref bytes) => sizes.observe(bytes.len() as u64),
             Self::Frames { remaining: Some(bytes), .. } => sizes.observe(bytes),
+            Self::Passed { ref body, .. } => {
+                body.size_hint().exact().into_iter().for_each(|it| sizes.observe(it))
+            }
             Self::Stream(_) => {}
         }
         self
+    }
+
+    /// Whether it has no end of its own.
+    pub fn lasts(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Passed { lasts: true, .. })
     }
 
     /// Pieces that come in their own time.
@@ -123,29 +172,31 @@ impl Body {
     /// All of it, where it has an end of its own; nothing of a stream.
     pub fn gathered(self) -> Bytes {
         match self {
-            Self::Empty | Self::Stream(_) => Bytes::new(),
+            Self::Empty | Self::Stream(_) | Self::Passed { .. } => Bytes::new(),
             Self::Full(bytes) => bytes,
             Self::Frames { pieces, .. } => pieces.flatten().collect(),
         }
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        match self {
-            Self::Empty => Poll::Ready(None),
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let piece = match self {
+            Self::Empty => None,
             Self::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Self::Empty;
-                Poll::Ready((!bytes.is_empty()).then_some(bytes))
+                (!bytes.is_empty()).then_some(bytes)
             }
             Self::Frames { pieces, remaining } => {
                 let piece = pieces.find(|piece| !piece.is_empty());
                 if let (Some(piece), Some(remaining)) = (&piece, remaining) {
                     *remaining = remaining.saturating_sub(piece.len() as u64);
                 }
-                Poll::Ready(piece)
+                piece
             }
-            Self::Stream(pieces) => pieces.as_mut().poll_next(cx),
-        }
+            Self::Stream(pieces) => std::task::ready!(pieces.as_mut().poll_next(cx)),
+            Self::Passed { body, .. } => return body.as_mut().poll_frame(cx),
+        };
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 
@@ -161,13 +212,13 @@ impl http_body::Body for Body {
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_piece(cx)));
         let piece = match polled.map_or_else(|_| Err(()), Ok) {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(piece)) => piece.map(Ok),
+            Ok(Poll::Ready(piece)) => piece,
             Err(()) => Some(Err(io::Error::other("the answer could not be completed"))),
         };
         if !matches!(piece, Some(Ok(_))) {
             *self = Self::Empty;
         }
-        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+        Poll::Ready(piece)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -175,6 +226,7 @@ impl http_body::Body for Body {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Frames { .. } | Self::Stream(_) => false,
+            Self::Passed { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -184,6 +236,7 @@ impl http_body::Body for Body {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Frames { remaining, .. } => remaining.map_or_else(SizeHint::new, SizeHint::with_exact),
             Self::Stream(_) => SizeHint::new(),
+            Self::Passed { body, .. } => body.size_hint(),
         }
     }
 }
@@ -202,6 +255,7 @@ impl fmt::Debug for Body {
             Self::Full(_) => "Full",
             Self::Frames { .. } => "Frames",
             Self::Stream(_) => "Stream",
+            Self::Passed { .. } => "Passed",
         };
         write!(f, "{name}({})", size.map_or("?".to_owned(), |bytes| bytes.to_string()))
     }

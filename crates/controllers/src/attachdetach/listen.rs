@@ -2,7 +2,7 @@
 
 use super::look::{is_looked_after, is_own, read_node};
 use super::{Attacher, Key};
-use crate::pods::{place, rank};
+use crate::pods::{placed, rank};
 use crate::volumes::claims;
 use crate::{Change, Informer, Queue};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
@@ -32,7 +32,7 @@ fn add_users(pods: &Informer<Pod>, claim: &Key, queue: &Queue<Key>) {
 }
 
 pub(super) fn listen(this: &Arc<Attacher>, queue: &Queue<Key>) {
-    place::index(&this.pods);
+    placed::index(&this.pods);
     claims::index(&this.pods);
     let attachments = this.attachments.informer();
     attachments.index(BY_NODE, |it| is_own(it).then(|| it.spec.node_name.clone()).into_iter().collect());

@@ -4,7 +4,7 @@ use super::csi::{self, Volume};
 use super::decide::{self, Seen, There, Wanted};
 use super::{Attacher, listen};
 use crate::Key;
-use crate::pods::place;
+use crate::pods::placed;
 use crate::volumes::{self, claims};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -96,7 +96,7 @@ impl Attacher {
         }
         let keeps_ended = node.as_deref().is_some_and(|it| keeps_ended(it, names));
         let (mut wanted, mut pods) = (BTreeMap::new(), BTreeMap::<String, Vec<Arc<Pod>>>::new());
-        for pod in place::on_node(&self.pods, name) {
+        for pod in placed::on(&self.pods, name) {
             if claims::is_done(&pod) && !keeps_ended {
                 continue;
             }

@@ -4,12 +4,11 @@
 //! What always holds: a pod that is removed here without having ended is said to have failed first, so that its owner
 //! counts it, unless conditions of disruption are switched off. A node must have been gone for a while, and the server asked about it, before its pods are.
 
-use crate::pods::{place, rank, state};
-use crate::rewrite::beside;
+use crate::pods::{placed, rank, remove, state};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Api;
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -71,7 +70,7 @@ struct Collector {
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Task>::default();
     let (pods, nodes) = (context.informer::<Pod>(), context.informer::<Node>());
-    place::index(&pods);
+    placed::index(&pods);
     pods.index(ENDED, |pod| if has_ended(pod) { vec![String::new()] } else { Vec::new() });
     // a pod cannot be known to be without its node before all nodes are known
     nodes.synced().await;
@@ -167,7 +166,7 @@ impl Collector {
     }
 
     async fn node(&self, name: &str) -> Result<(), Failure> {
-        let pods = place::on_node(&self.pods, name);
+        let pods = placed::on(&self.pods, name);
         if pods.is_empty() {
             return Ok(());
         }
@@ -213,32 +212,15 @@ impl Collector {
             if let Some(condition) = condition {
                 status["conditions"] = json!([condition]);
             }
-            let patch = Patch::Apply(json!({
-                "apiVersion": Pod::api_version(&()),
-                "kind": Pod::kind(&()),
-                "metadata": {"name": pod.name_any(), "uid": pod.uid()},
-                "status": status,
-            }));
-            let params = PatchParams::apply(WRITER).force();
-            let pods = beside::<Pod>(&self.context.client, pod);
-            match unless(404, pods.patch_status(&pod.name_any(), &params, &patch).await) {
-                Ok(Some(_)) => {}
-                Ok(None) => return Ok(()),
-                // another has its name by now
-                Err(kube::Error::Api(answer)) if answer.code == 409 => return Ok(()),
-                Err(why) => return Err(why.into()),
+            if !remove::say(&self.context.client, pod, WRITER, status).await? {
+                return Ok(());
             }
         }
         self.delete(pod).await
     }
 
     async fn delete(&self, pod: &Pod) -> Result<(), Failure> {
-        let same = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default().grace_period(0) };
-        match unless(404, beside::<Pod>(&self.context.client, pod).delete(&pod.name_any(), &params).await) {
-            Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
-            answer => Ok(answer.map(drop)?),
-        }
+        remove::delete(&self.context.client, pod, Some(0)).await
     }
 }
 

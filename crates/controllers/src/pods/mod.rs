@@ -1,10 +1,12 @@
 //! Pods that loops make from templates and remove again: what replica sets, jobs, daemon sets and stateful sets share.
 
-pub mod place;
+pub mod placed;
 pub mod rank;
+pub mod remove;
 pub mod slow_start;
 pub mod state;
 pub mod template;
+pub mod tolerate;
 
 pub use slow_start::slow_start;
 

@@ -7,10 +7,9 @@ use super::expressions::{self, Rule};
 use super::openapi::{additional, items};
 use crate::read;
 use cel::Declared;
-use regex::Regex;
+use schema::Value;
+use schema::pattern::Late;
 use schema::table::{ListKind, Text};
-use schema::{Value, pattern};
-use std::sync::OnceLock;
 
 /// See the module.
 #[derive(Default)]
@@ -30,8 +29,6 @@ pub(super) struct Schema {
     pub additional: Additional,
     pub items: Option<Box<Schema>>,
     pub list: Option<ListKind>,
-    /// Replaced as a whole: its parts are not told apart.
-    pub atomic: bool,
     pub rules: Box<[Rule]>,
     /// Rules are here or below.
     pub ruled: bool,
@@ -61,7 +58,8 @@ pub(super) struct Bounds {
     pub max_items: Option<i64>,
     pub min_properties: Option<i64>,
     pub max_properties: Option<i64>,
-    pub pattern: Option<Pattern>,
+    /// What cannot be compiled was refused when it was declared, and is no rule.
+    pub pattern: Option<Late>,
 }
 
 /// Schemas that hold besides.
@@ -71,20 +69,6 @@ pub(super) struct Narrowed {
     pub any_of: Box<[Schema]>,
     pub one_of: Box<[Schema]>,
     pub not: Option<Schema>,
-}
-
-/// A regular expression that is compiled when a text is first held against it.
-pub(super) struct Pattern {
-    pub text: Box<str>,
-    compiled: OnceLock<Option<Regex>>,
-}
-
-impl Pattern {
-    /// What cannot be compiled was refused when it was declared, and is no rule.
-    pub fn fits(&self, text: &str) -> bool {
-        let compiled = self.compiled.get_or_init(|| pattern::compile(&self.text).ok());
-        compiled.as_ref().is_none_or(|it| it.is_match(text))
-    }
 }
 
 impl Schema {
@@ -137,7 +121,6 @@ impl Schema {
             additional: more,
             items: below,
             list,
-            atomic: schema.text(&["x-kubernetes-map-type"]) == "atomic",
             rules,
             ruled,
             narrowed: narrowed(schema),
@@ -204,7 +187,7 @@ fn bounds(schema: &Value) -> Option<Box<Bounds>> {
         max_items: whole("maxItems"),
         min_properties: whole("minProperties"),
         max_properties: whole("maxProperties"),
-        pattern: pattern.map(|text| Pattern { text: text.into(), compiled: OnceLock::new() }),
+        pattern: pattern.map(Late::new),
     }))
 }
 

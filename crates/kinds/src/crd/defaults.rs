@@ -2,10 +2,12 @@
 
 use super::compiled::Schema;
 use super::embedded::resource;
+use super::expressions::{self, Left};
 use super::openapi::items;
 use super::value;
 use crate::check::{self, Problems};
 use crate::read;
+use schema::problem::Problem;
 use schema::{Path, Value};
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
@@ -26,58 +28,85 @@ enum Part<'n> {
 
 /// Every default below the root of a schema that is structural.
 pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
-    below(schema, Part::Whole, path, out);
-}
-
-fn below(schema: &Value, part: Part<'_>, path: &Path<'_>, out: &mut Problems) {
-    let part = if read::flag(schema, &[EMBEDDED]) { Part::Whole } else { part };
-    if let Some(default) = schema.at(&["default"]).filter(|it| !it.is_null()) {
-        one(schema, default, part, &path.field("default"), out);
-    }
-    let inner = match part {
-        Part::Meta(_) | Part::InMeta => Part::InMeta,
-        Part::Whole | Part::Other => Part::Other,
-    };
-    if let Some(item) = items(schema) {
-        below(item, inner, &path.field("items"), out);
-    }
-    // what is in additional properties is never missing: defaults there say nothing
-    let at = path.field("properties");
-    for (name, property) in read::map(schema, &["properties"]).iter() {
-        let meta = matches!(part, Part::Whole) && META.contains(&name);
-        below(property, if meta { Part::Meta(name) } else { inner }, &at.key(name), out);
+    if has_default(schema) {
+        let compiled = Schema::with_rules(schema);
+        Checker { left: Left::default(), out }.below(schema, &compiled, Part::Whole, path);
     }
 }
 
-fn one(schema: &Value, default: &Value, part: Part<'_>, path: &Path<'_>, out: &mut Problems) {
-    let before = out.len();
-    let whole = matches!(part, Part::Whole);
-    match part {
-        Part::Whole => resource(default, path, out),
-        Part::Meta(name) => {
-            let mut object = Value::map();
-            object.set(&["apiVersion"], "validation/v1");
-            object.set(&["kind"], "Validation");
-            object.make_map().insert(name.to_owned(), default.clone());
-            let mut found = Vec::new();
-            resource(&object, &Path::ROOT, &mut found);
-            let told: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
-            let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };
-            if !found.is_empty() {
-                let detail = format!("must result in valid metadata: {told}");
-                out.push(check::invalid_shown(path, &value::go_shown(default), &detail));
-            }
+/// Whether there is a default anywhere that could come to be used.
+fn has_default(schema: &Value) -> bool {
+    let properties = read::map(schema, &["properties"]).iter().map(|(_, it)| it);
+    default_of(schema).is_some() || properties.chain(items(schema)).any(has_default)
+}
+
+fn default_of(schema: &Value) -> Option<&Value> {
+    schema.at(&["default"]).filter(|it| !it.is_null())
+}
+
+struct Checker<'o> {
+    /// What all rules together may cost.
+    left: Left,
+    out: &'o mut Problems,
+}
+
+impl Checker<'_> {
+    fn below(&mut self, schema: &Value, compiled: &Schema, part: Part<'_>, path: &Path<'_>) {
+        let part = if read::flag(schema, &[EMBEDDED]) { Part::Whole } else { part };
+        if let Some(default) = default_of(schema) {
+            self.one(schema, compiled, default, part, &path.field("default"));
         }
-        Part::InMeta | Part::Other => {}
+        let inner = match part {
+            Part::Meta(_) | Part::InMeta => Part::InMeta,
+            Part::Whole | Part::Other => Part::Other,
+        };
+        if let (Some(item), Some(compiled)) = (items(schema), &compiled.items) {
+            self.below(item, compiled, inner, &path.field("items"));
+        }
+        // what is in additional properties is never missing: defaults there say nothing
+        let at = path.field("properties");
+        for (name, property) in read::map(schema, &["properties"]).iter() {
+            let Some(compiled) = compiled.property(name) else { continue };
+            let meta = matches!(part, Part::Whole) && META.contains(&name);
+            self.below(property, compiled, if meta { Part::Meta(name) } else { inner }, &at.key(name));
+        }
     }
-    let broken = out.len() > before;
-    if matches!(part, Part::Whole | Part::Other) && is_pruned(schema, default, whole) {
-        let detail = "must not have unknown fields";
-        out.insert(before, check::invalid_shown(path, &value::go_shown(default), detail));
+
+    fn one(&mut self, schema: &Value, compiled: &Schema, default: &Value, part: Part<'_>, path: &Path<'_>) {
+        let out = &mut *self.out;
+        let whole = matches!(part, Part::Whole);
+        if matches!(part, Part::Whole | Part::Other) && is_pruned(schema, default, whole) {
+            let detail = "must not have unknown fields";
+            out.push(check::invalid_shown(path, &value::go_shown(default), detail));
+        }
+        let mut found = Vec::new();
+        match part {
+            Part::Whole => resource(default, path, &mut found),
+            Part::Meta(name) => found.extend(metadata(name, default, path)),
+            Part::InMeta | Part::Other => {}
+        }
+        if found.is_empty() {
+            found = value::check(compiled, default, &path.to_string());
+        }
+        if found.is_empty() {
+            expressions::hold_alone(compiled, default, path, &mut self.left, &mut found);
+        }
+        out.append(&mut found);
     }
-    if !broken {
-        out.extend(value::check(&Schema::of(schema), default, &path.to_string()));
-    }
+}
+
+/// What is wrong with an object of the API that has this default.
+fn metadata(name: &str, default: &Value, path: &Path<'_>) -> Option<Problem> {
+    let mut object = Value::map();
+    object.set(&["apiVersion"], "validation/v1");
+    object.set(&["kind"], "Validation");
+    object.make_map().insert(name.to_owned(), default.clone());
+    let mut found = Vec::new();
+    resource(&object, &Path::ROOT, &mut found);
+    let told: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+    let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };
+    let detail = format!("must result in valid metadata: {told}");
+    (!found.is_empty()).then(|| check::invalid_shown(path, &value::go_shown(default), &detail))
 }
 
 /// Whether a value has fields that would not be kept.

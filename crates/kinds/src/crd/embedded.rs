@@ -3,6 +3,7 @@
 use super::value;
 use crate::check::{self, Problems};
 use crate::tables;
+use rest::hooks::Hooks;
 use schema::problem::Problem;
 use schema::{Path, Value, decode, format};
 
@@ -48,11 +49,16 @@ fn metadata(metadata: &Value, path: &Path<'_>, out: &mut Problems) {
             return out.push(check::invalid_shown(path, &value::go_shown(metadata), &why));
         }
     };
-    let namespace = decoded.text(&["namespace"]);
-    if !namespace.is_empty() {
-        check::label(namespace, &path.field("namespace"), out);
+    let mut object = Value::map();
+    object.set(&["metadata"], decoded);
+    if object.text(&["metadata", "name"]).is_empty() {
+        object.set(&["metadata", "name"], "fakename");
     }
-    if let Some(labels) = decoded.at(&["labels"]) {
-        check::labels(labels, &path.field("labels"), out);
-    }
+    let namespaced = !object.text(&["metadata", "namespace"]).is_empty();
+    let rules =
+        Hooks { name_rule: Some(crate::metadata::path_name), plain_finalizers: true, ..Hooks::default() };
+    out.extend(rest::metadata::check(&object, namespaced, &rules).into_iter().map(|problem| {
+        let below = problem.field.strip_prefix("metadata").unwrap_or_default();
+        Problem { field: format!("{path}{below}"), ..problem }
+    }));
 }

@@ -14,13 +14,23 @@ use schema::{Path, Value};
 
 const RULES: &str = "x-kubernetes-validations";
 
-/// A rule that was compiled.
+/// A rule that was compiled, or why it cannot be.
 pub(super) struct Rule {
-    program: Program,
-    /// Speaks of what was there before.
-    pub transition: bool,
+    program: Result<Program, Box<str>>,
     text: Box<str>,
     message: Box<str>,
+}
+
+impl Rule {
+    fn of(rule: &Value, env: &Env) -> Rule {
+        let program = env.compile_rule(rule.text(&["rule"])).map_err(|why| why.to_string().into());
+        Rule { program, text: rule.text(&["rule"]).trim().into(), message: rule.text(&["message"]).into() }
+    }
+
+    /// What the rule is called where it cannot be tried.
+    fn told(&self) -> &str {
+        if self.message.is_empty() { &self.text } else { self.message.trim() }
+    }
 }
 
 /// The type of the objects of a schema that has rules anywhere.
@@ -62,32 +72,25 @@ fn env(declared: &Declared) -> Env {
     Env::new().variable("self", declared.clone()).variable("oldSelf", declared.clone())
 }
 
-/// The rules of one schema; what cannot be compiled was refused when it was declared.
+/// The rules of one schema.
 pub(super) fn compile(schema: &Value, declared: Option<&Declared>) -> Box<[Rule]> {
     let (rules, Some(declared)) = (schema.items(&[RULES]), declared) else { return Box::default() };
     if rules.is_empty() || declared.ty().is_none() {
         return Box::default();
     }
-    let env = env(declared);
-    let compiled = rules.iter().filter_map(|rule| {
-        let program = env.compile_rule(rule.text(&["rule"])).ok()?;
-        let text = |field: &str| rule.text(&[field]).trim().into();
-        Some(Rule {
-            transition: program.uses("oldSelf"),
-            program,
-            text: text("rule"),
-            message: text("message"),
-        })
-    });
-    compiled.collect()
+    let (env, blank) = (env(declared), |rule: &&Value| rule.text(&["rule"]).trim().is_empty());
+    rules.iter().filter(|rule| !blank(rule)).map(|rule| Rule::of(rule, &env)).collect()
 }
 
 /// What is wrong with the rules of a whole schema, in which nothing else is wrong.
 pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(declared) = declared(schema) else { return };
-    let mut costs = Costs { total: 0, each: Vec::new() };
+    let mut costs = Costs { total: 0, patterns: 0, each: Vec::new() };
     let place = Place { often: Some(1), uncorrelated: None };
     below(schema, Some(&declared), &place, path, &mut costs, out);
+    if costs.patterns > MOST_PATTERNS {
+        out.push(Problem::forbidden(path, "patterns of rules are too large together"));
+    }
     if costs.total > cel::PER_SCHEMA {
         costs.each.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
         for (_, field) in costs.each.into_iter().take(MOST_EXPENSIVE) {
@@ -99,12 +102,17 @@ pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
+/// How many bytes the patterns of all rules may take together, by estimate.
+const MOST_PATTERNS: usize = 32 << 20;
+
 /// So many rules are named when all together cost too much.
 const MOST_EXPENSIVE: usize = 4;
 
 struct Costs {
     total: u64,
-    /// What each rule costs, and where it is.
+    /// How large all patterns are.
+    patterns: usize,
+    /// What each rule costs that is worth telling, and where it is.
     each: Vec<(u64, String)>,
 }
 
@@ -163,8 +171,14 @@ fn here(
 ) {
     let at = path.field(RULES);
     let rules = schema.items(&[RULES]);
-    if rules.is_empty() || declared.ty().is_none() {
+    if rules.is_empty() {
         return;
+    }
+    if declared.ty().is_none() {
+        let message = "Internal error: internal error: failed to construct type information for x-kubernetes-validations \
+                       rules: unable to convert structural schema to CEL declarations";
+        let (field, message) = (at.to_string(), message.to_owned());
+        return out.push(Problem { reason: Reason::InternalError, field, message });
     }
     let env = env(declared);
     for (nth, rule) in rules.iter().enumerate() {
@@ -177,7 +191,9 @@ fn here(
         let program = match env.compile_rule(text) {
             Ok(program) => program,
             Err(why) => {
-                let shown = String::from_utf8_lossy(&schema::encode::untyped(rule)).into_owned();
+                let message = quoted(rule.text(&["message"]));
+                let shown =
+                    format!("apiextensions.ValidationRule{{Rule:{}, Message:{message}}}", quoted(text));
                 out.push(check::invalid_shown(&at, &shown, &why.to_string()));
                 continue;
             }
@@ -189,7 +205,10 @@ fn here(
             out.push(Problem::forbidden(&at, &told));
         }
         costs.total = costs.total.saturating_add(cost);
-        costs.each.push((cost, at.to_string()));
+        costs.patterns = costs.patterns.saturating_add(program.patterns());
+        if cost >= cel::PER_SCHEMA / 100 {
+            costs.each.push((cost, at.to_string()));
+        }
         if let Some(around) = place.uncorrelated.as_ref().filter(|_| program.uses("oldSelf")) {
             let told =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {around}");
@@ -216,30 +235,56 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
 
 /// Every rule that an object breaks; `old` is what was there before.
 pub(super) fn hold(schema: &Schema, object: &Value, old: Option<&Value>, out: &mut Problems) {
-    let mut held = Held { left: cel::PER_OBJECT, out };
-    held.value(schema, object, old, &Path::ROOT);
+    Held { left: &mut Left::default(), out }.value(schema, object, old, &Path::ROOT);
+}
+
+/// The same of a value at `path` that is compared with itself, such as a default; many have one budget.
+pub(super) fn hold_alone(
+    schema: &Schema,
+    value: &Value,
+    path: &Path<'_>,
+    left: &mut Left,
+    out: &mut Problems,
+) {
+    Held { left, out }.value(schema, value, Some(value), path);
+}
+
+/// What may still be spent. `None` once it was not enough: no rule is tried from there.
+pub(super) struct Left(Option<u64>);
+
+impl Default for Left {
+    fn default() -> Self {
+        Left(Some(cel::PER_OBJECT))
+    }
 }
 
 struct Held<'o> {
-    /// What may still be spent on this object; nothing is looked at once it is gone.
-    left: u64,
+    left: &'o mut Left,
     out: &'o mut Problems,
 }
 
+const SPENT: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
 impl Held<'_> {
     fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
-        if !schema.ruled || value.is_null() || self.left == 0 {
+        if !schema.ruled || value.is_null() {
             return;
         }
         let old = old.filter(|it| !it.is_null());
+        if self.left.0 == Some(0) && !schema.rules.is_empty() {
+            self.left.0 = None;
+            self.broken(schema, path, SPENT);
+        }
         for rule in &schema.rules {
-            if self.left > 0 && (old.is_some() || !rule.transition) {
-                self.rule(rule, schema, value, old, path);
-            }
+            self.rule(rule, schema, value, old, path);
+        }
+        if self.left.0.is_none() {
+            return;
         }
         match value {
             Value::Map(map) => {
-                let old = old.and_then(Value::as_map).filter(|_| !schema.atomic);
+                let old = old.and_then(Value::as_map);
                 for (name, value) in map.iter() {
                     let old = old.and_then(|it| it.get(name));
                     if let Some(property) = schema.property(name) {
@@ -261,37 +306,42 @@ impl Held<'_> {
     }
 
     fn rule(&mut self, rule: &Rule, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+        let Some(left) = self.left.0 else { return };
+        let program = match &rule.program {
+            Ok(program) => program,
+            Err(why) => return self.broken(schema, path, &format!("rule compile error: {why}")),
+        };
+        if program.uses("oldSelf") && old.is_none() {
+            return;
+        }
         let mut variables = Variables::new().with("self", value);
         if let Some(old) = old {
             variables = variables.with("oldSelf", old);
         }
         let mut budget = Budget::new(cel::PER_CALL);
-        let held = rule.program.holds(&variables, &mut budget);
-        let told = if rule.message.is_empty() { &rule.text } else { &rule.message };
+        let held = program.holds(&variables, &mut budget);
+        self.left.0 = left.checked_sub(budget.spent());
+        let told = rule.told();
         let why = match held {
-            Err(EvalError::OverBudget) => {
-                self.left = 0;
+            _ if self.left.0.is_none() => SPENT.to_owned(),
+            Ok(true) => return,
+            Ok(false) if rule.message.is_empty() => format!("failed rule: {told}"),
+            Ok(false) => rule.message.to_string(),
+            Err(why @ EvalError::OverBudget) => {
+                self.left.0 = None;
                 format!(
-                    "no further validation rules will be run due to call cost exceeds limit for rule: {told}"
+                    "'{why}': no further validation rules will be run due to call cost exceeds limit for rule: {told}"
                 )
             }
-            _ if budget.spent() > self.left => {
-                self.left = 0;
-                "validation failed due to running out of cost budget, no further validation rules will be run"
-                    .to_owned()
-            }
-            Ok(true) => {
-                self.left -= budget.spent();
-                return;
-            }
-            Ok(false) if rule.message.is_empty() => format!("failed rule: {}", rule.text),
-            Ok(false) => rule.message.to_string(),
             Err(EvalError::Failed(why)) if why.starts_with("no such overload") => format!(
                 "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {told}"
             ),
             Err(EvalError::Failed(why)) => format!("{why} evaluating rule: {told}"),
         };
-        self.left = self.left.saturating_sub(budget.spent());
+        self.broken(schema, path, &why);
+    }
+
+    fn broken(&mut self, schema: &Schema, path: &Path<'_>, why: &str) {
         let message = format!("Invalid value: {}: {why}", quoted(&schema.kind));
         let field = if path.is_root() { super::value::NOWHERE.to_owned() } else { path.to_string() };
         self.out.push(Problem { reason: Reason::Invalid, field, message });

@@ -2,7 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use schema::{format, pattern, time, url};
+use schema::pattern::Late;
+use schema::{format, time, url};
+use std::sync::LazyLock;
 
 /// Whether a text has the form.
 pub(super) fn fits(form: &str, text: &str) -> bool {
@@ -27,16 +29,24 @@ pub(super) fn fits(form: &str, text: &str) -> bool {
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
         "creditcard" => is_card(text),
-        "ssn" => matches("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$", text),
-        "hexcolor" => matches("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$", text),
+        "ssn" => matches(&SSN, text),
+        "hexcolor" => matches(&HEX_COLOR, text),
         "rgbcolor" => is_rgb(text),
         _ => true,
     }
 }
 
-fn matches(expression: &str, text: &str) -> bool {
-    pattern::compile(expression).is_ok_and(|it| it.is_match(text))
+fn matches(expression: &Late, text: &str) -> bool {
+    expression.regex().is_some_and(|it| it.is_match(text))
 }
+
+static SSN: LazyLock<Late> = LazyLock::new(|| Late::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
+static HEX_COLOR: LazyLock<Late> = LazyLock::new(|| Late::new("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
+static UUID: LazyLock<Late> = LazyLock::new(|| Late::new("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$"));
+static DURATION: LazyLock<Late> = LazyLock::new(|| {
+    const UNIT: &str = "(ns|nano|us|µs|μs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)s?";
+    Late::new(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"))
+});
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -48,8 +58,7 @@ fn is_date(text: &str) -> bool {
 
 /// Numbers with units, as one word or as words: `1h30m`, `2 days`.
 fn is_duration(text: &str) -> bool {
-    const UNIT: &str = "(ns|nano|us|µs|μs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)s?";
-    time::parse_duration(text).is_ok() || matches(&format!("^([0-9]+(\\.[0-9]+)? *{UNIT} *)+$"), text)
+    time::parse_duration(text).is_ok() || matches(&DURATION, text)
 }
 
 fn is_mac(text: &str) -> bool {
@@ -62,7 +71,7 @@ fn is_mac(text: &str) -> bool {
 
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let digits: String = text.chars().filter(|it| *it != '-').collect();
-    let placed = matches("^[^-]{8}-?[^-]{4}-?[^-]{4}-?[^-]{4}-?[^-]{12}$", text);
+    let placed = matches(&UUID, text);
     let variant = digits.chars().nth(16).is_some_and(|it| "89abAB".contains(it));
     placed
         && is_hex(&digits)

@@ -51,7 +51,7 @@ static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
     name: "status",
     apply: apply_status,
     validate: Some(|object, _, _| status(object)),
-    unowned: &["spec"],
+    unowned: &["spec", "metadata"],
 }];
 
 fn default(object: &mut Value, _: &Names) {

@@ -53,6 +53,9 @@ const DEEPEST: usize = 128;
 /// How many properties one object may have.
 const MOST_PROPERTIES: usize = 60_000;
 
+/// How many bytes the patterns of a schema may take together, by estimate: they stay in memory once they are used.
+const MOST_PATTERNS: usize = 32 << 20;
+
 /// Whether schemas stand in one another no deeper than this.
 fn is_within(schema: &Value, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
@@ -88,6 +91,10 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         let violations = structural::check(schema, path);
         if violations.is_empty() {
             defaults::check(schema, path, out);
+            if structural::patterns(schema) > MOST_PATTERNS {
+                let told = "patterns are too large together: use shorter ones, or such that repeat less";
+                out.push(Problem::forbidden(path, told));
+            }
         }
         out.extend(violations);
         let in_rules = |it: &Problem| it.field.contains(".x-kubernetes-validations[");

@@ -8,7 +8,8 @@ use rest::hooks::Rules;
 use schema::problem::{Problem, Reason};
 use schema::table::{ListKind, Text};
 use schema::{Path, Value};
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::LazyLock;
 
 /// The rules of one version, made when the first object is written.
@@ -71,17 +72,24 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
         return;
     }
     if let (Some(kind), Value::List(items)) = (&schema.list, value) {
-        let mut seen = HashSet::new();
+        let mut seen: HashMap<Vec<u8>, bool> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
             let told = match kind {
                 ListKind::Atomic => continue,
                 ListKind::Set => item.clone(),
                 ListKind::Map { keys } => held_by(keys, item),
             };
-            if !seen.insert(schema::encode::untyped(&told)) {
+            let again = seen.entry(schema::encode::untyped(&told));
+            if let Entry::Occupied(mut again) = again {
+                // once, however often it is repeated
+                if again.insert(true) {
+                    continue;
+                }
                 let message = format!("Duplicate value: {}", value::go_shown(&told));
                 let field = path.index(at).to_string();
                 out.push(Problem { reason: Reason::Duplicate, field, message });
+            } else {
+                again.or_insert(false);
             }
         }
     }
@@ -136,7 +144,7 @@ mod tests {
         let schema = r#"{"type":"object","properties":{"s":{"type":"array","x-kubernetes-list-type":"set","items":
             {"type":"string"}},"m":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k","p"],
             "items":{"type":"object","properties":{"k":{"type":"string"},"p":{"type":"integer"}}}}}}"#;
-        assert_eq!(told(schema, r#"{"s":["a","b","a"]}"#), [r#"s[2]: Duplicate value: "a""#]);
+        assert_eq!(told(schema, r#"{"s":["a","b","a","a"]}"#), [r#"s[2]: Duplicate value: "a""#]);
         assert_eq!(
             told(schema, r#"{"m":[{"k":"a","p":1},{"k":"a","p":2},{"k":"a","p":1,"x":2}]}"#),
             [r#"m[2]: Duplicate value: map[string]interface {}{"k":"a", "p":1}"#]

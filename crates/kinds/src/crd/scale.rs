@@ -42,29 +42,72 @@ impl Paths {
 
     /// What is wrong with the numbers in an object.
     pub fn check(&self, object: &Value, out: &mut Problems) {
+        let mut wrong = |path: &[Text], shown: &str, why: &str| {
+            let message = format!("Invalid value: {shown}: {why}");
+            out.push(Problem { reason: Reason::Invalid, field: written(path), message });
+        };
         for path in [&self.spec, &self.status] {
-            let Some(value) = at(object, path) else { continue };
-            let Some(number) = value.as_int() else { continue };
-            let field = path.join(".");
-            let mut wrong = |why: &str| {
-                let message = format!("Invalid value: {number}: {why}");
-                out.push(Problem { reason: Reason::Invalid, field: field.clone(), message });
-            };
-            if number < 0 {
-                wrong("should be a non-negative integer");
-            } else if number > i64::from(i32::MAX) {
-                wrong(&format!("should be less than or equal to {}", i32::MAX));
+            let number = found(object, path).and_then(|value| match value {
+                None => Ok(0),
+                Some(Value::Int(number)) => Ok(*number),
+                Some(other) => Err(mistyped(path, other, "int64")),
+            });
+            match number {
+                Err(why) => wrong(path, "0", &why),
+                Ok(number @ ..0) => wrong(path, &number.to_string(), "should be a non-negative integer"),
+                Ok(number) if number > i64::from(i32::MAX) => {
+                    let why = format!("should be less than or equal to {}", i32::MAX);
+                    wrong(path, &number.to_string(), &why);
+                }
+                Ok(_) => {}
             }
         }
-        let selector = self.selector.as_ref().and_then(|path| Some((path, at(object, path)?)));
-        if let Some((path, value)) = selector.filter(|(_, value)| value.as_str().is_none()) {
-            let shown = super::value::go_shown(value);
-            let message = format!("Invalid value: {shown}: should be a string");
-            out.push(Problem { reason: Reason::Invalid, field: path.join("."), message });
+        let Some(path) = &self.selector else { return };
+        let text = found(object, path).and_then(|value| match value {
+            None | Some(Value::String(_)) => Ok(()),
+            Some(other) => Err(mistyped(path, other, "string")),
+        });
+        if let Err(why) = text {
+            wrong(path, "\"\"", &why);
         }
     }
 }
 
 fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
-    path.iter().try_fold(value, |value, step| value.as_map()?.get(step)).filter(|it| !it.is_null())
+    found(value, path).ok().flatten().filter(|it| !it.is_null())
+}
+
+/// What is at a path, or which step of it leads nowhere.
+fn found<'v>(mut value: &'v Value, path: &[Text]) -> Result<Option<&'v Value>, String> {
+    for (nth, step) in path.iter().enumerate() {
+        let Some(map) = value.as_map() else {
+            return Err(mistyped(&path[..=nth], value, "map[string]interface{}"));
+        };
+        match map.get(step) {
+            Some(below) => value = below,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(value))
+}
+
+fn written(path: &[Text]) -> String {
+    format!(".{}", path.join("."))
+}
+
+fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
+    let (shown, kind) = match value {
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Bool(truth) => (truth.to_string(), "bool"),
+        Value::Int(number) => (number.to_string(), "int64"),
+        Value::Float(number) => (schema::encode::float_text(*number), "float64"),
+        Value::String(text) => (text.as_str().to_owned(), "string"),
+        Value::List(_) => {
+            (String::from_utf8_lossy(&schema::encode::untyped(value)).into_owned(), "[]interface {}")
+        }
+        Value::Map(_) | Value::Json(_) => {
+            (String::from_utf8_lossy(&schema::encode::untyped(value)).into_owned(), "map[string]interface {}")
+        }
+    };
+    format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", written(path))
 }

@@ -44,12 +44,23 @@ pub fn versions(
     let common = Common { definition, names, storage: storage.text(&["name"]) };
     let root = Ref::from(table::stored(&common.text("kind")));
     let stored = Ref::from(common.kind(storage, root));
-    let made = versions.iter().map(|version| {
+    let tables = versions.iter().map(|version| {
         let (kind, schema) = (common.text("kind"), schema_of(fetch, version));
         let root = Ref::late(move || table::root(&kind, &schema()));
-        let mut kind = common.kind(version, root);
+        (common.api_version(version.text(&["name"])), root)
+    });
+    let tables: Arc<[(String, Ref<Type>)]> = tables.collect();
+    let form = common.form();
+    let made = versions.iter().zip(tables.iter()).map(|(version, (api_version, root))| {
+        let mut kind = common.kind(version, root.clone());
         kind.declared = Some(Declared(Arc::new(schema_of(fetch, version))));
-        let hooks = common.hooks(version, schema_of(fetch, version), converter.clone());
+        let fit = Fit {
+            form: form_of(form, api_version),
+            stored: common.api_version(common.storage),
+            converter: converter.clone(),
+            versions: tables.clone(),
+        };
+        let hooks = common.hooks(version, schema_of(fetch, version), fit);
         let (served, is_stored) = (read::flag(version, &["served"]), read::flag(version, &["storage"]));
         Version { kind: kind.into(), stored: stored.clone(), hooks, served, is_stored }
     });
@@ -82,6 +93,9 @@ struct Common<'d> {
 
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
+/// Verbs that are no longer told of once a definition goes. Changes are still taken: finalizers must come off.
+const NOT_WHILE_GOING: [&str; 3] = ["create", "patch", "update"];
+
 impl Common<'_> {
     fn text(&self, name: &str) -> String {
         self.names.text(&[name]).to_owned()
@@ -97,7 +111,7 @@ impl Common<'_> {
 
     fn kind(&self, version: &Value, root: Ref<Type>) -> Kind {
         let going = read::has(self.definition, &["metadata", "deletionTimestamp"]);
-        let verbs = VERBS.iter().filter(|verb| !(going && **verb == "create"));
+        let verbs = VERBS.iter().filter(|verb| !(going && NOT_WHILE_GOING.contains(verb)));
         Kind {
             name: self.text("kind").into(),
             plural: self.text("plural").into(),
@@ -149,26 +163,21 @@ impl Common<'_> {
         format!("{} {kind} is deprecated{instead}", self.api_version(name))
     }
 
-    /// A number for what objects look like in a version: the same for the same schema and the same way to it, whenever
-    /// they are met.
-    fn form(&self, version: &Value) -> u64 {
+    /// A number for what objects look like in all versions: the same for the same schemas and the same way from one to
+    /// another, whenever they are met.
+    fn form(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        version.text(&["name"]).hash(&mut hasher);
-        version.at(&["schema"]).map(encode::untyped).hash(&mut hasher);
+        for version in self.definition.items(&["spec", "versions"]) {
+            version.text(&["name"]).hash(&mut hasher);
+            version.at(&["schema"]).map(encode::untyped).hash(&mut hasher);
+        }
         self.definition.at(&["spec", "conversion"]).map(encode::untyped).hash(&mut hasher);
-        // 0 stands for no form
-        hasher.finish().max(1)
+        hasher.finish()
     }
 
-    fn hooks(
-        &self,
-        version: &Value,
-        fetch: impl Fn() -> Value + Send + Sync + 'static,
-        converter: Option<Arc<dyn Converter>>,
-    ) -> Hooks {
+    fn hooks(&self, version: &Value, fetch: impl Fn() -> Value + Send + Sync + 'static, fit: Fit) -> Hooks {
         let scale = Paths::of(version);
         let status = read::has(version, &["subresources", "status"]);
-        let fit = Fit { form: self.form(version), stored: self.api_version(self.storage), converter };
         Hooks {
             fit: Some(fit),
             views: scale.as_ref().map(Paths::views).unwrap_or_default(),
@@ -178,10 +187,20 @@ impl Common<'_> {
             keeps_status_on_create: !status,
             subresources: if status { STATUS } else { &[] },
             unknown_label: Some(|label| format!("field label not supported: {label}")),
-            metadata_again: MetadataAgain::State,
+            metadata_again: MetadataAgain::Both,
+            plain_finalizers: true,
+            owns_asked: true,
             ..Hooks::default()
         }
     }
+}
+
+/// The same for one of the versions.
+fn form_of(all: u64, version: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (all, version).hash(&mut hasher);
+    // 0 stands for no form
+    hasher.finish().max(1)
 }
 
 static STATUS: &[SubresourceHooks] =

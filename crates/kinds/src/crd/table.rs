@@ -128,6 +128,10 @@ impl Maker {
         let mut fields = Vec::new();
         if embedded {
             fields = own_fields(Shape::Struct(part_metadata()), Flags::TEXT);
+            // what is not there is not looked into
+            if let Some(metadata) = fields.last_mut() {
+                metadata.flags = Flags::NILABLE;
+            }
         }
         for (name, property) in read::map(schema, &["properties"]).iter() {
             if embedded && META.contains(&name) {

@@ -5,6 +5,7 @@
 
 use super::compiled::{Additional, Schema, float};
 use super::formats;
+use schema::pattern::Late;
 use schema::problem::{Problem, Reason, quoted, shown};
 use schema::{Map, Path, Value, encode};
 
@@ -76,7 +77,9 @@ impl<'a> Checker<'a> {
     }
 
     fn kind(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
-        let wanted = if schema.int_or_string { "integer,string" } else { &*schema.kind };
+        // what a default is, is not asked there
+        let either = schema.int_or_string && self.root.is_empty();
+        let wanted = if either { "integer,string" } else { &*schema.kind };
         let whole = matches!(value, Value::Float(it) if it.fract() == 0.0);
         let fits = match (wanted, kind_of(value)) {
             ("", _) => true,
@@ -141,7 +144,7 @@ impl<'a> Checker<'a> {
             self.add(Reason::TooLong, at, format!("Too long: may not be longer than {most}"));
         } else if let Some(least) = bounds.min_length.filter(|least| length < *least) {
             self.invalid(at, value, &format!("should be at least {least} chars long"));
-        } else if let Some(pattern) = bounds.pattern.as_ref().filter(|it| !it.fits(text)) {
+        } else if let Some(pattern) = bounds.pattern.as_ref().filter(|it| misses(it, text)) {
             self.invalid(at, value, &format!("should match '{}'", pattern.text));
         }
     }
@@ -149,7 +152,7 @@ impl<'a> Checker<'a> {
     fn number(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
         let (Some(number), Some(bounds)) = (float(value), &schema.bounds) else { return };
         let or_equal = |open: bool| if open { "" } else { " or equal to" };
-        if let Some(factor) = bounds.multiple_of.filter(|it| (number / it).fract() != 0.0) {
+        if let Some(factor) = bounds.multiple_of.filter(|it| !is_multiple(number, *it)) {
             self.invalid(at, value, &format!("should be a multiple of {}", encode::float_text(factor)));
         }
         let open = bounds.exclusive_minimum;
@@ -231,6 +234,19 @@ impl<'a> Checker<'a> {
             self.add(Reason::Required, &at.entry(name), "Required value".to_owned());
         }
     }
+}
+
+fn misses(pattern: &Late, text: &str) -> bool {
+    pattern.regex().is_some_and(|it| !it.is_match(text))
+}
+
+/// Whether a number is so many times the factor, as exactly as numbers with fractions can be.
+fn is_multiple(number: f64, factor: f64) -> bool {
+    const EXACT: f64 = 9_007_199_254_740_991.0;
+    const NEAR: f64 = 1e-9;
+    let times = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
+    let (whole, off) = (times.trunc(), (times - times.trunc()).abs());
+    times.abs() <= EXACT && (off == 0.0 || whole != 0.0 && off / (times.abs() + whole.abs()) < NEAR)
 }
 
 /// What is wrong in the schema that speaks of most of the value; of several, the first.

@@ -96,6 +96,14 @@ impl Family {
         }
     }
 
+    /// How long addresses are.
+    pub fn bits(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+
     pub fn named(name: &str) -> Option<Self> {
         [Family::V4, Family::V6].into_iter().find(|one| one.name() == name)
     }
@@ -125,8 +133,13 @@ impl Network {
     /// Reads `10.0.0.0/16`; the bits behind the prefix do not matter.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = schema::format::parse_cidr(text)?;
+        (prefix <= Family::of(&address).bits()).then(|| Network::around(address, prefix))
+    }
+
+    /// The network of an address; a prefix that is too long is the longest there is.
+    pub fn around(address: IpAddr, prefix: u8) -> Self {
+        let prefix = prefix.min(Family::of(&address).bits());
         let base = match address {
-            IpAddr::V4(_) if prefix > 32 => return None,
             IpAddr::V4(it) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask))
@@ -136,7 +149,7 @@ impl Network {
                 IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask))
             }
         };
-        Some(Network { base, prefix })
+        Network { base, prefix }
     }
 
     pub fn family(&self) -> Family {
@@ -146,6 +159,10 @@ impl Network {
     /// The address of the network itself.
     pub fn base(&self) -> IpAddr {
         self.base
+    }
+
+    pub fn prefix(&self) -> u8 {
+        self.prefix
     }
 
     /// The first address that can be given out.
@@ -166,7 +183,7 @@ impl Network {
     }
 
     fn host_bits(&self) -> u8 {
-        if self.base.is_ipv4() { 32 - self.prefix } else { 128 - self.prefix }
+        self.family().bits() - self.prefix
     }
 
     /// How many addresses are given out: all but that of the network and, for IPv4, the last.

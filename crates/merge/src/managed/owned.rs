@@ -27,6 +27,8 @@ fn structure(ty: &Type, map: &Map, out: &mut FieldSet) -> Result<(), Ambiguous> 
             }
             None => {
                 deduced(held, &mut below);
+                // a key of an open map, whatever is below
+                below.member = true;
                 Text::Owned(name.to_owned())
             }
         };

@@ -51,7 +51,7 @@ impl Wanted {
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
-        asked.loops.onto(&mut loops, &mut wrong);
+        asked.onto(&mut loops, &mut wrong);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
         let gates = decided.of_server();
         let port = port::Wanted::read(asked, gates.slis, &names, &mut wrong);

@@ -15,17 +15,14 @@ const NO_ETCD: &str = "objects are kept in a store of the server's own, which ha
 const OWN_STORE: &str = "the server's own store holds nothing but its objects";
 const COUNTED: &str = "numbers about the store are read when somebody asks for them";
 const MEMORY: &str = "reads are always answered from memory, which is never behind the store";
-const NO_AGGREGATION: &str = "requests are not passed on to other API servers yet";
 const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
 
 pub const IDLE: &[Idle] = &[
-    Idle::new("aggregator-reject-forwarding-redirect", Bool, "true", NO_AGGREGATION),
     Idle::new("apiserver-count", Int, "1", "the only server is this one").deprecated(),
     Idle::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
         .deprecated(),
-    Idle::new("enable-aggregator-routing", Bool, "false", NO_AGGREGATION),
     Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
     Idle::new(
         "encryption-provider-config-automatic-reload",
@@ -54,8 +51,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("lease-reuse-duration-seconds", Int, "60", "events expire by their own time, without leases"),
     Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
         .deprecated(),
-    Idle::new("proxy-client-cert-file", Text, "", NO_AGGREGATION),
-    Idle::new("proxy-client-key-file", Text, "", NO_AGGREGATION),
     Idle::new(
         "storage-media-type",
         Choice(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),

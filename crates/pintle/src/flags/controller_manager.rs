@@ -2,7 +2,7 @@
 
 use super::every::NO_CLOUD;
 use super::idle::Idle;
-use super::value::Type::{self, Bool, Choice, Duration, Float, Int, List, Text};
+use super::value::Type::{Bool, Duration, Int, List, Text};
 
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("requestheader-extra-headers-prefix", "x-remote-extra-"),
@@ -15,19 +15,14 @@ const NO_PLUGINS: &str = "there is no code for particular volumes in the manager
 const NO_HOST_PATHS: &str = "no volumes are made on the manager's own disk: run a provisioner instead";
 const FOLLOWED: &str = "attachments are followed as they change, so that there is nothing to compare";
 const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
-const NO_NODES: &str = "there are no loops about nodes yet";
+const BY_TAINTS: &str = "pods are sent away by taints, for as long as they bear them, and by nothing else";
 const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
 const NO_MIGRATION: &str = "there is no cloud controller manager that loops could move to";
 const NO_PROFILES: &str = "there are no profiles to serve yet";
 
-const ALLOCATORS: Type = Choice(&["RangeAllocator", "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"]);
-
 pub const IDLE: &[Idle] = &[
-    Idle::new("allocate-node-cidrs", Bool, "false", NO_NODES),
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", FOLLOWED),
-    Idle::new("cidr-allocator-type", ALLOCATORS, "RangeAllocator", NO_NODES),
-    Idle::new("cluster-cidr", Text, "", NO_NODES),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
     Idle::new("concurrent-statefulset-syncs", Int, "5", NO_LOOP),
@@ -37,7 +32,7 @@ pub const IDLE: &[Idle] = &[
     Idle::new("enable-garbage-collector", Bool, "true", IS_CHOSEN),
     Idle::new("enable-hostpath-provisioner", Bool, "false", NO_HOST_PATHS),
     Idle::new("enable-leader-migration", Bool, "false", NO_MIGRATION),
-    Idle::new("enable-taint-manager", Bool, "true", NO_NODES).deprecated(),
+    Idle::new("enable-taint-manager", Bool, "true", BY_TAINTS).deprecated(),
     Idle::new("external-cloud-volume-plugin", Text, "", NO_CLOUD),
     Idle::new(
         "flex-volume-plugin-dir",
@@ -54,7 +49,6 @@ pub const IDLE: &[Idle] = &[
         "application/vnd.kubernetes.protobuf",
         "the API server is asked in JSON",
     ),
-    Idle::new("large-cluster-size-threshold", Int, "50", NO_NODES),
     Idle::new("leader-migration-config", Text, "", NO_MIGRATION),
     Idle::new(
         "min-resync-period",
@@ -62,15 +56,8 @@ pub const IDLE: &[Idle] = &[
         "12h0m0s",
         "what was seen is not looked at again without a reason",
     ),
-    Idle::new("node-cidr-mask-size", Int, "0", NO_NODES),
-    Idle::new("node-cidr-mask-size-ipv4", Int, "0", NO_NODES),
-    Idle::new("node-cidr-mask-size-ipv6", Int, "0", NO_NODES),
-    Idle::new("node-eviction-rate", Float, "0.1", NO_NODES),
-    Idle::new("node-monitor-grace-period", Duration, "40s", NO_NODES),
-    Idle::new("node-monitor-period", Duration, "5s", NO_NODES),
-    Idle::new("node-startup-grace-period", Duration, "1m0s", NO_NODES),
-    Idle::new("node-sync-period", Duration, "0s", NO_NODES).deprecated(),
-    Idle::new("pod-eviction-timeout", Duration, "5m0s", NO_NODES).deprecated(),
+    Idle::new("node-sync-period", Duration, "0s", NO_CLOUD).deprecated(),
+    Idle::new("pod-eviction-timeout", Duration, "5m0s", BY_TAINTS).deprecated(),
     Idle::new("profiling", Bool, "true", NO_PROFILES),
     Idle::new("pv-recycler-increment-timeout-nfs", Int, "30", NO_PLUGINS),
     Idle::new("pv-recycler-minimum-timeout-hostpath", Int, "60", NO_PLUGINS),
@@ -79,9 +66,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("pv-recycler-pod-template-filepath-nfs", Text, "", NO_PLUGINS),
     Idle::new("pv-recycler-timeout-increment-hostpath", Int, "30", NO_PLUGINS),
     Idle::new("route-reconciliation-period", Duration, "10s", NO_CLOUD),
-    Idle::new("secondary-node-eviction-rate", Float, "0.01", NO_NODES),
-    Idle::new("service-cluster-ip-range", Text, "", NO_NODES),
-    Idle::new("unhealthy-zone-threshold", Float, "0.55", NO_NODES),
     Idle::new("volume-host-allow-local-loopback", Bool, "true", NO_PLUGINS),
     Idle::new("volume-host-cidr-denylist", List, "", NO_PLUGINS),
 ];

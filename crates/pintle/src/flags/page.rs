@@ -2,7 +2,7 @@
 
 use super::idle::HEADING;
 use super::{COMPONENTS, Component};
-use crate::options::gates;
+use crate::options::gates::{self, Gate};
 use clap::{Arg, Command};
 use std::fmt::Write as _;
 
@@ -132,7 +132,17 @@ fn of_gates(page: &mut String) {
     for gate in gates::all() {
         let default = if gate.open { "true" } else { "false" };
         let locked = if gate.locked { ", locked" } else { "" };
-        let changes = gates::told(&gate);
+        let changes = changes(&gate);
         let _ = writeln!(page, "| `{}` | {} | {default}{locked} | {changes} |", gate.name, gate.stage);
+    }
+}
+
+/// What a gate changes, or why nothing.
+fn changes(gate: &Gate) -> String {
+    match (gates::behind(gate.name), gates::elsewhere(gate.name)) {
+        (Some(changes), _) => changes.to_owned(),
+        _ if gate.locked => "nothing: the feature is finished, and cannot be switched".to_owned(),
+        (None, Some(whose)) => format!("nothing here: it is about {whose}"),
+        (None, None) => "nothing yet".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
 //! Everything that the API server can be told.
 
 use super::{
-    Admission, Audit, Authentication, Authorization, Browsers, Dialect, Features, Limits, Observing, Outward,
-    Store, Tls,
+    Admission, Aggregation, Audit, Authentication, Authorization, Browsers, Dialect, Features, Limits,
+    Observing, Outward, Store, Tls,
 };
 use crate::flags::duration;
 use crate::logs::Logs;
@@ -110,6 +110,9 @@ pub struct Apiserver {
 
     #[command(flatten)]
     pub outward: Outward,
+
+    #[command(flatten)]
+    pub aggregation: Aggregation,
 
     #[command(flatten)]
     pub audit: Audit,

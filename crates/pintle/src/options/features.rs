@@ -80,7 +80,14 @@ fn warn(asked: &[(String, bool)]) {
             tracing::warn!("{OPTION}: {name}={open}: the gate is of a finished feature and will be removed");
         }
         if gate.open != *open && gates::behind(name).is_none() {
-            tracing::warn!("{OPTION}: {name}={open} has no effect: nothing stands behind this gate here yet");
+            match gates::elsewhere(name) {
+                Some(whose) => {
+                    tracing::warn!("{OPTION}: {name}={open} has no effect here: it is about {whose}")
+                }
+                None => tracing::warn!(
+                    "{OPTION}: {name}={open} has no effect: nothing stands behind this gate yet"
+                ),
+            }
         }
     }
 }

@@ -46,6 +46,11 @@ pub const BEHIND: &[Behind] = &[
     }),
     ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
     (
+        "AggregatedDiscoveryEndpoint",
+        "discovery tells everything in one document, if asked to (`as=APIGroupDiscoveryList`)",
+        |gates| &mut gates.whole_discovery,
+    ),
+    (
         "APIServerIdentity",
         "the server says in a lease that it is there, and removes leases of others that are not",
         |gates| &mut gates.identity,
@@ -168,18 +173,9 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What is told of a gate.
-pub fn told(gate: &Gate) -> String {
-    if let Some(changes) = behind(gate.name) {
-        return changes.to_owned();
-    }
-    if gate.locked {
-        return "nothing: the feature is finished, and cannot be switched".to_owned();
-    }
-    match ELSEWHERE.iter().find(|(_, gates)| gates.contains(&gate.name)) {
-        Some((whose, _)) => format!("nothing here: it is about {whose}"),
-        None => "nothing yet".to_owned(),
-    }
+/// Whose business a gate is, where it is nobody's here.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    ELSEWHERE.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
 }
 
 /// Whether a kind is served, or is as it is, only where a gate is open.

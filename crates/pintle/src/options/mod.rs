@@ -4,6 +4,7 @@
 //! gathered, so that all of it is told at once.
 
 mod admission;
+mod aggregation;
 mod apiserver;
 mod audit;
 mod authentication;
@@ -25,6 +26,7 @@ mod store;
 mod token_webhook;
 
 pub use admission::Admission;
+pub use aggregation::Aggregation;
 pub use apiserver::Apiserver;
 pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};

@@ -137,7 +137,7 @@ fn kinds() -> Vec<Kind> {
     vec![gadget, binding, options, widget]
 }
 
-fn with_source<T>(run: impl FnOnce(&Source<'_>) -> T) -> T {
+pub(super) fn with_source<T>(run: impl FnOnce(&Source<'_>) -> T) -> T {
     let kinds = kinds();
     let kinds: Vec<&Kind> = kinds.iter().collect();
     let extra = [meta("Status").unwrap()];
@@ -311,11 +311,10 @@ fn the_index_names_each_document_by_its_hash() {
     assert_eq!(path, "apis/node.acme.example/v1");
     let hash = v3_hash(b"abc");
     assert!(hash.starts_with("DDAF35A193617ABACC417349AE204131") && hash.len() == 128);
-    let index = tree(&v3_index([("api/v1", &*hash)]));
-    assert_eq!(
-        index.text(&["paths", "api/v1", "serverRelativeURL"]),
-        format!("/openapi/v3/api/v1?hash={hash}")
-    );
+    let address = v3_address("api/v1", &hash);
+    assert_eq!(address, format!("/openapi/v3/api/v1?hash={hash}"));
+    let index = tree(&v3_index([("api/v1", &*address)]));
+    assert_eq!(index.text(&["paths", "api/v1", "serverRelativeURL"]), address);
 }
 
 /// The fields of a message: number and content; varints as eight bytes.
@@ -361,7 +360,7 @@ fn entry(bytes: &[u8], list: u64, name: &str) -> Vec<u8> {
 
 #[test]
 fn the_protobuf_form_says_the_same() {
-    let (bytes, json) = with_source(|source| (v2_proto(source), tree(&v2(source))));
+    let (bytes, json) = with_source(|source| (v2_proto(source, &[]), tree(&v2(source, &[]))));
     let (paths, definitions) = (&all(&bytes, 8)[0], &all(&bytes, 9)[0]);
     assert_eq!(all(paths, 2).len(), json.at(&["paths"]).unwrap().as_map().unwrap().len());
     assert_eq!(all(definitions, 1).len(), json.at(&["definitions"]).unwrap().as_map().unwrap().len());

@@ -65,12 +65,15 @@ pub fn v3_hash(document: &[u8]) -> String {
     })
 }
 
+/// Where a document is found.
+pub fn v3_address(path: &str, hash: &str) -> String {
+    format!("/openapi/v3/{path}?hash={hash}")
+}
+
 /// The index: from [`v3_path`] to the address of each document.
 pub fn v3_index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-    let entry = |path: &str, hash: &str| {
-        object([("serverRelativeURL", format!("/openapi/v3/{path}?hash={hash}").into())])
-    };
+    let entry = |address: &str| object([("serverRelativeURL", address.into())]);
     let paths: Map =
-        documents.into_iter().map(|(path, hash)| (path.to_owned().into(), entry(path, hash))).collect();
+        documents.into_iter().map(|(path, address)| (path.to_owned().into(), entry(address))).collect();
     crate::encode::untyped(&object([("paths", Value::Map(paths))]))
 }

@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Autoscaling, Content, Signing, Storage};
+use super::{Autoscaling, Content, Nodes, Signing, Storage};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -62,6 +62,9 @@ pub struct Loops {
     pub content: Content,
 
     #[command(flatten)]
+    pub nodes: Nodes,
+
+    #[command(flatten)]
     pub signing: Signing,
 
     #[command(flatten)]
@@ -96,6 +99,7 @@ impl Loops {
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();
         self.content.onto(options);
+        self.nodes.onto(options, wrong);
         self.signing.onto(&mut options.csr_signing, wrong);
         self.storage.onto(options);
     }

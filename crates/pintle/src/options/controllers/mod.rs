@@ -5,6 +5,7 @@ mod content;
 mod delegation;
 mod leadership;
 mod loops;
+mod nodes;
 mod signing;
 mod storage;
 
@@ -13,6 +14,7 @@ pub use content::Content;
 pub use delegation::{Delegation, FoundOut};
 pub use leadership::Leadership;
 pub use loops::Loops;
+pub use nodes::Nodes;
 pub use signing::Signing;
 pub use storage::Storage;
 
@@ -21,6 +23,7 @@ use crate::logs::Logs;
 use call::Target;
 use clap::{ArgAction, Args};
 use controllers::client::Rate;
+use controllers::loops::Options;
 use names::Names;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -59,6 +62,10 @@ pub struct ControllerManager {
     #[command(flatten)]
     pub loops: Loops,
 
+    /// The addresses of services, which no node gets: one network, or with a comma one of each address family
+    #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
+    pub service_cluster_ip_range: String,
+
     #[command(flatten)]
     pub leadership: Leadership,
 
@@ -84,6 +91,14 @@ pub struct ControllerManager {
 impl ControllerManager {
     pub fn rate(&self) -> Rate {
         Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst }
+    }
+
+    /// Puts what was said about the loops in the place of what is usual.
+    pub fn onto(&self, options: &mut Options, wrong: &mut Wrong) {
+        self.loops.onto(options, wrong);
+        let services =
+            wrong.take("--service-cluster-ip-range", nodes::networks(&self.service_cluster_ip_range));
+        options.node_ipam.services = services.unwrap_or_default();
     }
 
     /// The API server to call.

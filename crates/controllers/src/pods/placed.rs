@@ -1,17 +1,18 @@
-//! Which pods are on a node.
+//! Pods by the node that they are on.
 
 use super::rank;
 use crate::Informer;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
-const BY_NODE: &str = "pods/node";
+const BY_NODE: &str = "node";
 
-/// Pods are found by their nodes from now on.
+/// Pods are found by their node from now on.
 pub fn index(pods: &Informer<Pod>) {
     pods.index(BY_NODE, |pod| rank::node(pod).map(str::to_owned).into_iter().collect());
 }
 
-pub fn on_node(pods: &Informer<Pod>, node: &str) -> Vec<Arc<Pod>> {
+/// The pods on a node.
+pub fn on(pods: &Informer<Pod>, node: &str) -> Vec<Arc<Pod>> {
     pods.by(BY_NODE, node)
 }

@@ -1,0 +1,103 @@
+//! The life of nodes: which of them are heard of, which take pods, and which are emptied.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `monitor.rs` | looks at all nodes every few seconds: says of those that are not heard of that nobody knows how they are, and has those emptied that are not ready |
+//! | `health.rs` | whether a node was heard of lately |
+//! | `zones.rs` | how fast nodes of a zone are emptied, if at all |
+//! | `taints.rs` | which taints and labels follow from what a node is |
+//! | `upkeep.rs` | keeps taints against new pods, and labels |
+//! | `unready.rs` | says of pods on lost nodes that they are not ready |
+//! | `evict.rs` | removes pods that do not bear a taint against all pods |
+//!
+//! What always holds: what is decided is decided from the node as it is; nothing of it is kept but who was heard of
+//! when, and who waits.
+
+mod evict;
+mod health;
+mod measured;
+mod monitor;
+mod taints;
+mod unready;
+mod upkeep;
+mod zones;
+
+pub use zones::Rates;
+
+use crate::pods::placed;
+use crate::{Change, Context, Informer, Key, Queue};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What is looked at because of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Task {
+    /// All pods of a node.
+    Node(String),
+    Pod(Key),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Node(name) => write!(out, "node {name}"),
+            Task::Pod(key) => key.fmt(out),
+        }
+    }
+}
+
+/// Has all pods of a node looked at.
+fn each_pod(pods: &Informer<Pod>, node: &str, queue: &Queue<Task>) {
+    placed::on(pods, node).iter().for_each(|pod| queue.add(Task::Pod(Key::of(&**pod))));
+}
+
+/// How many nodes or pods are written at a time.
+const AT_ONCE: usize = 8;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// How often nodes are looked at.
+    pub period: Duration,
+    /// How long a node may be silent.
+    pub grace_period: Duration,
+    /// How long one that never said anything may be.
+    pub startup_grace_period: Duration,
+    pub rates: Rates,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            period: Duration::from_secs(5),
+            grace_period: Duration::from_secs(40),
+            startup_grace_period: Duration::from_secs(60),
+            rates: Rates::default(),
+        }
+    }
+}
+
+pub async fn run(context: Context, options: Options) {
+    let (nodes, pods) = (context.informer::<Node>(), context.informer::<Pod>());
+    let leases = context.informer_of::<Lease>(&context.names.node_lease_namespace(), "");
+    let spelled = Arc::new(taints::Spelled::new(&context.names));
+    placed::index(&pods);
+    nodes.synced().await;
+    leases.synced().await;
+    let upkeep = upkeep::Upkeep::listen(&context, &nodes, &spelled);
+    let unready = unready::Unready::listen(&context, &nodes, &pods);
+    let evictor = evict::Evictor::listen(&context, &nodes, &pods, &options);
+    let news = Arc::<Notify>::default();
+    let come = news.clone();
+    nodes.listen(move |change| {
+        if matches!(change, Change::Added(_)) {
+            come.notify_one();
+        }
+    });
+    pods.synced().await;
+    let monitor = monitor::Monitor::new(context, options, nodes, leases, spelled);
+    tokio::join!(monitor.run(news), upkeep.run(), unready.run(), evictor.run());
+}

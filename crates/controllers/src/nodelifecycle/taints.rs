@@ -1,0 +1,302 @@
+//! What stands on a node because of its conditions: taints against new pods, taints against all pods, and labels under
+//! their old names.
+
+use crate::nodes::{self, READY};
+use crate::pods::tolerate::{NO_EXECUTE, NO_SCHEDULE};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use names::Names;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The names of taints and labels.
+pub(super) struct Spelled {
+    not_ready: String,
+    unreachable: String,
+    unschedulable: String,
+    /// Conditions, when they are true, and their taints.
+    pressures: [(&'static str, String); 4],
+    /// Labels, and their old names.
+    renamed: [(String, String); 2],
+    zone: [String; 2],
+    region: [String; 2],
+    /// Nodes with this label do not count when it is decided whether a zone is dark.
+    uncounted: String,
+}
+
+impl Spelled {
+    pub fn new(names: &Names) -> Self {
+        let node = |name: &str| names.well_known_under("node", name);
+        let place = |name: &str| {
+            [names.well_known_under("failure-domain.beta", name), names.well_known_under("topology", name)]
+        };
+        Spelled {
+            not_ready: node("not-ready"),
+            unreachable: node("unreachable"),
+            unschedulable: node("unschedulable"),
+            pressures: [
+                ("MemoryPressure", node("memory-pressure")),
+                ("DiskPressure", node("disk-pressure")),
+                ("NetworkUnavailable", node("network-unavailable")),
+                ("PIDPressure", node("pid-pressure")),
+            ],
+            renamed: ["os", "arch"].map(|it| (names.well_known(it), names.well_known_under("beta", it))),
+            zone: place("zone"),
+            region: place("region"),
+            uncounted: node("exclude-disruption"),
+        }
+    }
+
+    /// The taint of a node that is not ready.
+    fn unready(&self, ready: Option<&str>) -> Option<&str> {
+        match ready {
+            Some("False") => Some(&self.not_ready),
+            Some("Unknown") => Some(&self.unreachable),
+            _ => None,
+        }
+    }
+
+    /// Where a node is, in one text.
+    pub fn zone_of(&self, node: &Node) -> String {
+        let labels = node.labels();
+        let first =
+            |names: &[String; 2]| names.iter().find_map(|it| labels.get(it)).map_or("", String::as_str);
+        match (first(&self.region), first(&self.zone)) {
+            ("", "") => String::new(),
+            // neither can hold this, so that no two places have the same text
+            (region, zone) => format!("{region}:\0:{zone}"),
+        }
+    }
+
+    pub fn counts(&self, node: &Node) -> bool {
+        !node.labels().contains_key(&self.uncounted)
+    }
+
+    /// What is to be changed about a node so that it takes new pods or not as its conditions say, and has its labels
+    /// under both names.
+    pub fn upkeep(&self, node: &Node, now: &Time) -> Option<Value> {
+        let mut change = json!({});
+        if let Some(taints) = self.against_new(node, now) {
+            change["spec"]["taints"] = json!(taints);
+        }
+        let labels = self.old_labels(node);
+        if !labels.is_empty() {
+            change["metadata"]["labels"] = json!(labels);
+        }
+        change.as_object().is_some_and(|it| !it.is_empty()).then_some(change)
+    }
+
+    fn against_new(&self, node: &Node, now: &Time) -> Option<Vec<Taint>> {
+        let ours: Vec<&str> = [&self.not_ready, &self.unreachable, &self.unschedulable]
+            .into_iter()
+            .chain(self.pressures.iter().map(|(_, taint)| taint))
+            .map(String::as_str)
+            .collect();
+        let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+        let mut wanted: Vec<&str> = conditions
+            .filter_map(|it| match it.type_.as_str() {
+                READY => self.unready(Some(&it.status)),
+                other if it.status == "True" => {
+                    self.pressures.iter().find(|(name, _)| *name == other).map(|(_, taint)| taint.as_str())
+                }
+                _ => None,
+            })
+            .collect();
+        if node.spec.as_ref().is_some_and(|it| it.unschedulable == Some(true)) {
+            wanted.push(&self.unschedulable);
+        }
+        settle(taints(node), NO_SCHEDULE, &ours, &wanted, now)
+    }
+
+    fn old_labels<'a>(&'a self, node: &'a Node) -> BTreeMap<&'a str, &'a str> {
+        let labels = node.labels();
+        let changed = self.renamed.iter().filter_map(|(name, old)| {
+            let value = labels.get(name)?;
+            (labels.get(old) != Some(value)).then_some((old.as_str(), value.as_str()))
+        });
+        changed.collect()
+    }
+
+    /// Whether a node has the taint against all pods that its condition asks for, where any is allowed.
+    pub fn emptied(&self, node: &Node, allowed: bool) -> Emptied {
+        let Some(ready) = nodes::ready(node) else { return Emptied::Right };
+        let ours =
+            |it: &&Taint| it.effect == NO_EXECUTE && (it.key == self.not_ready || it.key == self.unreachable);
+        let held: Vec<&str> = taints(node).iter().filter(ours).map(|it| it.key.as_str()).collect();
+        match self.unready(Some(ready)).filter(|_| allowed) {
+            Some(_) if held.is_empty() => Emptied::NotYet,
+            wanted if held == wanted.as_slice() => Emptied::Right,
+            _ => Emptied::Wrong,
+        }
+    }
+
+    /// The taints of a node with the one against all pods that its condition asks for, or without any.
+    pub fn against_all(&self, node: &Node, wanted: bool, now: &Time) -> Option<Value> {
+        let ours = [self.not_ready.as_str(), self.unreachable.as_str()];
+        let wanted: Vec<&str> = self.unready(nodes::ready(node)).filter(|_| wanted).into_iter().collect();
+        let taints = settle(taints(node), NO_EXECUTE, &ours, &wanted, now)?;
+        Some(json!({"spec": {"taints": taints}}))
+    }
+}
+
+/// Whether the pods of a node are sent away, as they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Emptied {
+    Right,
+    /// They should be, when it is the node's turn.
+    NotYet,
+    /// For another reason than the one given, or for none: that is mended at once.
+    Wrong,
+}
+
+pub(super) fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|it| it.taints.as_deref()).unwrap_or_default()
+}
+
+/// The taints that there should be, where that is a change: of ours, with this effect, those that are wanted and no
+/// others. Those of others stay, and all stay in their order.
+fn settle(has: &[Taint], effect: &str, ours: &[&str], wanted: &[&str], now: &Time) -> Option<Vec<Taint>> {
+    let stays = |it: &&Taint| {
+        it.effect != effect || !ours.contains(&it.key.as_str()) || wanted.contains(&it.key.as_str())
+    };
+    let mut next: Vec<Taint> = has.iter().filter(stays).cloned().collect();
+    for key in wanted {
+        if !next.iter().any(|it| it.effect == effect && it.key == *key) {
+            next.push(Taint {
+                key: (*key).to_owned(),
+                effect: effect.to_owned(),
+                value: None,
+                time_added: Some(now.clone()),
+            });
+        }
+    }
+    (next != has).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::chrono::DateTime;
+
+    fn now() -> Time {
+        Time(DateTime::from_timestamp(1000, 0).unwrap())
+    }
+
+    fn spelled() -> Spelled {
+        Spelled::new(&Names::kubernetes())
+    }
+
+    /// A node with conditions, taints as `key:effect`, and labels.
+    fn node(conditions: &[(&str, &str)], taints: &[&str], labels: Value) -> Node {
+        let conditions: Vec<_> =
+            conditions.iter().map(|(name, status)| json!({"type": name, "status": status})).collect();
+        let taint = |text: &&str| {
+            let (key, effect) = text.split_once(':').unwrap();
+            let domain = if key == "example" { "" } else { "node.kubernetes.io/" };
+            json!({"key": format!("{domain}{key}"), "effect": effect})
+        };
+        let taints: Vec<_> = taints.iter().map(taint).collect();
+        let node = json!({
+            "metadata": {"name": "n", "labels": labels},
+            "spec": {"taints": taints},
+            "status": {"conditions": conditions}
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn keys(change: Option<Value>) -> Option<Vec<String>> {
+        let taints = change?["spec"]["taints"].clone();
+        let text = |it: &Value| {
+            let key = it["key"].as_str().unwrap().replace("node.kubernetes.io/", "");
+            let new = if it["timeAdded"].is_null() { "" } else { " new" };
+            format!("{key}:{}{new}", it["effect"].as_str().unwrap())
+        };
+        Some(taints.as_array().unwrap().iter().map(text).collect())
+    }
+
+    #[test]
+    fn conditions_are_taints_against_new_pods() {
+        let of = |conditions: &[(&str, &str)], taints: &[&str]| {
+            keys(spelled().upkeep(&node(conditions, taints, json!({})), &now()))
+        };
+        let list = |texts: &[&str]| Some(texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[("Ready", "True")], &[]), None);
+        assert_eq!(of(&[("Ready", "True")], &["not-ready:NoSchedule"]), list(&[]));
+        assert_eq!(of(&[("Ready", "False")], &["not-ready:NoSchedule"]), None);
+        assert_eq!(
+            of(
+                &[("Ready", "Unknown")],
+                &["example:NoSchedule", "not-ready:NoSchedule", "not-ready:NoExecute"]
+            ),
+            list(&["example:NoSchedule", "not-ready:NoExecute", "unreachable:NoSchedule new"])
+        );
+        assert_eq!(
+            of(&[("MemoryPressure", "True"), ("DiskPressure", "True"), ("PIDPressure", "False")], &[]),
+            list(&["memory-pressure:NoSchedule new", "disk-pressure:NoSchedule new"])
+        );
+        assert_eq!(
+            of(&[("NetworkUnavailable", "True"), ("PIDPressure", "True"), ("Odd", "True")], &[]),
+            list(&["network-unavailable:NoSchedule new", "pid-pressure:NoSchedule new"])
+        );
+        // what is not known says nothing, but of readiness
+        assert_eq!(of(&[("MemoryPressure", "Unknown")], &["memory-pressure:NoSchedule"]), list(&[]));
+        assert_eq!(of(&[], &["memory-pressure:PreferNoSchedule"]), None);
+        let mut closed = node(&[], &[], json!({}));
+        closed.spec.as_mut().unwrap().unschedulable = Some(true);
+        assert_eq!(keys(spelled().upkeep(&closed, &now())), list(&["unschedulable:NoSchedule new"]));
+    }
+
+    #[test]
+    fn labels_have_old_names() {
+        let of = |labels: Value| spelled().upkeep(&node(&[], &[], labels), &now());
+        assert_eq!(of(json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"})), None);
+        assert_eq!(of(json!({"beta.kubernetes.io/arch": "arm64"})), None);
+        assert_eq!(
+            of(
+                json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "beta.kubernetes.io/arch": "old"})
+            ),
+            Some(json!({"metadata": {"labels":
+                {"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "arm64"}}}))
+        );
+    }
+
+    #[test]
+    fn nodes_that_are_not_ready_are_emptied() {
+        let of = |ready: &str, taints: &[&str]| {
+            let conditions: &[(&str, &str)] = if ready.is_empty() { &[] } else { &[("Ready", ready)] };
+            spelled().emptied(&node(conditions, taints, json!({})), true)
+        };
+        assert_eq!(of("True", &["not-ready:NoSchedule", "example:NoExecute"]), Emptied::Right);
+        assert_eq!(of("True", &["not-ready:NoExecute"]), Emptied::Wrong);
+        assert_eq!(of("False", &["not-ready:NoSchedule"]), Emptied::NotYet);
+        assert_eq!(of("False", &["not-ready:NoExecute"]), Emptied::Right);
+        assert_eq!(of("False", &["unreachable:NoExecute"]), Emptied::Wrong);
+        assert_eq!(of("Unknown", &["unreachable:NoExecute"]), Emptied::Right);
+        assert_eq!(of("Unknown", &["unreachable:NoExecute", "not-ready:NoExecute"]), Emptied::Wrong);
+        // who never said anything is left alone
+        assert_eq!(of("", &["unreachable:NoExecute"]), Emptied::Right);
+        let dark =
+            node(&[("Ready", "Unknown")], &["not-ready:NoExecute", "unreachable:NoSchedule"], json!({}));
+        let settled = |wanted| keys(spelled().against_all(&dark, wanted, &now())).unwrap();
+        assert_eq!(spelled().emptied(&dark, false), Emptied::Wrong);
+        assert_eq!(settled(true), ["unreachable:NoSchedule", "unreachable:NoExecute new"]);
+        assert_eq!(settled(false), ["unreachable:NoSchedule"]);
+    }
+
+    #[test]
+    fn zones_are_regions_and_zones() {
+        let of = |labels: Value| spelled().zone_of(&node(&[], &[], labels));
+        assert_eq!(of(json!({})), "");
+        assert_eq!(of(json!({"topology.kubernetes.io/zone": "a"})), ":\0:a");
+        assert_eq!(
+            of(json!({"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"})),
+            "r:\0:a"
+        );
+        assert_eq!(
+            of(json!({"topology.kubernetes.io/zone": "a", "failure-domain.beta.kubernetes.io/zone": "b"})),
+            ":\0:b"
+        );
+        assert!(!spelled().counts(&node(&[], &[], json!({"node.kubernetes.io/exclude-disruption": ""}))));
+    }
+}

@@ -1,0 +1,58 @@
+//! Keeps the taints against new pods, and the labels under their old names, as the rest of the node says.
+
+use super::AT_ONCE;
+use super::taints::Spelled;
+use crate::context::time;
+use crate::nodes::{self, Part};
+use crate::{Context, Failure, Informer, Next, Queue, Reconcile, run};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use std::sync::Arc;
+
+pub(super) struct Upkeep {
+    context: Context,
+    nodes: Informer<Node>,
+    spelled: Arc<Spelled>,
+    queue: Queue<String>,
+}
+
+impl Upkeep {
+    /// Hears of nodes about which there is something to be done.
+    pub fn listen(context: &Context, nodes: &Informer<Node>, spelled: &Arc<Spelled>) -> Arc<Self> {
+        let queue = Queue::default();
+        let (news, known, world) = (queue.clone(), spelled.clone(), context.world.clone());
+        nodes.listen(move |change| {
+            let node = change.object();
+            if !change.is_removal() && known.upkeep(node, &time(&world)).is_some() {
+                news.add(node.name_any());
+            }
+        });
+        Arc::new(Upkeep { context: context.clone(), nodes: nodes.clone(), spelled: spelled.clone(), queue })
+    }
+
+    pub async fn run(self: Arc<Self>) {
+        let queue = self.queue.clone();
+        run::run(self, queue, AT_ONCE).await;
+    }
+}
+
+impl Reconcile for Upkeep {
+    type Key = String;
+
+    fn name(&self) -> &'static str {
+        "nodelifecycle"
+    }
+
+    fn queue_name(&self) -> &'static str {
+        "node_lifecycle_controller"
+    }
+
+    async fn reconcile(&self, name: &String) -> Result<Next, Failure> {
+        if let Some(node) = self.nodes.get(&nodes::key(name)) {
+            let now = self.context.time();
+            let decide = |node: &Node| self.spelled.upkeep(node, &now);
+            nodes::patch(&self.context.client, &node, Part::Main, decide).await?;
+        }
+        Ok(Next::Changes)
+    }
+}
