@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed; jobs
-# run by hand and by a schedule; budgets and autoscalers do their part, claims find volumes; nodes are closed and emptied.
+# What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed, and so
+# are stateful sets and daemon sets; jobs run by hand and by a schedule; budgets and autoscalers do their part, claims find
+# volumes; nodes are closed and emptied.
 # There are no nodes: the script says of pods that they are ready. Every step says what it expects and fails when it
 # sees something else.
 #
@@ -101,6 +102,66 @@ replicas() {
   expect 'scaled' scale rc/old --replicas=0
   await 'No resources' get pods -l app=old
   expect 'deleted' delete rc old --wait=false
+}
+
+stateful() {
+  step "a stateful set is rolled out in order, anew, back again, and restarted"
+  expect 'created' create -f - <<<'{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+    "spec": {"replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template":
+    {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "c", "image": "db:1"}]}},
+    "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}}}}]}}'
+  expect '3 new pods have been updated' rollout status statefulset/db --timeout=60s
+  expect 'db +3/3 ' get statefulset db
+  expect '^db-0 db-1 db-2$' get pods -l app=db -o jsonpath='{.items[*].metadata.name}'
+  expect 'data-db-2 ' get pvc
+  expect 'create Pod db-0 in StatefulSet db successful' get events
+  expect 'image updated' set image statefulset/db c=db:2
+  expect '3 new pods have been updated' rollout status statefulset/db --timeout=60s
+  expect '^db:2 db:2 db:2$' get pods -l app=db -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect '^2 ' rollout history statefulset/db
+  expect 'db:1' rollout history statefulset/db --revision=1
+  expect 'rolled back' rollout undo statefulset/db --to-revision=1
+  await '^db:1 db:1 db:1$' get pods -l app=db -o jsonpath='{.items[*].spec.containers[0].image}'
+  await '^3 ' rollout history statefulset/db
+  expect 'restarted' rollout restart statefulset/db
+  await 'restartedAt' get pod db-0 -o jsonpath='{.metadata.annotations}'
+  expect '3 new pods have been updated' rollout status statefulset/db --timeout=60s
+  expect 'scaled' scale statefulset/db --replicas=1
+  await '^db-0$' get pods -l app=db -o jsonpath='{.items[*].metadata.name}'
+  expect 'data-db-2 ' get pvc
+  expect 'deleted' delete statefulset db --wait=false
+}
+
+daemons() {
+  step "a daemon set runs on every node, is rolled out anew, back again, and restarted"
+  local node
+  for node in "$namespace-a" "$namespace-b"; do
+    expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "'"$node"'",
+      "labels": {"of": "'"$namespace"'"}}}'
+  done
+  expect 'created' create -f - <<<'{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "log"},
+    "spec": {"selector": {"matchLabels": {"app": "log"}}, "updateStrategy": {"type": "RollingUpdate"}, "template":
+    {"metadata": {"labels": {"app": "log"}}, "spec": {"nodeSelector": {"of": "'"$namespace"'"},
+    "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "log:1"}]}}}}'
+  expect 'successfully rolled out' rollout status daemonset/log --timeout=60s
+  expect 'log +2 +2 +2 +2 +2 ' get daemonset log
+  expect 'image updated' set image daemonset/log c=log:2
+  expect 'successfully rolled out' rollout status daemonset/log --timeout=60s
+  expect '^log:2 log:2$' get pods -l app=log -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect '^2 ' rollout history daemonset/log
+  expect 'log:1' rollout history daemonset/log --revision=1
+  expect 'rolled back' rollout undo daemonset/log
+  expect 'successfully rolled out' rollout status daemonset/log --timeout=60s
+  expect '^log:1 log:1$' get pods -l app=log -o jsonpath='{.items[*].spec.containers[0].image}'
+  expect '^3 ' rollout history daemonset/log
+  expect 'restarted' rollout restart daemonset/log
+  expect 'successfully rolled out' rollout status daemonset/log --timeout=60s
+  expect 'restartedAt' get pods -l app=log -o jsonpath='{.items[0].metadata.annotations}'
+  expect 'SuccessfulCreate.*Created pod: log-' get events
+  expect 'deleted' delete node "$namespace-a" --wait=false
+  await '^1$' get daemonset log -o jsonpath='{.status.desiredNumberScheduled}'
+  expect 'deleted' delete daemonset log --wait=false
 }
 
 batch() {
@@ -209,6 +270,8 @@ everything() {
   local attending=$!
   rollouts
   replicas
+  stateful
+  daemons
   batch
   disruptions
   storage

@@ -9,6 +9,8 @@ mod controllers;
 
 mod spec {
     mod admission;
+    mod admission_policies;
+    mod admission_webhooks;
     mod aggregation;
     mod apply;
     mod audit;
@@ -38,6 +40,7 @@ mod spec {
     mod gates;
     mod health;
     mod identity;
+    mod image_policies;
     mod kube_client;
     mod lifecycle;
     mod limits;

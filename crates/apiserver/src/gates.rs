@@ -30,6 +30,8 @@ pub struct Gates {
     pub record: bool,
     /// Spans of requests are sent to a collector.
     pub tracing: bool,
+    /// Writes must fulfil admission policies.
+    pub policies: bool,
     /// Discovery tells everything in one document, if asked to.
     pub whole_discovery: bool,
     /// It is noted when tokens that secrets hold were last used.
@@ -60,6 +62,7 @@ impl Default for Gates {
             turns: true,
             record: true,
             tracing: false,
+            policies: false,
             whole_discovery: false,
             tracking: false,
             shown: Vec::new(),

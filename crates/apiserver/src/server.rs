@@ -164,6 +164,9 @@ impl Server {
             rbac: rbac.clone(),
             authorizer: authorizer.clone(),
             tolerated: config.admission.tolerated,
+            webhooks: admission::webhooks::Counters::new(&registry),
+            calls: calls.clone(),
+            policies: config.gates.policies,
         };
         let admission = admission::chain(&config.admission, &parts)?;
         // who listens everywhere is found where pods find it

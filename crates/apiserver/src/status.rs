@@ -19,7 +19,7 @@ pub fn failure(error: &ApiError) -> Bytes {
     string(&error.message, &mut out);
     if !error.reason.is_empty() {
         out.extend_from_slice(b",\"reason\":");
-        string(error.reason, &mut out);
+        string(&error.reason, &mut out);
     }
     if let Some(details) = &error.details {
         out.extend_from_slice(b",\"details\":");

@@ -155,6 +155,12 @@ impl<E: Entry> Cache<E> {
         Snapshot::new(published.max(contents.newest), contents)
     }
 
+    /// The revision of the newest change of this type: what was made from an earlier state is as good as new until
+    /// this changes.
+    pub fn newest(&self) -> u64 {
+        self.shared.contents.load().newest
+    }
+
     /// The current state of one object: a [`snapshot`](Self::snapshot) read that shares nothing else.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<E>> {
         let contents = self.shared.contents.load();

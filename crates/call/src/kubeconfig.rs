@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schema::Value;
 use schema::yaml::{self, Limits};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Why a kubeconfig cannot be used.
@@ -52,6 +53,72 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
     if url.is_empty() {
         return Err(format!("cluster {:?} has no server", context.text(&["cluster"])));
     }
+    let Shown { identity, credentials } = shown(user, folder)?;
+    Ok(Target {
+        url,
+        authorities: material(cluster, "certificate-authority", folder)?,
+        insecure: cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false),
+        server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
+        identity,
+        credentials,
+    })
+}
+
+/// What is shown to a server to say who calls.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// Certificate and key, in PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub credentials: Credentials,
+}
+
+/// What is shown to which server, where a kubeconfig says that by the names of its users: `host:port`, or `host`
+/// where the port is the usual one, or `*.domain`, or `*` for all others.
+#[derive(Debug, Default)]
+pub struct Users {
+    by_name: HashMap<String, Shown>,
+    current: Option<String>,
+}
+
+impl Users {
+    pub fn from_kubeconfig(file: &Path) -> Result<Users, BadKubeconfig> {
+        let bad = |why: String| BadKubeconfig { file: file.display().to_string(), why };
+        let text = std::fs::read(file).map_err(|why| bad(why.to_string()))?;
+        let folder = file.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, folder).map_err(bad)
+    }
+
+    fn parse(text: &[u8], folder: &Path) -> Result<Users, String> {
+        let config = yaml::parse(text, Limits::default()).map_err(|why| why.to_string())?.value;
+        let mut by_name = HashMap::new();
+        for one in config.items(&["users"]) {
+            let name = one.text(&["name"]);
+            let nobody = Value::map();
+            let shown = shown(one.at(&["user"]).unwrap_or(&nobody), folder);
+            by_name.insert(name.to_owned(), shown.map_err(|why| format!("user {name:?}: {why}"))?);
+        }
+        let current = match config.text(&["current-context"]) {
+            "" => None,
+            name => Some(named(&config, "contexts", "context", name)?.text(&["user"]).to_owned()),
+        };
+        Ok(Users { by_name, current })
+    }
+
+    /// What is shown to a server, given with its port.
+    pub fn of(&self, server: &str) -> Shown {
+        let without_port = server.strip_suffix(":443");
+        let by_server = [Some(server), without_port].into_iter().flatten().find_map(|it| self.named(it));
+        let others = || self.by_name.get("*").or_else(|| self.by_name.get(self.current.as_ref()?));
+        by_server.or_else(others).cloned().unwrap_or_default()
+    }
+
+    fn named(&self, server: &str) -> Option<&Shown> {
+        let domains = server.match_indices('.').map(|(at, _)| format!("*{}", &server[at..]));
+        self.by_name.get(server).or_else(|| domains.into_iter().find_map(|it| self.by_name.get(&it)))
+    }
+}
+
+fn shown(user: &Value, folder: &Path) -> Result<Shown, String> {
     for unable in ["exec", "auth-provider"] {
         if user.at(&[unable]).is_some() {
             return Err(format!("{unable} is not supported: name a certificate, a token or a password"));
@@ -73,14 +140,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
         }
         (None, None, None) => Credentials::None,
     };
-    Ok(Target {
-        url,
-        authorities: material(cluster, "certificate-authority", folder)?,
-        insecure: cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false),
-        server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
-        identity,
-        credentials,
-    })
+    Ok(Shown { identity, credentials })
 }
 
 /// What stands under a name in one of the lists.
@@ -129,6 +189,38 @@ mod tests {
         assert_eq!(target.identity, Some((b"A".to_vec(), b"B".to_vec())));
         assert!(matches!(&target.credentials, Credentials::Bearer(token) if token == "t"));
         assert!(!format!("{:?}", target.credentials).contains('t'));
+    }
+
+    #[test]
+    fn each_server_is_shown_what_its_name_says() {
+        let user = |name: &str, token: &str| format!("- name: '{name}'\n  user: {{token: {token}}}\n");
+        let named =
+            [("a.example.com:8443", "exact"), ("b.example.com", "usual"), ("*.example.com", "domain")];
+        let users: String = named.iter().map(|(name, token)| user(name, token)).collect();
+        let of = |text: &str, server: &str| match Users::parse(text.as_bytes(), Path::new("/nowhere"))
+            .unwrap()
+            .of(server)
+            .credentials
+        {
+            Credentials::Bearer(token) => token,
+            other => format!("{other:?}"),
+        };
+        let text = format!("users:\n{users}");
+        for (server, expected) in [
+            ("a.example.com:8443", "exact"),
+            ("b.example.com:443", "usual"),
+            ("c.example.com:443", "domain"),
+            ("c.d.example.com:443", "domain"),
+            ("elsewhere.com:443", "None"),
+        ] {
+            assert_eq!(of(&text, server), expected, "{server}");
+        }
+        let text = format!("{text}{}", user("*", "all"));
+        assert_eq!(of(&text, "elsewhere.com:443"), "all");
+        let current = format!(
+            "current-context: c\ncontexts:\n- {{name: c, context: {{user: a.example.com:8443}}}}\nusers:\n{users}"
+        );
+        assert_eq!(of(&current, "elsewhere.com:443"), "exact");
     }
 
     #[test]

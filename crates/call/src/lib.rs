@@ -22,7 +22,7 @@ mod webhook;
 
 pub use counted::Counted;
 pub use grpc::{Endpoint, Procedures};
-pub use kubeconfig::BadKubeconfig;
+pub use kubeconfig::{BadKubeconfig, Shown, Users};
 pub use memory::{Key, Memory};
 pub use parent::{TRACEPARENT, within};
 pub use relay::Relay;

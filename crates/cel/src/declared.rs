@@ -91,9 +91,9 @@ impl Declared {
         Declared { shape, nullable: false, largest, smallest }
     }
 
-    /// Anything at all, known only when it is there.
+    /// Anything at all, null as well, known only when it is there.
     pub fn any() -> Declared {
-        Declared::new(Shape::Dyn, 0, 1)
+        Declared { nullable: true, ..Declared::new(Shape::Dyn, 0, 1) }
     }
 
     pub fn bool() -> Declared {
@@ -116,11 +116,11 @@ impl Declared {
         Declared::new(Shape::Map(Arc::new(value)), -1, 2)
     }
 
-    /// A structure of this name with these fields.
+    /// A structure of this name with these fields, which expressions write as they are.
     pub fn object(name: &str, fields: impl IntoIterator<Item = (&'static str, Declared)>) -> Declared {
         let fields = fields.into_iter().map(|(name, declared)| Field {
             name: name.to_owned(),
-            escaped: escape(name),
+            escaped: Some(name.to_owned()),
             declared,
         });
         let mut fields: Vec<Field> = fields.collect();

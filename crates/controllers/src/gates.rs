@@ -3,6 +3,8 @@
 /// The gates that something stands behind, as they are where nobody decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
+    /// Claims of stateful sets may go with their set, or with pods of which there are fewer from now on.
+    pub claim_retention: bool,
     /// Pods say what it costs to delete them.
     pub deletion_cost: bool,
     /// Pods that are disrupted say so in a condition.
@@ -15,6 +17,10 @@ pub struct Gates {
     pub late_default_class: bool,
     /// Of pods that are too many, ages are compared by their order of magnitude.
     pub magnitudes: bool,
+    /// Several pods of a stateful set may be replaced at a time.
+    pub max_unavailable: bool,
+    /// Ordinals of stateful sets may begin with another number than zero.
+    pub ordinals: bool,
     /// Pods of nodes that are said to be out of service are removed, and volumes detached from them.
     pub out_of_service: bool,
     /// Jobs say how many of their pods are ready.
@@ -26,12 +32,15 @@ pub struct Gates {
 impl Default for Gates {
     fn default() -> Self {
         Gates {
+            claim_retention: false,
             deletion_cost: true,
             disruption_conditions: true,
             failure_policy: true,
             hints: true,
             late_default_class: true,
             magnitudes: true,
+            max_unavailable: false,
+            ordinals: false,
             out_of_service: true,
             ready_pods: true,
             time_zones: true,

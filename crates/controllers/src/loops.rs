@@ -3,11 +3,11 @@
 use crate::gates::Gates;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
-    csrsigning, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, ephemeral_volume,
-    garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
+    csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
+    ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
     persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
-    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, storage_version_gc,
-    token_cleaner, ttl, ttlafterfinished,
+    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset,
+    storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -58,6 +58,7 @@ pub struct Options {
     pub root_ca_publisher: root_ca_publisher::Options,
     pub service_account_tokens: serviceaccount_token::Options,
     pub service_accounts: serviceaccount::Options,
+    pub stateful_set_workers: usize,
     pub ttl_after_finished_workers: usize,
 }
 
@@ -87,6 +88,7 @@ impl Default for Options {
             root_ca_publisher: Default::default(),
             service_account_tokens: Default::default(),
             service_accounts: Default::default(),
+            stateful_set_workers: run::WORKERS,
             ttl_after_finished_workers: run::WORKERS,
         }
     }
@@ -135,6 +137,12 @@ pub const CONTROLLERS: &[Controller] = &[
         on: true,
         account: "certificate-controller",
         start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
+    },
+    Controller {
+        name: "daemonset",
+        on: true,
+        account: "daemon-set-controller",
+        start: |context, _| Box::pin(daemonset::run(context)),
     },
     Controller {
         name: "deployment",
@@ -286,6 +294,12 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| {
             Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
         },
+    },
+    Controller {
+        name: "statefulset",
+        on: true,
+        account: "statefulset-controller",
+        start: |context, options| Box::pin(statefulset::run(context, options.stateful_set_workers)),
     },
     Controller {
         name: "storage-version-gc",

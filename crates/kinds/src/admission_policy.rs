@@ -1,9 +1,10 @@
 //! Admission policies and their bindings: checks of writes, written as expressions.
 //!
-//! The objects are checked for their form. Expressions are not compiled, and nothing is enforced from here.
+//! The objects are checked for their form, and their expressions for being some. Nothing is enforced from here.
 
 use crate::check::{self, Problems};
 use crate::{metadata, read, scheduling, webhook};
+use cel::{Declared, Env};
 use rest::hooks::Hooks;
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -54,10 +55,38 @@ fn policy(object: &Value) -> Problems {
     if validations.is_empty() {
         out.push(Problem::required(&at, ""));
     }
+    let env = environment(spec.at(&["paramKind"]).is_some());
     for (nth, one) in validations.iter().enumerate() {
-        validation(one, &at.index(nth), &mut out);
+        validation(one, &env, &at.index(nth), &mut out);
     }
     out
+}
+
+/// What expressions can speak of: the object and what it was, the request, and the parameters where there are some.
+pub fn environment(params: bool) -> Env {
+    let texts =
+        |fields: &[&'static str]| fields.iter().map(|it| (*it, Declared::string())).collect::<Vec<_>>();
+    let kind = || Declared::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
+    let resource =
+        || Declared::object("kubernetes.GroupVersionResource", texts(&["group", "version", "resource"]));
+    let many = || Declared::list(Declared::string());
+    let mut user = texts(&["username", "uid"]);
+    user.extend([("groups", many()), ("extra", Declared::map(many()))]);
+    let mut request = texts(&["subResource", "requestSubResource", "name", "namespace", "operation"]);
+    request.extend([
+        ("kind", kind()),
+        ("requestKind", kind()),
+        ("resource", resource()),
+        ("requestResource", resource()),
+        ("userInfo", Declared::object("kubernetes.UserInfo", user)),
+        ("dryRun", Declared::bool()),
+        ("options", Declared::any()),
+    ]);
+    let env = Env::new()
+        .variable("object", Declared::any())
+        .variable("oldObject", Declared::any())
+        .variable("request", Declared::object("kubernetes.AdmissionRequest", request));
+    if params { env.variable("params", Declared::any()) } else { env }
 }
 
 fn param_kind(kind: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -106,12 +135,15 @@ fn named_rule(rule: &Value, path: &Path<'_>, out: &mut Problems) {
     webhook::rule_with_operations(rule, path, out);
 }
 
-fn validation(one: &Value, path: &Path<'_>, out: &mut Problems) {
+fn validation(one: &Value, env: &Env, path: &Path<'_>, out: &mut Problems) {
     let (expression, message) = (one.text(&["expression"]).trim(), one.text(&["message"]));
     let broken = |text: &str| text.contains(['\n', '\r']);
     let at = path.field("message");
     if expression.is_empty() {
         out.push(Problem::required(&path.field("expression"), "expression is not specified"));
+    } else if let Err(why) = env.compile_rule(expression) {
+        let text = one.text(&["expression"]);
+        out.push(Problem::invalid_text(&path.field("expression"), text, &why.to_string()));
     }
     if !message.is_empty() && message.trim().is_empty() {
         out.push(Problem::invalid_text(&at, message, "message must be non-empty if specified"));
@@ -196,7 +228,7 @@ mod tests {
             ["spec.matchConstraints: Required value", "spec.validations: Required value"]
         );
         let mut named = good.clone();
-        named.set(&["spec", "validations"], vec![json(r#"{"expression":"a\n&& b","reason":"Bogus"}"#)]);
+        named.set(&["spec", "validations"], vec![json(r#"{"expression":"true\n&& true","reason":"Bogus"}"#)]);
         assert_eq!(
             told(policy(&named)),
             [
@@ -204,6 +236,24 @@ mod tests {
                 r#"spec.validations[0].reason: Unsupported value: "Bogus": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized""#,
             ]
         );
+    }
+
+    #[test]
+    fn expressions_speak_of_what_there_is() {
+        let wrong =
+            |text: &str, params: bool| environment(params).compile_rule(text).err().map(|it| it.to_string());
+        for text in [
+            "object.metadata.namespace == 'a' || oldObject == null",
+            "request.namespace == 'a' && request.userInfo.groups.exists(it, it == 'b')",
+            "request.kind.group == '' && request.resource.resource == 'pods' && !request.dryRun",
+            "has(request.options.fieldManager)",
+        ] {
+            assert_eq!(wrong(text, false), None, "{text}");
+        }
+        assert_eq!(wrong("params.data.x == object.data.x", true), None);
+        assert!(wrong("params.x == 1", false).unwrap().contains("undeclared reference to 'params'"));
+        assert!(wrong("request.uid == ''", false).unwrap().contains("undefined field 'uid'"));
+        assert_eq!(wrong("'a'", false).unwrap(), "cel expression must evaluate to a bool");
     }
 
     #[test]

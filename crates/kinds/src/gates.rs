@@ -40,8 +40,10 @@ impl Gate {
 pub(crate) const ANY_SOURCE: Gate =
     open("AnyVolumeDataSource", "claims keep `dataSourceRef`, of any kind of source");
 pub(crate) const APP_ARMOR: Gate = open("AppArmor", "pods keep annotations that name AppArmor profiles");
-pub(crate) const CLAIM_RETENTION: Gate =
-    closed("StatefulSetAutoDeletePVC", "stateful sets keep `persistentVolumeClaimRetentionPolicy`");
+pub(crate) const CLAIM_RETENTION: Gate = closed(
+    "StatefulSetAutoDeletePVC",
+    "stateful sets keep `persistentVolumeClaimRetentionPolicy`, and follow it",
+);
 pub(crate) const CONDITIONS_OF_DISRUPTION: Gate =
     open("PodDisruptionConditions", "evicted pods say why in a condition");
 pub(crate) const CONTAINER_METRICS: Gate =
@@ -62,15 +64,18 @@ pub(crate) const INCLUSION: Gate = open(
 );
 pub(crate) const MATCH_LABEL_KEYS: Gate =
     closed("MatchLabelKeysInPodTopologySpread", "pods keep `matchLabelKeys` of spread constraints");
-pub(crate) const MAX_UNAVAILABLE: Gate =
-    closed("MaxUnavailableStatefulSet", "stateful sets keep `maxUnavailable` of rolling updates");
+pub(crate) const MAX_UNAVAILABLE: Gate = closed(
+    "MaxUnavailableStatefulSet",
+    "stateful sets keep `maxUnavailable` of rolling updates, and follow it",
+);
 pub(crate) const MIN_DOMAINS: Gate =
     closed("MinDomainsInPodTopologySpread", "pods keep `minDomains` of spread constraints");
 pub(crate) const NODE_EXPAND_SECRET: Gate =
     closed("CSINodeExpandSecret", "volumes keep `nodeExpandSecretRef`");
 pub(crate) const ONE_POD: Gate =
     closed("ReadWriteOncePod", "claims and volumes may be for one pod alone (`ReadWriteOncePod`)");
-pub(crate) const ORDINALS: Gate = closed("StatefulSetStartOrdinal", "stateful sets keep `ordinals`");
+pub(crate) const ORDINALS: Gate =
+    closed("StatefulSetStartOrdinal", "stateful sets keep `ordinals`, and follow them");
 pub(crate) const POLICY_STATUS: Gate = closed("NetworkPolicyStatus", "network policies have a `status`");
 pub(crate) const PROBE_GRACE: Gate =
     open("ProbeTerminationGracePeriod", "probes keep `terminationGracePeriodSeconds`");

@@ -1,6 +1,6 @@
 //! Act: a post to a subresource that changes its object, or takes it away.
 
-use crate::admission::{Admitted, Operation};
+use crate::admission::{Admitted, Form, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Act, ActionHooks, Context, Requester};
@@ -44,6 +44,9 @@ impl Api {
             user,
             dry_run,
             api: self,
+            other: None,
+            given: Given::Nothing,
+            rounds: Rounds::default(),
         };
         self.admit(&write, Some(&mut body), None).await?;
         check.map_or(Ok(()), |check| check(&body))?;
@@ -59,12 +62,12 @@ impl Api {
     ) -> Result<(), ApiError> {
         let resource = writing.resource.clone();
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
-        let expected =
-            Expected { ty, kind: action.kind, api_version: version_of(action, input), known: &|_, _| false };
+        let form = Form { kind: action.kind, api_version: version_of(action, input), ty };
+        let expected = Expected { ty, kind: form.kind, api_version: form.api_version, known: &|_, _| false };
         let mut body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
         writing.user.notes.saw_object(&body, || schema::encode::json(&body, ty).into());
         check_place(&body, action, writing)?;
-        let write = writing.admitted(self, Operation::Create, writing.name);
+        let write = Admitted { other: Some(form), ..writing.admitted(self, Operation::Create, writing.name) };
         self.admit(&write, Some(&mut body), None).await?;
         self.settle_admission(&write, &body, None).await?;
         match &action.act {

@@ -3,16 +3,25 @@
 //! First all of them may change an object or refuse it, then it is validated, then all of them have the last
 //! word. Which of them a resource's writes concern at all is found out once, when the resource is registered:
 //! a write visits no others.
+//!
+//! Who has another server change an object may ask for a second round, since what the others said was about
+//! another object. There is no third.
 
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::Requester;
 use crate::measure::{Outcome, Phase};
 use crate::notes::Step;
+use crate::options::{DeleteOptions, WriteOptions};
 use crate::resource::Resource;
 use ambient::Soon;
+use names::Names;
+use parking_lot::Mutex;
 use schema::Value;
+use schema::table::Type;
+use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A check that writes pass before they are stored.
@@ -32,7 +41,8 @@ pub trait Admission: Send + Sync {
         Ok(()).into()
     }
 
-    /// The last word before an object that is in order is stored. May write to other objects.
+    /// The last word before an object that is in order is stored, or goes; it is null when it goes. May write to
+    /// other objects.
     fn settle<'a>(
         &'a self,
         _: &'a Admitted<'a>,
@@ -55,9 +65,81 @@ pub struct Admitted<'a> {
     pub user: &'a Requester,
     pub dry_run: bool,
     pub api: &'a Api,
+    /// What the object is, where it is not of the resource's own kind.
+    pub other: Option<Form<'a>>,
+    pub given: Given<'a>,
+    pub rounds: Rounds,
 }
 
-impl Admitted<'_> {
+/// What an object is: its kind and version, and the type of its table.
+#[derive(Clone, Copy)]
+pub struct Form<'a> {
+    pub kind: &'a str,
+    pub api_version: &'a str,
+    pub ty: &'a Type,
+}
+
+/// The options of a write.
+#[derive(Clone, Copy)]
+pub enum Given<'a> {
+    Nothing,
+    Write(&'a WriteOptions),
+    Delete(&'a DeleteOptions),
+}
+
+/// The rounds of a write, and what a check remembers from the first to the second.
+#[derive(Default)]
+pub struct Rounds {
+    second: AtomicBool,
+    again: AtomicBool,
+    memory: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Rounds {
+    /// Whether all have been asked before.
+    pub fn is_second(&self) -> bool {
+        self.second.load(Ordering::Relaxed)
+    }
+
+    /// Somebody else than a check has changed the object: all should look at it again.
+    pub fn changed(&self) {
+        self.again.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_changed(&self) -> bool {
+        self.again.load(Ordering::Relaxed)
+    }
+
+    /// Keeps something until the next round.
+    pub fn remember<T: Any + Send>(&self, what: T) {
+        *self.memory.lock() = Some(Box::new(what));
+    }
+
+    /// Gives what was kept.
+    pub fn recall<T: Any + Send>(&self) -> Option<T> {
+        let kept = self.memory.lock().take()?;
+        kept.downcast().ok().map(|it| *it)
+    }
+}
+
+impl<'a> Admitted<'a> {
+    pub fn form(&self) -> Form<'a> {
+        self.other.unwrap_or(self.resource.form())
+    }
+
+    /// The options as clients write them; absent where there are none.
+    pub fn options(&self, names: &Names) -> Option<Value> {
+        let (kind, mut options) = match (self.given, self.operation) {
+            (Given::Nothing, _) => return None,
+            (Given::Delete(options), _) => ("DeleteOptions", options.shown()),
+            (Given::Write(options), Operation::Create) => ("CreateOptions", options.shown()),
+            (Given::Write(options), _) => ("UpdateOptions", options.shown()),
+        };
+        options.set(&["kind"], kind);
+        options.set(&["apiVersion"], format!("{}/v1", names.meta_group()));
+        Some(options)
+    }
+
     /// Refuses the write. An object that has no name yet is called by what its name will be made from.
     pub fn forbidden(&self, object: Option<&Value>, why: &str) -> ApiError {
         let of_object = |field| object.map_or("", |object| object.text(&["metadata", field]));
@@ -72,6 +154,23 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+    /// Something is done with an object that is neither read nor written: a shell, a port.
+    Connect,
+}
+
+impl Operation {
+    pub const ALL: [Operation; 4] =
+        [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
+
+    /// As rules and reviews spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 }
 
 /// A set of writes: operations, of objects alone or of their subresources as well.
@@ -85,7 +184,8 @@ impl Interest {
     pub const DELETE: Interest = Interest(4);
     /// Subresources, too; without this only writes of whole objects are meant.
     pub const PARTS: Interest = Interest(8);
-    pub const ALL: Interest = Interest(15);
+    pub const CONNECT: Interest = Interest(16);
+    pub const ALL: Interest = Interest(31);
 
     pub const fn and(self, other: Interest) -> Interest {
         Interest(self.0 | other.0)
@@ -101,6 +201,7 @@ impl Interest {
             Operation::Create => Interest::CREATE,
             Operation::Update => Interest::UPDATE,
             Operation::Delete => Interest::DELETE,
+            Operation::Connect => Interest::CONNECT,
         };
         self.0 & operation.0 != 0 && (subresource.is_empty() || self.0 & Interest::PARTS.0 != 0)
     }
@@ -131,15 +232,25 @@ impl Api {
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         let began = self.world.elapsed();
-        let mut answer = Ok(());
-        for check in write.resource.checks.of_write(write) {
-            answer = check.admit(write, object.as_deref_mut(), old).get().await;
-            if answer.is_err() {
-                break;
-            }
+        let mut answer = self.admit_round(write, object.as_deref_mut(), old).await;
+        if answer.is_ok() && write.rounds.was_changed() {
+            write.rounds.second.store(true, Ordering::Relaxed);
+            answer = self.admit_round(write, object, old).await;
         }
         self.step_ended(write, Phase::Admit, began, answer.is_err());
         answer
+    }
+
+    async fn admit_round(
+        &self,
+        write: &Admitted<'_>,
+        mut object: Option<&mut Value>,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        for check in write.resource.checks.of_write(write) {
+            check.admit(write, object.as_deref_mut(), old).get().await?;
+        }
+        Ok(())
     }
 
     fn step_ended(&self, write: &Admitted<'_>, phase: Phase, began: Duration, rejected: bool) {

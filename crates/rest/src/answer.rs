@@ -4,7 +4,7 @@
 //! and is then filled in rather than stored. Reading shows what there is at the moment. Nothing has a uid, a
 //! revision or a time of creation.
 
-use crate::admission::Operation;
+use crate::admission::{Admitted, Form, Operation};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Part, Requester};
@@ -92,8 +92,10 @@ impl Api {
         writing.place(&mut object)?;
         defaults::apply(root, &mut object);
         self.track_as(writing, writing.resource, (root, &api_version), None, &mut object);
-        let write = writing.admitted(self, Operation::Create, writing.name);
+        let form = Form { kind: &part.kind.name, api_version: &api_version, ty: root };
+        let write = Admitted { other: Some(form), ..writing.admitted(self, Operation::Create, writing.name) };
         self.admit(&write, Some(&mut object), None).await?;
+        self.settle_admission(&write, &object, None).await?;
         let answered = part.answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: encode::json(&answered, root).into() })
     }

@@ -42,6 +42,8 @@ pub struct Resources {
     by_version: HashMap<String, HashMap<String, Arc<Resource>>>,
     /// By plural name alone; of several the one that was registered first.
     by_plural: HashMap<String, Arc<Resource>>,
+    /// By what stores them, so the versions of a kind together.
+    by_collection: HashMap<usize, Vec<Arc<Resource>>>,
     /// In the order of registration.
     pub all: Vec<Arc<Resource>>,
     /// Grows with every change, so that what is derived from it can be kept until then.
@@ -56,6 +58,8 @@ impl Resources {
             let version = resources.by_version.entry(one.api_version.clone()).or_default();
             version.insert(plural.clone(), one.clone());
             resources.by_plural.entry(plural).or_insert_with(|| one.clone());
+            let collection = Arc::as_ptr(&one.collection) as usize;
+            resources.by_collection.entry(collection).or_default().push(one.clone());
         }
         Resources { all, ..resources }
     }
@@ -67,6 +71,12 @@ impl Resources {
 
     pub fn get(&self, group_version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_version.get(group_version)?.get(plural)
+    }
+
+    /// All resources that show the same objects, itself included, in the order of registration.
+    pub fn versions_of(&self, resource: &Resource) -> &[Arc<Resource>] {
+        let collection = Arc::as_ptr(&resource.collection) as usize;
+        self.by_collection.get(&collection).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the kinds of a group were made while the server ran.

@@ -114,7 +114,7 @@ fn apply_error(why: ApplyError) -> ApiError {
             let details = Details { causes: causes.collect(), ..Details::default() };
             ApiError {
                 code: 409,
-                reason: "Conflict",
+                reason: "Conflict".into(),
                 message,
                 details: Some(Box::new(details)),
                 continue_token: String::new(),

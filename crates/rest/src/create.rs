@@ -24,16 +24,16 @@ impl Api {
         let resource = writing.resource.clone();
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
-        writing.dedup_owners(&mut object);
-        metadata::forget_deletion(&mut object);
-        if writing.has_status() && !resource.hooks.keeps_status_on_create {
-            writing.clear_status(&mut object);
-        }
+        self.confine_new(writing, &mut object)?;
         if !writing.owned {
             self.track(writing, None, &mut object);
         }
         let asked = object.text(&["metadata", "name"]).to_owned();
-        self.admit(&writing.admitted(self, Operation::Create, &asked), Some(&mut object), None).await?;
+        let admitted = writing.admitted(self, Operation::Create, &asked);
+        self.admit(&admitted, Some(&mut object), None).await?;
+        if admitted.rounds.was_changed() {
+            self.confine_new(writing, &mut object)?;
+        }
         let (problems, reservation) = self.with_context(writing.user, |context| {
             metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {
@@ -67,7 +67,8 @@ impl Api {
         let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
         let versioned = !object.text(&["metadata", "resourceVersion"]).is_empty();
         // what will not be stored is told last, and nothing must be charged for it
-        let mut admitted = writing.admitted(self, Operation::Create, &asked);
+        let mut admitted =
+            writing.admitted(self, Operation::Create, if asked.is_empty() { &name } else { &asked });
         admitted.dry_run |= exists || versioned;
         self.settle_admission(&admitted, &object, None).await?;
         let generated = !object.text(&["metadata", "generateName"]).is_empty();
@@ -104,5 +105,16 @@ impl Api {
             Err(StoreError::Conflict { .. }) => Err(taken()),
             Err(why) => Err(store_error(why)),
         }
+    }
+
+    /// Takes away what nobody can give a new object.
+    fn confine_new(&self, writing: &mut Writing<'_>, object: &mut Value) -> Result<(), ApiError> {
+        writing.place(object)?;
+        writing.dedup_owners(object);
+        metadata::forget_deletion(object);
+        if writing.has_status() && !writing.resource.hooks.keeps_status_on_create {
+            writing.clear_status(object);
+        }
+        Ok(())
     }
 }

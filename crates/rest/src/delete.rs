@@ -1,6 +1,6 @@
 //! Delete: at once, after a grace period, or when the last finalizer is gone.
 
-use crate::admission::{Admitted, Operation};
+use crate::admission::{Admitted, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
@@ -66,6 +66,17 @@ impl Api {
         self.delete_marked(resource, namespace, name, options, user, None).await
     }
 
+    /// The same for one of many that nobody has named.
+    pub(crate) async fn delete_unnamed(
+        &self,
+        resource: &Arc<Resource>,
+        (namespace, name): (&str, &str),
+        options: &DeleteOptions,
+        user: &Requester,
+    ) -> Result<Deleted, ApiError> {
+        self.delete_asked(resource, (namespace, name), "", options, user, None).await
+    }
+
     /// The same; if the object stays for a while, something is noted on it.
     pub(crate) async fn delete_marked(
         &self,
@@ -76,10 +87,22 @@ impl Api {
         user: &Requester,
         mark: Option<Mark>,
     ) -> Result<Deleted, ApiError> {
+        self.delete_asked(resource, (namespace, name), name, options, user, mark).await
+    }
+
+    async fn delete_asked(
+        &self,
+        resource: &Arc<Resource>,
+        (namespace, name): (&str, &str),
+        asked: &str,
+        options: &DeleteOptions,
+        user: &Requester,
+        mark: Option<Mark>,
+    ) -> Result<Deleted, ApiError> {
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(namespace, name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;
-            if let Some(deleted) = self.delete_once(resource, &current, options, user, mark).await? {
+            if let Some(deleted) = self.delete_once(resource, (&current, asked), options, user, mark).await? {
                 return Ok(deleted);
             }
         }
@@ -90,7 +113,7 @@ impl Api {
     async fn delete_once(
         &self,
         resource: &Arc<Resource>,
-        current: &Arc<Object>,
+        (current, asked): (&Arc<Object>, &str),
         options: &DeleteOptions,
         user: &Requester,
         mark: Option<Mark>,
@@ -103,13 +126,17 @@ impl Api {
             operation: Operation::Delete,
             namespace: &current.namespace,
             name: &current.name,
-            asked_name: &current.name,
+            asked_name: asked,
             subresource: "",
             user,
             dry_run: options.dry_run,
             api: self,
+            other: None,
+            given: Given::Delete(options),
+            rounds: Rounds::default(),
         };
         self.admit(&write, None, Some(&object)).await?;
+        self.settle_admission(&write, &Value::Null, Some(&object)).await?;
         let step = self.with_context(user, |context| {
             if let Some(may) = resource.hooks.may_delete {
                 may(&object, context)?;

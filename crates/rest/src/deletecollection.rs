@@ -33,7 +33,8 @@ impl Api {
             let (api, resource, object) = (self.clone(), resource.clone(), object.clone());
             let (options, user) = (options.clone(), user.clone());
             running.spawn(async move {
-                match api.delete(&resource, &object.namespace, &object.name, &options, &user).await {
+                match api.delete_unnamed(&resource, (&object.namespace, &object.name), &options, &user).await
+                {
                     // somebody else deleted it: that is what was wanted
                     Err(why) if why.code == 404 => Ok(()),
                     other => other.map(|_| ()),

@@ -3,6 +3,7 @@
 //! One constructor per kind of error, in one place. Only the API server turns them into a `Status` object.
 
 use schema::problem::{Problem, quoted};
+use std::borrow::Cow;
 
 /// An error that is the client's to see.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +11,7 @@ use schema::problem::{Problem, quoted};
 pub struct ApiError {
     pub code: u16,
     /// `NotFound`, `Conflict`, ...; empty where the API gives none.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub details: Option<Box<Details>>,
     /// Where a list that expired may be continued, inconsistently.
@@ -66,7 +67,13 @@ impl Subject<'_> {
 }
 
 fn error(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-    ApiError { code, reason, message: message.into(), details: None, continue_token: String::new() }
+    ApiError {
+        code,
+        reason: reason.into(),
+        message: message.into(),
+        details: None,
+        continue_token: String::new(),
+    }
 }
 
 impl ApiError {

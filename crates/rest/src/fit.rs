@@ -201,6 +201,20 @@ impl Api {
         Ok(())
     }
 
+    /// An object of one version of a kind in another.
+    pub async fn convert(&self, from: &Resource, to: &Resource, object: Value) -> Result<Value, ApiError> {
+        if from.api_version == to.api_version {
+            return Ok(object);
+        }
+        let Some(Fit { converter: Some(converter), .. }) = &from.hooks.fit else {
+            return Ok(to.from(from, object));
+        };
+        let converted = converter.convert(vec![object], &to.api_version).await?;
+        let converted = converted.into_iter().next();
+        let converted = converted.ok_or_else(|| ApiError::internal("the conversion gave no object"))?;
+        Ok(to.fitted(converted))
+    }
+
     /// An object in the version that it is stored in, where that takes another server.
     pub(crate) async fn converted(&self, resource: &Resource, object: Value) -> Result<Value, ApiError> {
         let Some(Fit { stored, converter: Some(converter), .. }) = &resource.hooks.fit else {

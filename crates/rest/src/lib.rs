@@ -33,7 +33,7 @@ pub mod view;
 mod watch;
 mod write;
 
-pub use admission::{Admission, Admitted, Interest, Operation};
+pub use admission::{Admission, Admitted, Form, Given, Interest, Operation, Rounds};
 pub use answer::{Answer, Asking};
 pub use api::Api;
 pub use delete::Deleted;

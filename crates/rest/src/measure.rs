@@ -48,21 +48,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    const COUNT: usize = 12;
+    const COUNT: usize = 16;
 
     fn index(self) -> usize {
-        (self.phase as usize * 3 + self.operation as usize) * 2 + usize::from(self.rejected)
+        (self.phase as usize * 4 + self.operation as usize) * 2 + usize::from(self.rejected)
     }
 
     /// The values of the labels type, operation and rejected.
     pub fn labels(self) -> [&'static str; 3] {
         let phase = if self.phase == Phase::Admit { "admit" } else { "validate" };
-        let operation = match self.operation {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-        };
-        [phase, operation, if self.rejected { "true" } else { "false" }]
+        [phase, self.operation.name(), if self.rejected { "true" } else { "false" }]
     }
 }
 
@@ -115,7 +110,7 @@ impl Families {
 #[derive(Default)]
 pub(crate) struct Counted {
     families: Option<Arc<Families>>,
-    writes: [OnceLock<Histogram>; 3],
+    writes: [OnceLock<Histogram>; 4],
     lists: OnceLock<[Counter; 3]>,
 }
 
@@ -133,7 +128,7 @@ impl Collection {
             let name = match operation {
                 Operation::Create => "create",
                 Operation::Update => "update",
-                Operation::Delete => "delete",
+                Operation::Delete | Operation::Connect => "delete",
             };
             let home = self.kind.root.package.rsplit('.').nth(1).unwrap_or("unstructured");
             families.writes.of(&[name, &format!("*{home}.{}", self.kind.name)])
@@ -163,7 +158,7 @@ mod tests {
     fn every_outcome_has_its_own_place() {
         let mut seen = std::collections::BTreeSet::new();
         for phase in [Phase::Admit, Phase::Settle] {
-            for operation in [Operation::Create, Operation::Update, Operation::Delete] {
+            for operation in Operation::ALL {
                 for rejected in [false, true] {
                     let outcome = Outcome { phase, operation, rejected };
                     assert!(outcome.index() < Outcome::COUNT && seen.insert(outcome.index()), "{outcome:?}");

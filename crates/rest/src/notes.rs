@@ -107,7 +107,7 @@ impl Step {
 /// Shared by all that work on one request. The same note is kept once, since work may be done again.
 #[derive(Debug, Default)]
 pub struct Notes {
-    warnings: Mutex<Vec<String>>,
+    warnings: Mutex<Warnings>,
     annotations: Mutex<Vec<(String, String)>>,
     shown: AtomicU8,
     traffic: Mutex<Traffic>,
@@ -115,6 +115,46 @@ pub struct Notes {
     steps: [AtomicU64; Step::ALL.len()],
     /// Nanoseconds spent waiting for webhooks.
     elsewhere: AtomicU64,
+}
+
+/// How many characters all warnings together may have before each of them is cut.
+const MOST_WARNED: usize = 4096;
+/// How many characters each of them has then.
+const CUT: usize = 256;
+
+/// What the client should know, as much as fits into the head of an answer.
+#[derive(Debug, Default)]
+struct Warnings {
+    texts: Vec<String>,
+    /// How many characters they have together.
+    length: usize,
+    cut: bool,
+}
+
+impl Warnings {
+    fn add(&mut self, warning: String) {
+        if self.cut && self.length >= MOST_WARNED {
+            return;
+        }
+        self.take(warning);
+        if self.length > MOST_WARNED && !self.cut {
+            self.cut = true;
+            self.length = 0;
+            std::mem::take(&mut self.texts).into_iter().for_each(|it| self.take(it));
+        }
+    }
+
+    fn take(&mut self, mut warning: String) {
+        if self.cut
+            && let Some((at, _)) = warning.char_indices().nth(CUT)
+        {
+            warning.truncate(at);
+        }
+        if !self.texts.contains(&warning) {
+            self.length += warning.chars().count();
+            self.texts.push(warning);
+        }
+    }
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -148,10 +188,7 @@ impl Notes {
 
     /// The client should know this although the request succeeds.
     pub fn warn(&self, warning: impl Into<String>) {
-        let (warning, mut warnings) = (warning.into(), self.warnings.lock());
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
-        }
+        self.warnings.lock().add(warning.into());
     }
 
     /// The record of the request should say this; what was said first under a key stays.
@@ -163,7 +200,7 @@ impl Notes {
     }
 
     pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.warnings.lock())
+        std::mem::take(&mut *self.warnings.lock()).texts
     }
 
     pub fn take_annotations(&self) -> Vec<(String, String)> {
@@ -219,5 +256,29 @@ impl Notes {
     /// Gives all that was seen.
     pub fn take_traffic(&self) -> Traffic {
         std::mem::take(&mut self.traffic.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_told_once_and_cut_when_they_are_long() {
+        let notes = Notes::default();
+        for text in ["a", "b", "a"] {
+            notes.warn(text);
+        }
+        assert_eq!(notes.take_warnings(), ["a", "b"]);
+        notes.warn("é".repeat(4000));
+        notes.warn("short");
+        for nth in 0..10_000 {
+            notes.warn(format!("{nth} {}", "x".repeat(1000)));
+        }
+        let told = notes.take_warnings();
+        assert_eq!((told[0].as_str(), told[1].as_str()), ("é".repeat(256).as_str(), "short"));
+        assert!(told.iter().all(|it| it.chars().count() <= 256));
+        let length: usize = told.iter().map(|it| it.chars().count()).sum();
+        assert!((4096..4096 + 256).contains(&length), "{length}");
     }
 }

@@ -197,6 +197,23 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
+    /// The fields that were given, as an object.
+    pub(crate) fn shown(&self) -> Value {
+        let mut shown = Value::map();
+        if self.dry_run {
+            shown.set(&["dryRun"], vec![Value::from("All")]);
+        }
+        if !self.field_manager.is_empty() {
+            shown.set(&["fieldManager"], &*self.field_manager);
+        }
+        match self.field_validation {
+            FieldValidation::Warn => {}
+            FieldValidation::Ignore => shown.set(&["fieldValidation"], "Ignore"),
+            FieldValidation::Strict => shown.set(&["fieldValidation"], "Strict"),
+        }
+        shown
+    }
+
     /// `kind` is the options' own kind, `CreateOptions` and so on, for messages.
     pub fn parse(query: &Query, kind: &str, names: &Names) -> Result<Self, ApiError> {
         Self::parse_with(query, kind, names, Vec::new())
@@ -269,7 +286,41 @@ pub enum Propagation {
     Foreground,
 }
 
+impl Propagation {
+    fn name(self) -> &'static str {
+        match self {
+            Propagation::Orphan => "Orphan",
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+        }
+    }
+}
+
 impl DeleteOptions {
+    /// The fields that were given, as an object.
+    pub(crate) fn shown(&self) -> Value {
+        let mut shown = Value::map();
+        if self.dry_run {
+            shown.set(&["dryRun"], vec![Value::from("All")]);
+        }
+        if let Some(seconds) = self.grace_period_seconds {
+            shown.set(&["gracePeriodSeconds"], seconds);
+        }
+        if let Some(uid) = &self.uid {
+            shown.set(&["preconditions", "uid"], uid.as_str());
+        }
+        if let Some(version) = &self.resource_version {
+            shown.set(&["preconditions", "resourceVersion"], version.as_str());
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            shown.set(&["orphanDependents"], orphan);
+        }
+        if let Some(propagation) = self.propagation {
+            shown.set(&["propagationPolicy"], propagation.name());
+        }
+        shown
+    }
+
     /// From the decoded body (`Null` when there is none) and the query; a body wins over the query.
     pub fn parse(query: &Query, body: &Value, names: &Names) -> Result<Self, ApiError> {
         let mut problems = Vec::new();

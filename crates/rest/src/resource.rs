@@ -1,6 +1,6 @@
 //! A resource: a kind with its behaviour, the collection that stores it, and the bytes that frame it.
 
-use crate::admission::Checks;
+use crate::admission::{Checks, Form};
 use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks};
 use crate::measure::Counted;
@@ -121,6 +121,11 @@ impl Resource {
             views: Vec::new(),
             checks: Checks::default(),
         }
+    }
+
+    /// What its objects are.
+    pub fn form(&self) -> Form<'_> {
+        Form { kind: &self.kind.name, api_version: &self.api_version, ty: &self.kind.root }
     }
 
     /// For errors that speak of the resource: `pods "x"`.

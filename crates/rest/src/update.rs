@@ -3,7 +3,7 @@
 use crate::admission::Operation;
 use crate::api::Api;
 use crate::error::ApiError;
-use crate::hooks::{MetadataAgain, replace};
+use crate::hooks::{MetadataAgain, SubresourceHooks, replace};
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
@@ -64,12 +64,18 @@ impl Api {
             let old = self.tree(&resource, &current)?;
             let wanted = match view {
                 None => next(&old, &mut writing.warnings)?,
-                Some(view) => self.through(writing, view, &old, next)?,
+                Some(view) => self.through(writing, view, &old, next).await?,
             };
             let version = self.check_version(writing, &wanted, &current);
             let (object, reservation) = self.settle(writing, wanted, &old, version).await?;
             let admitted = writing.admitted(self, Operation::Update, writing.name);
-            self.settle_admission(&admitted, &object, Some(&old)).await?;
+            match view {
+                None => self.settle_admission(&admitted, &object, Some(&old)).await?,
+                Some((view, served)) => {
+                    let (object, old) = (view.of(&object, served), view.of(&old, served));
+                    self.settle_admission(&admitted, &object, Some(&old)).await?;
+                }
+            }
             let answer = |stored: &Object| match view {
                 None => Ok(Written { created: false, json: resource.json(stored) }),
                 Some(view) => Ok(Written { created: false, json: self.view_json(&resource, stored, view)? }),
@@ -149,9 +155,10 @@ impl Api {
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
         writing.dedup_owners(&mut object);
+        let view = resource.view(writing.subresource).is_some();
         let part = match writing.subresource {
             "" => None,
-            name if resource.view(name).is_some() => None,
+            _ if view => None,
             name => Some(
                 resource
                     .hooks
@@ -161,36 +168,30 @@ impl Api {
                     .ok_or_else(ApiError::method_not_allowed)?,
             ),
         };
-        match part {
-            Some(part) => {
-                if resource.hooks.owns_asked && !writing.owned {
-                    self.track(writing, Some(old), &mut object);
-                }
-                let mut next = old.clone();
-                self.with_context(writing.user, |context| (part.apply)(&mut next, &object, context));
-                let fields = object.at(&["metadata", "managedFields"]).cloned();
-                object = next;
-                match fields {
-                    Some(fields) => object.set(&["metadata", "managedFields"], fields),
-                    None => {
-                        object.unset(&["metadata", "managedFields"]);
-                    }
-                }
-            }
-            None if writing.has_status() => replace(&mut object, old, "status"),
-            None => {}
+        let tracked = part.is_some() && resource.hooks.owns_asked;
+        if tracked && !writing.owned {
+            self.track(writing, Some(old), &mut object);
         }
+        self.confine(writing, part, &mut object, old);
         metadata::keep_server_fields(&mut object, old);
         // a view has told who owns what
-        let tracked = part.is_some() && resource.hooks.owns_asked;
-        if !writing.owned && !tracked && resource.view(writing.subresource).is_none() {
+        if !writing.owned && !tracked && !view {
             self.track(writing, Some(old), &mut object);
         }
         if let Some(restore) = resource.hooks.restore {
             self.with_context(writing.user, |context| restore(&mut object, old, context));
         }
-        self.admit(&writing.admitted(self, Operation::Update, writing.name), Some(&mut object), Some(old))
-            .await?;
+        // and has been admitted as such
+        if !view {
+            let admitted = writing.admitted(self, Operation::Update, writing.name);
+            self.admit(&admitted, Some(&mut object), Some(old)).await?;
+            if admitted.rounds.was_changed() {
+                writing.place(&mut object)?;
+                writing.dedup_owners(&mut object);
+                self.confine(writing, part, &mut object, old);
+                metadata::keep_server_fields(&mut object, old);
+            }
+        }
         // who may not write hears that, however old what they wrote is
         version?;
         let (problems, reservation) = self.with_context(writing.user, |context| {
@@ -237,6 +238,32 @@ impl Api {
             writing.warnings.extend(warn(&object, Some(old)));
         }
         Ok((object, reservation))
+    }
+
+    /// Puts back what this write cannot change, be it the object or a part of it.
+    fn confine(
+        &self,
+        writing: &Writing<'_>,
+        part: Option<&SubresourceHooks>,
+        object: &mut Value,
+        old: &Value,
+    ) {
+        let Some(part) = part else {
+            if writing.has_status() {
+                replace(object, old, "status");
+            }
+            return;
+        };
+        let mut next = old.clone();
+        self.with_context(writing.user, |context| (part.apply)(&mut next, object, context));
+        let fields = object.at(&["metadata", "managedFields"]).cloned();
+        *object = next;
+        match fields {
+            Some(fields) => object.set(&["metadata", "managedFields"], fields),
+            None => {
+                object.unset(&["metadata", "managedFields"]);
+            }
+        }
     }
 
     /// Whether this update is what a deleted object was waiting for.

@@ -13,6 +13,7 @@
 //!
 //! Always true: a write through a view is an update of the object in every other respect, with its rules.
 
+use crate::admission::Operation;
 use crate::api::Api;
 use crate::error::{ApiError, Subject};
 use crate::metadata;
@@ -210,7 +211,7 @@ impl Api {
     }
 
     /// The next state of an object, of which `next` knows the view only.
-    pub(crate) fn through(
+    pub(crate) async fn through(
         &self,
         writing: &mut Writing<'_>,
         (view, served): (&View, &Resource),
@@ -225,6 +226,11 @@ impl Api {
         if !writing.owned {
             let form = (&*served.kind.root, &*served.api_version);
             self.track_as(writing, served, form, Some(&shown), &mut wanted);
+        }
+        let admitted = writing.admitted(self, Operation::Update, writing.name);
+        self.admit(&admitted, Some(&mut wanted), Some(&shown)).await?;
+        if admitted.rounds.was_changed() {
+            writing.place(&mut wanted)?;
         }
         let mut problems = metadata::check(&wanted, writing.resource.kind.namespaced, &served.hooks);
         problems.extend((view.validate)(&wanted));

@@ -1,6 +1,6 @@
 //! What creating, updating and patching share: who writes what where, and the way from a value to the store.
 
-use crate::admission::{Admitted, Operation};
+use crate::admission::{Admitted, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
@@ -60,6 +60,9 @@ impl Writing<'_> {
             user: self.user,
             dry_run: self.options.dry_run,
             api,
+            other: self.resource.view(self.subresource).map(|(_, served)| served.form()),
+            given: Given::Write(self.options),
+            rounds: Rounds::default(),
         }
     }
 

@@ -89,7 +89,7 @@ async fn time_passes(managed: &Managed, alive: &[&str]) {
         for name in alive {
             renew(managed, name).await;
         }
-        managed.cluster.advance(Duration::from_millis(500));
+        managed.cluster.advance(Duration::from_secs(1));
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
 }
@@ -251,7 +251,7 @@ async fn nodes_are_emptied_one_after_the_other() {
     let is_emptied = |it: &&Node| tainted(it).contains(&"not-ready:NoExecute".to_owned());
     let emptied = |all: &BTreeMap<String, Node>| all.values().filter(is_emptied).count() == 2;
     // three of five are most of the zone, and it is small: nobody is sent away
-    seconds_pass(&managed, &alive, 60).await;
+    seconds_pass(&managed, &alive, 30).await;
     let all = until("nobody", &nodes(&managed), |_| true).await;
     assert_eq!(all.values().filter(is_emptied).count(), 0);
     report(&managed, "c", &[("Ready", "True")]).await;

@@ -395,3 +395,59 @@ async fn events_are_posted_to_a_receiver_and_the_last_ones_at_the_end() {
     assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
     assert_eq!((items[1].get("kind"), &items[1]["objectRef"]["name"]), (None, &json!("a")));
 }
+
+#[tokio::test]
+async fn what_webhooks_did_is_recorded() {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use tests::{Elsewhere, Reply};
+    let server = Elsewhere::start(|seen| {
+        let patch = json!([{"op": "add", "path": "/data/by", "value": "hook"}]).to_string();
+        let mut response = json!({"uid": seen.body["request"]["uid"], "allowed": true});
+        match seen.path.split('?').next().unwrap() {
+            "/broken" => return Reply::Text(500, String::from("no")),
+            "/change" => {
+                response["patch"] = STANDARD.encode(patch).into();
+                response["patchType"] = "JSONPatch".into();
+                response["auditAnnotations"] = json!({"why": "because", "not a key": "x"});
+            }
+            _ => {}
+        }
+        let version = &seen.body["apiVersion"];
+        Reply::Json(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
+    })
+    .await;
+    let hook = |name: &str, path: &str| {
+        json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",
+            "clientConfig": {"url": format!("{}{path}", server.url), "caBundle": STANDARD.encode(&server.certificate)},
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]})
+    };
+    for (rules, shows_patch) in [(EVERYTHING, true), ("rules: [{level: Metadata}]", false)] {
+        let recorded = Recorded::start(rules).await;
+        let cluster = &recorded.cluster;
+        let group = "/apis/admissionregistration.k8s.io/v1";
+        let hooks = json!([hook("a.example.com", "/broken"), hook("b.example.com", "/change")]);
+        let body = json!({"metadata": {"name": "one"}, "webhooks": hooks});
+        cluster.create(&format!("{group}/mutatingwebhookconfigurations"), body).await;
+        let body = json!({"metadata": {"name": "two"}, "webhooks": [hook("c.example.com", "/broken")]});
+        cluster.create(&format!("{group}/validatingwebhookconfigurations"), body).await;
+        let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
+        cluster.post(CONFIGMAPS, body).header("audit-id", "hooked").await.code(201);
+        let mut expected = json!({
+            "failed-open.mutation.webhook.admission.k8s.io/round_0_index_0": "a.example.com",
+            "mutation.webhook.admission.k8s.io/round_0_index_0":
+                "{\"configuration\":\"one\",\"webhook\":\"a.example.com\",\"mutated\":false}",
+            "mutation.webhook.admission.k8s.io/round_0_index_1":
+                "{\"configuration\":\"one\",\"webhook\":\"b.example.com\",\"mutated\":true}",
+            "b.example.com/why": "because",
+            "failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "c.example.com",
+        });
+        if shows_patch {
+            expected["patch.webhook.admission.k8s.io/round_0_index_1"] =
+                "{\"configuration\":\"one\",\"webhook\":\"b.example.com\",\"patch\":[{\"op\":\"add\",\"path\":\"/data/by\",\"value\":\"hook\"}],\"patchType\":\"JSONPatch\"}".into();
+        }
+        let mut found = recorded.last("hooked")["annotations"].clone();
+        found.as_object_mut().unwrap().retain(|key, _| !key.starts_with("authorization."));
+        assert_eq!(found, expected);
+    }
+}

@@ -97,7 +97,13 @@ impl Admission for EventRateLimit {
 /// Without a time to come back: whoever told it would do better to drop the event.
 fn too_many(why: &str) -> ApiError {
     let message = format!("Too many requests: {why}");
-    ApiError { code: 429, reason: "TooManyRequests", message, details: None, continue_token: String::new() }
+    ApiError {
+        code: 429,
+        reason: "TooManyRequests".into(),
+        message,
+        details: None,
+        continue_token: String::new(),
+    }
 }
 
 impl EventRateLimit {

@@ -13,11 +13,14 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
+mod derived;
 mod escalation;
 mod event_rate_limit;
 mod extended_resource_toleration;
+mod image_policy_webhook;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod matching;
 mod measured;
 mod namespace_auto_provision;
 mod namespace_exists;
@@ -30,6 +33,7 @@ mod plain;
 mod pod_node_selector;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
+mod policies;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -37,6 +41,7 @@ mod security_context_deny;
 mod service_account;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+pub(crate) mod webhooks;
 
 use ambient::World;
 use auth::{Authorizer, Rbac};
@@ -82,6 +87,12 @@ pub(crate) struct Parts {
     pub rbac: Arc<Rbac>,
     pub authorizer: Arc<dyn Authorizer>,
     pub tolerated: Tolerated,
+    /// Where the calls of webhooks are counted.
+    pub webhooks: webhooks::Counters,
+    /// Where all calls to other servers are.
+    pub calls: Arc<call::Counted>,
+    /// Whether policies are enforced.
+    pub policies: bool,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -92,8 +103,7 @@ pub struct Plugin {
     name: &'static str,
     /// Whether it is on unless told otherwise.
     on: bool,
-    /// Absent for what has its place in the order but is not there yet.
-    make: Option<Make>,
+    make: Make,
 }
 
 impl Plugin {
@@ -109,22 +119,17 @@ impl Plugin {
 
 /// On unless told otherwise.
 const fn on(name: &'static str, make: Make) -> Plugin {
-    Plugin { name, on: true, make: Some(make) }
+    Plugin { name, on: true, make }
 }
 
 /// Off unless told otherwise.
 const fn off(name: &'static str, make: Make) -> Plugin {
-    Plugin { name, on: false, make: Some(make) }
+    Plugin { name, on: false, make }
 }
 
 /// What decides at once.
 fn plain<T: plain::Decide + 'static>(plugin: T) -> Result<Box<dyn Admission>, String> {
     Ok(Box::new(Plain(plugin)))
-}
-
-/// Part of the order, and nothing yet.
-const fn to_come(name: &'static str, on: bool) -> Plugin {
-    Plugin { name, on, make: None }
 }
 
 /// In the order in which they are asked.
@@ -142,7 +147,9 @@ const PLUGINS: &[Plugin] = &[
     off("NodeRestriction", |_, _| Ok(Box::new(NodeRestriction))),
     on("TaintNodesByCondition", |_, _| plain(taint_nodes_by_condition::TaintNodesByCondition)),
     off("AlwaysPullImages", |_, _| plain(always_pull_images::AlwaysPullImages)),
-    to_come("ImagePolicyWebhook", false),
+    off("ImagePolicyWebhook", |parts, told| {
+        Ok(Box::new(image_policy_webhook::ImagePolicyWebhook::new(parts, told)?))
+    }),
     on("PodSecurity", |parts, told| {
         Ok(Box::new(PodSecurity::new(&parts.names, parts.pod_security.clone(), told)?))
     }),
@@ -181,9 +188,9 @@ const PLUGINS: &[Plugin] = &[
     on("CertificateSubjectRestriction", |_, _| Ok(Box::new(certificates::SubjectRestriction))),
     on("DefaultIngressClass", |_, _| plain(default_ingress_class::DefaultIngressClass)),
     off("DenyServiceExternalIPs", |_, _| plain(deny_service_external_ips::DenyServiceExternalIps)),
-    to_come("MutatingAdmissionWebhook", true),
-    to_come("ValidatingAdmissionPolicy", true),
-    to_come("ValidatingAdmissionWebhook", true),
+    on("MutatingAdmissionWebhook", |parts, told| Ok(Box::new(webhooks::Mutating::new(parts, told)?))),
+    on("ValidatingAdmissionPolicy", |parts, _| Ok(Box::new(policies::ValidatingAdmissionPolicy::new(parts)))),
+    on("ValidatingAdmissionWebhook", |parts, told| Ok(Box::new(webhooks::Validating::new(parts, told)?))),
     on("ResourceQuota", |parts, told| Ok(Box::new(resource_quota::ResourceQuota::new(&parts.names, told)?))),
     off("AlwaysDeny", |_, _| Ok(Box::new(always::Deny))),
 ];
@@ -205,17 +212,10 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
         vec![Box::new(Creation { authorizer: parts.authorizer.clone() })];
     for plugin in PLUGINS {
         let is = |names: &[String]| names.iter().any(|name| name == plugin.name);
-        let asked = is(&options.enable);
-        if !(plugin.on || asked) || is(&options.disable) {
+        if !(plugin.on || is(&options.enable)) || is(&options.disable) {
             continue;
         }
-        let Some(make) = plugin.make else {
-            if asked {
-                tracing::warn!(plugin = plugin.name, "this admission plugin does nothing yet");
-            }
-            continue;
-        };
-        match make(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
+        match (plugin.make)(parts, options.configuration.get(plugin.name).unwrap_or(&Value::Null)) {
             Ok(made) => chain.push(parts.answers.of(plugin.name, made)),
             Err(why) => wrong.push(format!("admission plugin {}: {why}", plugin.name)),
         }
@@ -242,6 +242,9 @@ mod tests {
             rbac: rbac.clone(),
             authorizer: rbac,
             tolerated: Tolerated::default(),
+            webhooks: webhooks::Counters::new(&registry),
+            calls: call::Counted::new(&registry),
+            policies: true,
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }

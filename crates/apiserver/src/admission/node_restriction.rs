@@ -25,7 +25,8 @@ impl Admission for NodeRestriction {
             ("coordination", "leases"),
             ("storage", "csinodes"),
         ];
-        Interest::ALL.when(KINDS.iter().any(|(group, plural)| is(resource, group, plural)))
+        let writes = Interest::CREATE.and(Interest::UPDATE).and(Interest::DELETE).and(Interest::PARTS);
+        writes.when(KINDS.iter().any(|(group, plural)| is(resource, group, plural)))
     }
 
     fn admit<'a>(
@@ -106,7 +107,7 @@ impl Write<'_> {
                 self.refuse(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
             }
             _ => {
-                let operation = operation(self.write.operation);
+                let operation = self.write.operation.name();
                 self.refuse(&format!(
                     "unexpected operation {operation:?}, node {node:?} can only create and delete mirror pods"
                 ))
@@ -195,7 +196,7 @@ impl Write<'_> {
     fn pod_status(&self) -> Checked {
         let node = self.node;
         let (Operation::Update, Some(pod), Some(old)) = (self.write.operation, self.object, self.old) else {
-            return self.refuse(&format!("unexpected operation {:?}", operation(self.write.operation)));
+            return self.refuse(&format!("unexpected operation {:?}", self.write.operation.name()));
         };
         if !self.has(old) {
             return self.refuse(&format!(
@@ -267,7 +268,7 @@ impl Write<'_> {
     fn claim_status(&self) -> Checked {
         let (Operation::Update, Some(claim), Some(old)) = (self.write.operation, self.object, self.old)
         else {
-            return self.refuse(&format!("unexpected operation {:?}", operation(self.write.operation)));
+            return self.refuse(&format!("unexpected operation {:?}", self.write.operation.name()));
         };
         let rest_of = |claim: &Value| {
             let mut rest = claim.clone();
@@ -310,14 +311,6 @@ impl Write<'_> {
             return self.refuse("node requested token bound to a pod scheduled on a different node");
         }
         Ok(())
-    }
-}
-
-fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn user_of(requester: &Requester) -> User {
 }
 
 /// A user as the API writes one down.
-fn user_value(user: &User) -> Value {
+pub(crate) fn user_value(user: &User) -> Value {
     let mut out = Value::map();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {

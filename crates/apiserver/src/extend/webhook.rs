@@ -4,11 +4,9 @@
 //! its labels, its annotations and what is not metadata may have changed; everything else of the metadata is put
 //! back. A server that fails, takes too long or answers something else fails the request, and nothing is kept.
 
-use arc_swap::ArcSwapOption;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use crate::reach::Reached;
 use bytes::Bytes;
-use call::{Caller, Limits, Target};
+use call::{Limits, Users};
 use rest::fit::{Converter, Converting};
 use rest::{Api, ApiError, metadata};
 use schema::problem::quoted;
@@ -31,39 +29,20 @@ pub(super) fn of(definition: &Value, api: &Arc<Api>) -> Option<Arc<dyn Converter
     let config = conversion.at(&["webhook", "clientConfig"])?;
     let spoken = conversion.items(&["webhook", "conversionReviewVersions"]);
     let version = spoken.iter().filter_map(Value::as_str).find(|it| VERSIONS.contains(it));
-    let place = match config.at(&["service"]).filter(|it| !it.is_null()) {
-        None => Place::Url(config.text(&["url"]).to_owned()),
-        Some(service) => Place::Service {
-            namespace: service.text(&["namespace"]).to_owned(),
-            name: service.text(&["name"]).to_owned(),
-            path: service.text(&["path"]).to_owned(),
-            port: service.at(&["port"]).and_then(Value::as_int).unwrap_or(443),
-        },
-    };
     Some(Arc::new(Hook {
         api: Arc::downgrade(api),
-        place,
-        authorities: STANDARD.decode(config.text(&["caBundle"])).ok().filter(|it| !it.is_empty()),
+        server: Reached::of(config, LIMITS, &Users::default()),
         version: version.unwrap_or(VERSIONS[0]).to_owned(),
         kind: definition.text(&["spec", "names", "kind"]).to_owned(),
-        known: ArcSwapOption::empty(),
     }))
-}
-
-enum Place {
-    Url(String),
-    Service { namespace: String, name: String, path: String, port: i64 },
 }
 
 struct Hook {
     api: Weak<Api>,
-    place: Place,
-    authorities: Option<Vec<u8>>,
+    server: Reached,
     /// Of the question.
     version: String,
     kind: String,
-    /// Who was called last, and where.
-    known: ArcSwapOption<(String, Caller)>,
 }
 
 /// What was converted is asked again after so many seconds: who converts may have been replaced.
@@ -101,45 +80,6 @@ impl Converter for Hook {
 }
 
 impl Hook {
-    /// Who to call, as services are now.
-    fn caller(&self, api: &Api) -> Result<Arc<(String, Caller)>, String> {
-        let (url, server_name) = self.address(api)?;
-        if let Some(known) = self.known.load_full().filter(|known| known.0 == url) {
-            return Ok(known);
-        }
-        let authorities = self.authorities.clone();
-        let target = Target { url: url.clone(), authorities, server_name, ..Target::default() };
-        let caller = Caller::new(&target, LIMITS).map_err(|why| why.to_string())?;
-        let made = Arc::new((url, caller));
-        self.known.store(Some(made.clone()));
-        Ok(made)
-    }
-
-    /// Where to call, and whose certificate is expected there, if not that of the address.
-    fn address(&self, api: &Api) -> Result<(String, Option<String>), String> {
-        let (namespace, name, path, port) = match &self.place {
-            Place::Url(url) => return Ok((url.clone(), None)),
-            Place::Service { namespace, name, path, port } => (namespace, name, path, port),
-        };
-        let service = api.lookup("services", namespace, name);
-        let service = service.ok_or_else(|| format!("service {} not found", quoted(name)))?;
-        let mut ports = service.items(&["spec", "ports"]).iter();
-        let external = service.text(&["spec", "type"]) == "ExternalName";
-        if !external && !ports.any(|it| it.at(&["port"]).and_then(Value::as_int) == Some(*port)) {
-            return Err(format!("no service port {port} found for service {}", quoted(name)));
-        }
-        let host = match (external, service.text(&["spec", "clusterIP"])) {
-            (true, _) => service.text(&["spec", "externalName"]).to_owned(),
-            (false, "" | "None") => {
-                return Err(format!("service {} has no address", quoted(name)));
-            }
-            (false, ip) if ip.contains(':') => format!("[{ip}]"),
-            (false, ip) => ip.to_owned(),
-        };
-        let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
-        Ok((format!("https://{host}:{port}{slash}{path}"), Some(format!("{name}.{namespace}.svc"))))
-    }
-
     async fn ask(&self, objects: &[Value], version: &str) -> Result<Vec<Value>, String> {
         let api = self.api.upgrade().ok_or("the server is going away")?;
         let group = api.names.group("apiextensions");
@@ -151,11 +91,9 @@ impl Hook {
         review.set(&["request", "uid"], &*uid);
         review.set(&["request", "desiredAPIVersion"], version);
         review.set(&["request", "objects"], objects.to_vec());
-        let caller = self.caller(&api)?;
+        let caller = self.server.caller(&api)?;
         drop(api);
-        let (url, caller) = &*caller;
-        let answer = caller.post("", Bytes::from(encode::untyped(&review))).await;
-        let answer = answer.map_err(|why| format!("Post {}: {why}", quoted(url)))?;
+        let answer = self.server.post_by(&caller, "", Bytes::from(encode::untyped(&review))).await?;
         if !answer.status.is_success() {
             let code = answer.status.as_u16();
             return Err(format!("the server answered with status {code}"));

@@ -1,5 +1,6 @@
 //! Within which bounds a rollout moves.
 
+use crate::share::{Round, share};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -32,8 +33,8 @@ impl Limits {
     /// Of percents, surge is rounded up and what may be missing down. If both come to nothing one may be missing:
     /// otherwise no step could be taken.
     fn resolve(replicas: i32, surge: Option<&IntOrString>, unavailable: Option<&IntOrString>) -> Self {
-        let surge = share(surge, replicas, true);
-        let unavailable = match share(unavailable, replicas, false) {
+        let surge = share(surge, replicas, Round::Up);
+        let unavailable = match share(unavailable, replicas, Round::Down) {
             0 if surge == 0 => 1,
             some => some,
         };
@@ -49,17 +50,6 @@ impl Limits {
     pub fn least_available(&self) -> i32 {
         self.replicas - self.unavailable
     }
-}
-
-fn share(of: Option<&IntOrString>, replicas: i32, up: bool) -> i32 {
-    let percent = match of {
-        None => return 0,
-        Some(IntOrString::Int(number)) => return (*number).max(0),
-        Some(IntOrString::String(text)) => text.strip_suffix('%').and_then(|it| it.parse::<u32>().ok()),
-    };
-    let exact = i64::from(percent.unwrap_or(0)) * i64::from(replicas.max(0));
-    let rounded = if up { (exact + 99) / 100 } else { exact / 100 };
-    i32::try_from(rounded).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

@@ -33,51 +33,68 @@ impl Pods {
         &self.written
     }
 
-    /// Makes a pod for an owner. Nothing where the namespace is going away: what is refused then is refused for good.
+    /// Makes a pod for an owner, and tells of it. Nothing where the namespace is going away: what is refused then is
+    /// refused for good.
     pub async fn create<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
-        let tell = |tone, reason, message| self.context.events.tell(owner, tone, reason, message);
+        let made = self.make(owner, pod).await;
+        match &made {
+            Ok(Some(made)) => {
+                let message = format!("Created pod: {}", made.name_any());
+                self.context.events.tell(owner, Tone::Normal, "SuccessfulCreate", message);
+            }
+            Ok(None) => {}
+            Err(why @ Failure::Api(_)) => {
+                let message = format!("Error creating: {}", why.message());
+                self.context.events.tell(owner, Tone::Warning, "FailedCreate", message);
+            }
+            Err(Failure::Other(_)) => {}
+        }
+        made
+    }
+
+    /// The same without a word.
+    pub async fn make<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
         if pod.labels().is_empty() {
             return Err(Failure::Other("unable to create pods, no labels".to_owned()));
         }
         match beside::<Pod>(&self.context.client, owner).create(&PostParams::default(), pod).await {
             Ok(made) => {
-                tell(Tone::Normal, "SuccessfulCreate", format!("Created pod: {}", made.name_any()));
                 self.written.wrote(&Key::of(owner), &made);
                 Ok(Some(made))
             }
             Err(why) if is_terminating(&why) => Ok(None),
-            Err(why) => {
-                let why = Failure::from(why);
-                tell(Tone::Warning, "FailedCreate", format!("Error creating: {}", why.message()));
-                Err(why)
-            }
+            Err(why) => Err(why.into()),
         }
     }
 
-    /// Removes a pod of an owner. Whether it was there.
+    /// Removes a pod of an owner, and tells of it. Whether it was there.
     pub async fn delete<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
-        let tell = |tone, reason, message| self.context.events.tell(owner, tone, reason, message);
+        let removed = self.remove(owner, pod).await;
+        match &removed {
+            Ok(true) => {
+                let message = format!("Deleted pod: {}", pod.name_any());
+                self.context.events.tell(owner, Tone::Normal, "SuccessfulDelete", message);
+            }
+            Ok(false) => {}
+            Err(why) => {
+                let message = format!("Error deleting: {}", why.message());
+                self.context.events.tell(owner, Tone::Warning, "FailedDelete", message);
+            }
+        }
+        removed
+    }
+
+    /// The same without a word.
+    pub async fn remove<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
         // a pod that took its name is not meant
         let same = Preconditions { uid: pod.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
         let deleted = beside::<Pod>(&self.context.client, pod).delete(&pod.name_any(), &params).await;
-        match unless(404, deleted) {
-            Ok(deleted) => {
-                if deleted.is_some() {
-                    tell(Tone::Normal, "SuccessfulDelete", format!("Deleted pod: {}", pod.name_any()));
-                }
-                self.written.deleted(&Key::of(owner), pod);
-                Ok(deleted.is_some())
-            }
-            Err(kube::Error::Api(answer)) if answer.code == 409 => {
-                self.written.deleted(&Key::of(owner), pod);
-                Ok(false)
-            }
-            Err(why) => {
-                let why = Failure::from(why);
-                tell(Tone::Warning, "FailedDelete", format!("Error deleting: {}", why.message()));
-                Err(why)
-            }
-        }
+        let is_there = match unless(404, deleted) {
+            Err(kube::Error::Api(answer)) if answer.code == 409 => false,
+            answer => answer?.is_some(),
+        };
+        self.written.deleted(&Key::of(owner), pod);
+        Ok(is_there)
     }
 }

@@ -10,7 +10,6 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("requestheader-username-headers", "x-remote-user"),
 ];
 
-const NO_LOOP: &str = "there is no such loop yet";
 const NO_PLUGINS: &str = "there is no code for particular volumes in the manager: drivers and provisioners beside it make, remove and recycle them";
 const NO_HOST_PATHS: &str = "no volumes are made on the manager's own disk: run a provisioner instead";
 const FOLLOWED: &str = "attachments are followed as they change, so that there is nothing to compare";
@@ -25,7 +24,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", FOLLOWED),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
-    Idle::new("concurrent-statefulset-syncs", Int, "5", NO_LOOP),
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
     Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", FOLLOWED),

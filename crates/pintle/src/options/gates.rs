@@ -71,6 +71,9 @@ pub const BEHIND: &[Behind] = &[
     ("StorageVersionHash", "discovery says by a hash in which version objects are kept", |gates| {
         &mut gates.storage_hash
     }),
+    ("ValidatingAdmissionPolicy", "admission policies are enforced, if their version is served", |gates| {
+        &mut gates.policies
+    }),
 ];
 
 /// The same for the loops.
@@ -86,6 +89,7 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         "of pods that are too many, ages are compared by their order of magnitude",
         |gates| &mut gates.magnitudes,
     ),
+    ("MaxUnavailableStatefulSet", "", |gates| &mut gates.max_unavailable),
     (
         "NodeOutOfServiceVolumeDetach",
         "pods of nodes that are said to be out of service are removed, and volumes detached from them",
@@ -100,6 +104,8 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
         "claims without a class get the default one when there comes to be one",
         |gates| &mut gates.late_default_class,
     ),
+    ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
+    ("StatefulSetStartOrdinal", "", |gates| &mut gates.ordinals),
     ("TopologyAwareHints", "", |gates| &mut gates.hints),
 ];
 

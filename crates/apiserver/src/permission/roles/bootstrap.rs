@@ -26,6 +26,7 @@ pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
         if wanted.plural == "clusterroles" && wanted.name == defaults::BASIC_USER {
             wanted.permit_self_review(api);
         }
+        wanted.permit_opened(&api.opened);
         let resource = api.resources().get(&group_version, wanted.plural).cloned()?;
         let step = match api.lookup(wanted.plural, &wanted.namespace, &wanted.name) {
             None => Step::Create(wanted.object.clone()),

@@ -19,6 +19,13 @@ pub(super) struct Wanted {
     pub object: Value,
 }
 
+/// Rules that roles have only where a feature gate is open: the gate, the role, the rule.
+const GATED: &[(&str, &str, &str)] = &[(
+    "StatefulSetAutoDeletePVC",
+    "system:controller:statefulset-controller",
+    "update of -: persistentvolumeclaims",
+)];
+
 /// The role of everybody who is identified.
 pub(super) const BASIC_USER: &str = "system:basic-user";
 
@@ -33,6 +40,19 @@ impl Wanted {
         for (field, one) in [("verbs", "create"), ("apiGroups", &*group), ("resources", plural)] {
             rule.set(&[field], vec![Value::from(one)]);
         }
+        self.add(rule);
+    }
+
+    /// Who does what stands behind a gate may do it.
+    pub fn permit_opened(&mut self, opened: &[String]) {
+        let gated = GATED.iter().filter(|(gate, role, _)| {
+            self.plural == "clusterroles" && self.name == *role && opened.iter().any(|it| it == gate)
+        });
+        let rules: Vec<_> = gated.filter_map(|(_, _, line)| rule(line)).collect();
+        rules.into_iter().for_each(|rule| self.add(rule));
+    }
+
+    fn add(&mut self, rule: Value) {
         if let Some(Value::List(rules)) = self.object.at_mut(&["rules"]) {
             rules.push(rule);
         }
@@ -191,5 +211,19 @@ mod tests {
             |plural: &str| all(&Names::kubernetes()).iter().filter(|one| one.plural == plural).count();
         let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
         assert_eq!(counts, [62, 43, 7, 7]);
+    }
+
+    #[test]
+    fn rules_behind_gates_are_there_where_these_are_open() {
+        for (gate, role, line) in GATED {
+            let mut wanted = all(&Names::kubernetes());
+            let wanted = wanted.iter_mut().find(|one| one.name == *role).unwrap();
+            let before = wanted.object.items(&["rules"]).len();
+            wanted.permit_opened(&["Another".to_owned()]);
+            assert_eq!(wanted.object.items(&["rules"]).len(), before);
+            wanted.permit_opened(&[(*gate).to_owned()]);
+            let rules = wanted.object.items(&["rules"]);
+            assert_eq!((rules.len(), rules.last()), (before + 1, rule(line).as_ref()));
+        }
     }
 }

@@ -47,6 +47,10 @@ pub struct Loops {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_rc_syncs: u16,
 
+    /// How many stateful sets are worked on at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub concurrent_statefulset_syncs: u16,
+
     /// How many finished jobs are looked at at a time, whether they have been kept for long enough
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_ttl_after_finished_syncs: u16,
@@ -95,6 +99,7 @@ impl Loops {
         options.deployment_workers = self.concurrent_deployment_syncs.into();
         options.replica_set_workers = self.concurrent_replicaset_syncs.into();
         options.replication_controller_workers = self.concurrent_rc_syncs.into();
+        options.stateful_set_workers = self.concurrent_statefulset_syncs.into();
         options.ttl_after_finished_workers = self.concurrent_ttl_after_finished_syncs.into();
         options.pod_gc.terminated_pods = usize::try_from(self.terminated_pod_gc_threshold).unwrap_or(0);
         options.horizontal_pod_autoscaling = self.autoscaling.read();

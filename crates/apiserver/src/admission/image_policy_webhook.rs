@@ -1,0 +1,263 @@
+//! Pods run only images that another server agrees to.
+//!
+//! What always holds: a server that cannot be asked agrees to nothing, unless the operator said otherwise. Its
+//! answers are kept for a while, refusals for less long than agreements, since the same images run again and again.
+
+use super::Parts;
+use super::configuration::{Part, Wrong};
+use super::plain::is;
+use ambient::Soon;
+use call::{Backoff, Caller, Limits, Memory, NoVerdict, Webhook};
+use rest::{Admission, Admitted, ApiError, Interest, Resource, Shown};
+use schema::{Map, Value, encode};
+use std::path::Path;
+use std::time::Duration;
+
+/// How many answers are kept.
+const KEPT: usize = 1024;
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
+
+pub struct ImagePolicyWebhook {
+    hook: Webhook,
+    api_version: String,
+    /// What the keys of annotations for the other server have in them.
+    meant_for_it: String,
+    /// What the keys of its notes for the record begin with.
+    notes: String,
+    memory: Memory<Verdict>,
+    settings: Settings,
+}
+
+#[derive(Clone)]
+struct Verdict {
+    allowed: bool,
+    reason: String,
+    notes: Vec<(String, String)>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Settings {
+    kubeconfig: String,
+    allow: Duration,
+    deny: Duration,
+    backoff: Duration,
+    default_allow: bool,
+}
+
+impl ImagePolicyWebhook {
+    pub fn new(parts: &Parts, told: &Value) -> Result<Self, String> {
+        let settings = settings(told)?;
+        let caller = Caller::from_kubeconfig(Path::new(&settings.kubeconfig), Limits::REVIEW);
+        let caller = caller.map_err(|why| why.to_string())?;
+        caller.measure(&parts.calls);
+        let backoff = Backoff { first: settings.backoff, ..Backoff::default() };
+        let domain = parts.names.group("image-policy");
+        Ok(ImagePolicyWebhook {
+            hook: Webhook::new(caller, backoff, parts.world.clone()),
+            api_version: format!("{}/v1alpha1", parts.names.group("imagepolicy")),
+            meant_for_it: format!(".{domain}/"),
+            notes: format!("imagepolicywebhook.{domain}/"),
+            memory: Memory::new(parts.world.clone(), KEPT, KEPT_BYTES),
+            settings,
+        })
+    }
+
+    /// What is asked about a pod.
+    fn question(&self, write: &Admitted<'_>, pod: &Value) -> Value {
+        let lists: &[&str] = match write.subresource {
+            "" => &["containers", "initContainers"],
+            _ => &["ephemeralContainers"],
+        };
+        let containers = lists.iter().flat_map(|list| pod.items(&["spec", list]));
+        let containers: Vec<Value> = containers
+            .map(|container| {
+                let mut one = Value::map();
+                one.set(&["image"], container.text(&["image"]));
+                one
+            })
+            .collect();
+        let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_map);
+        let annotations = annotations.into_iter().flat_map(|map| map.iter());
+        let annotations = annotations.filter(|(key, _)| key.contains(&self.meant_for_it));
+        let annotations: Map =
+            annotations.map(|(key, value)| (key.to_owned().into(), value.clone())).collect();
+        let mut spec = Value::map();
+        if !containers.is_empty() {
+            spec.set(&["containers"], containers);
+        }
+        if !annotations.is_empty() {
+            spec.set(&["annotations"], annotations);
+        }
+        spec.set(&["namespace"], write.namespace);
+        spec
+    }
+
+    async fn judge(&self, write: &Admitted<'_>, pod: &Value) -> Result<(), ApiError> {
+        let spec = self.question(write, pod);
+        let key = self.memory.key([&*encode::untyped(&spec)]);
+        let verdict = match self.memory.get(&key) {
+            Some(verdict) => verdict,
+            None => {
+                let began = write.api.world.elapsed();
+                let asked = self.ask(spec).await;
+                let took = write.api.world.elapsed().saturating_sub(began);
+                write.user.notes.waited_for_webhook(took);
+                match asked {
+                    Ok(verdict) => {
+                        let ttl = if verdict.allowed { self.settings.allow } else { self.settings.deny };
+                        let notes: usize =
+                            verdict.notes.iter().map(|(key, value)| key.len() + value.len()).sum();
+                        self.memory.put(key, verdict.clone(), verdict.reason.len() + notes + 100, ttl);
+                        verdict
+                    }
+                    Err(why) => return self.unasked(write, pod, &why),
+                }
+            }
+        };
+        if write.user.notes.shown() > Shown::Nothing {
+            for (key, value) in &verdict.notes {
+                write.user.notes.annotate(format!("{}{key}", self.notes), value.as_str());
+            }
+        }
+        if verdict.allowed {
+            return Ok(());
+        }
+        let why = match &*verdict.reason {
+            "" => "one or more images rejected by webhook backend".to_owned(),
+            reason => format!("image policy webhook backend denied one or more images: {reason}"),
+        };
+        Err(write.forbidden(Some(pod), &why))
+    }
+
+    fn unasked(&self, write: &Admitted<'_>, pod: &Value, why: &NoVerdict) -> Result<(), ApiError> {
+        tracing::warn!(%why, "the server that knows images could not be asked");
+        if !self.settings.default_allow {
+            return Err(write.forbidden(Some(pod), &why.to_string()));
+        }
+        write.user.notes.annotate(format!("{}failed-open", self.notes), "true");
+        Ok(())
+    }
+
+    async fn ask(&self, spec: Value) -> Result<Verdict, NoVerdict> {
+        let mut question = Value::map();
+        question.set(&["kind"], "ImageReview");
+        question.set(&["apiVersion"], self.api_version.as_str());
+        question.set(&["metadata", "creationTimestamp"], Value::Null);
+        question.set(&["spec"], spec);
+        question.set(&["status", "allowed"], false);
+        let answer = self.hook.ask(&question).await?;
+        let allowed = match answer.at(&["status", "allowed"]) {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(allowed)) => *allowed,
+            Some(_) => return Err(NoVerdict::Field("status.allowed")),
+        };
+        let notes = answer.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
+        let notes = notes.into_iter().flat_map(|map| map.iter());
+        let notes = notes.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())));
+        Ok(Verdict { allowed, reason: answer.text(&["status", "reason"]).to_owned(), notes: notes.collect() })
+    }
+}
+
+impl Admission for ImagePolicyWebhook {
+    fn interest(&self, resource: &Resource) -> Interest {
+        let writes = Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS);
+        writes.when(is(resource, "", "pods"))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        write: &'a Admitted<'a>,
+        object: &'a Value,
+        _: Option<&'a Value>,
+    ) -> Soon<'a, Result<(), ApiError>> {
+        if !matches!(write.subresource, "" | "ephemeralcontainers") {
+            return Ok(()).into();
+        }
+        Soon::later(self.judge(write, object))
+    }
+}
+
+/// What the operator says.
+fn settings(told: &Value) -> Result<Settings, String> {
+    const FIELDS: &[&str] = &["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
+    let mut wrong = Wrong::default();
+    let whole = Part::root(told);
+    if told.is_null() {
+        return Err("no config specified".to_owned());
+    }
+    whole.only(&["imagePolicy"], &mut wrong);
+    let empty = Value::map();
+    let policy = whole.part("imagePolicy", FIELDS, &mut wrong).unwrap_or(Part::root(&empty));
+    let kubeconfig = policy.text("kubeConfigFile", &mut wrong).unwrap_or_default().to_owned();
+    if kubeconfig.is_empty() {
+        wrong.say(&policy.at("kubeConfigFile"), "Required value");
+    }
+    const SECOND: Duration = Duration::from_secs(1);
+    const MILLISECOND: Duration = Duration::from_millis(1);
+    let mut time = |field: &str, unit: Duration, (least, most, usual): (Duration, Duration, Duration)| {
+        match policy.int(field, &mut wrong).unwrap_or(0) {
+            0 => usual,
+            // never
+            -1 => Duration::ZERO,
+            many => {
+                let given = u32::try_from(many).map_or(Duration::MAX, |many| unit.saturating_mul(many));
+                if many < 0 || given < least || given > most {
+                    let why = format!("valid value is between {least:?} and {most:?}, got {many}");
+                    wrong.say(&policy.at(field), why);
+                }
+                given
+            }
+        }
+    };
+    let half_an_hour = Duration::from_secs(30 * 60);
+    let allow = time("allowTTL", SECOND, (SECOND, half_an_hour, Duration::from_secs(300)));
+    let deny = time("denyTTL", SECOND, (SECOND, half_an_hour, Duration::from_secs(30)));
+    let most = Duration::from_secs(5 * 60);
+    let backoff = time("retryBackoff", MILLISECOND, (MILLISECOND, most, Duration::from_millis(500)));
+    let default_allow = match told.at(&["imagePolicy", "defaultAllow"]) {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(allow)) => *allow,
+        Some(_) => {
+            wrong.say(&policy.at("defaultAllow"), "must be true or false");
+            false
+        }
+    };
+    wrong.unless(Settings { kubeconfig, allow, deny, backoff, default_allow })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_within_bounds() {
+        let read = |text: &str| settings(&schema::decode::json_untyped(text.as_bytes()).expect("JSON").value);
+        let one =
+            read(r#"{"imagePolicy":{"kubeConfigFile":"/k","allowTTL":60,"denyTTL":-1,"defaultAllow":true}}"#);
+        let expected = Settings {
+            kubeconfig: "/k".to_owned(),
+            allow: Duration::from_secs(60),
+            deny: Duration::ZERO,
+            backoff: Duration::from_millis(500),
+            default_allow: true,
+        };
+        assert_eq!(one, Ok(expected));
+        for (text, part) in [
+            ("null", "no config specified"),
+            ("{}", "kubeConfigFile: Required value"),
+            (
+                r#"{"imagePolicy":{"kubeConfigFile":"/k","allowTTL":1801}}"#,
+                "imagePolicy.allowTTL: valid value is between",
+            ),
+            (r#"{"imagePolicy":{"kubeConfigFile":"/k","retryBackoff":-7}}"#, "imagePolicy.retryBackoff"),
+            (r#"{"imagePolicy":{"kubeConfigFile":"/k","defaultAllow":"yes"}}"#, "imagePolicy.defaultAllow"),
+            (
+                r#"{"imagePolicy":{"kubeConfigFile":"/k","more":1}}"#,
+                "imagePolicy.more: there is no such field",
+            ),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Which writes are meant by whoever names them with rules and selectors: webhooks, and policies.
+//!
+//! A write of one version of a resource can be meant by a rule that names another: whoever wants that is shown the
+//! object in the version of the rule.
+
+use rest::selector::{Operator, Requirement};
+use rest::{Admitted, ApiError, Form, Operation, Resource, Subject};
+use schema::{Value, encode};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The words of a rule; `*` stands for all.
+struct Words(Vec<String>);
+
+impl Words {
+    fn of(rule: &Value, field: &str) -> Self {
+        Words(rule.items(&[field]).iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.0.iter().any(|it| it == "*" || it == word)
+    }
+}
+
+/// Operations on resources.
+pub(super) struct Rule {
+    operations: Words,
+    groups: Words,
+    versions: Words,
+    /// Resources and their subresources.
+    resources: Vec<(String, String)>,
+    /// Only objects in a namespace, or only those in none.
+    namespaced: Option<bool>,
+    /// Only objects of these names; all where there are none.
+    names: Vec<String>,
+}
+
+impl Rule {
+    pub fn of(rule: &Value) -> Self {
+        let resources = Words::of(rule, "resources").0.into_iter().map(|it| match it.split_once('/') {
+            Some((resource, sub)) => (resource.to_owned(), sub.to_owned()),
+            None => (it, String::new()),
+        });
+        Rule {
+            operations: Words::of(rule, "operations"),
+            groups: Words::of(rule, "apiGroups"),
+            versions: Words::of(rule, "apiVersions"),
+            resources: resources.collect(),
+            namespaced: match rule.text(&["scope"]) {
+                "Namespaced" => Some(true),
+                "Cluster" => Some(false),
+                _ => None,
+            },
+            names: Words::of(rule, "resourceNames").0,
+        }
+    }
+
+    /// The resources that are named, without their subresources; nothing where all are.
+    pub fn plurals(&self) -> Option<impl Iterator<Item = &str>> {
+        let plurals = || self.resources.iter().map(|(resource, _)| resource.as_str());
+        plurals().all(|it| it != "*").then(plurals)
+    }
+
+    fn means(&self, write: &Admitted<'_>, resource: &Resource) -> bool {
+        let of = |(plural, sub): &(String, String)| {
+            (plural == "*" || *plural == resource.kind.plural) && (sub == "*" || *sub == write.subresource)
+        };
+        self.operations.has(write.operation.name())
+            && self.resources.iter().any(of)
+            && self.groups.has(&resource.group)
+            && self.versions.has(&resource.kind.version)
+            // a namespace is in none, though it is called by its own name there
+            && self.namespaced.is_none_or(|it| it != write.namespace.is_empty())
+            && (self.names.is_empty() || self.names.iter().any(|it| it == write.name))
+    }
+}
+
+/// As what a write is meant.
+#[derive(Clone)]
+pub(super) enum Meant {
+    AsItIs,
+    /// As one of another version of the resource.
+    As(Arc<Resource>),
+}
+
+impl Meant {
+    pub fn resource<'a>(&'a self, write: &Admitted<'a>) -> &'a Resource {
+        match self {
+            Meant::AsItIs => write.resource,
+            Meant::As(other) => other,
+        }
+    }
+
+    /// Another version that the object is shown in.
+    pub fn other(&self, write: &Admitted<'_>) -> Option<&Arc<Resource>> {
+        match (self, write.other) {
+            (Meant::As(other), None) => Some(other),
+            _ => None,
+        }
+    }
+
+    /// What the object is, as it is shown.
+    pub fn form<'a>(&'a self, write: &Admitted<'a>) -> Form<'a> {
+        self.other(write).map_or(write.form(), |other| other.form())
+    }
+
+    /// The object as it is shown; null where there is none.
+    pub async fn json(&self, write: &Admitted<'_>, object: Option<&Value>) -> Result<Vec<u8>, ApiError> {
+        let Some(object) = object.filter(|it| !it.is_null()) else { return Ok(b"null".to_vec()) };
+        let Some(other) = self.other(write) else { return Ok(encode::json(object, write.form().ty)) };
+        let shown = write.api.convert(write.resource, other, object.clone()).await?;
+        Ok(encode::json(&shown, &other.kind.root))
+    }
+}
+
+/// Finds, by the resource of a write, those whose rules may mean it.
+#[derive(Default)]
+pub(super) struct Index {
+    /// Places of those whose rules name a resource, with those whose rules name all.
+    by_plural: HashMap<String, Vec<usize>>,
+    /// Places of those whose rules name all resources.
+    all: Vec<usize>,
+}
+
+impl Index {
+    /// Of many with their rules, in order.
+    pub fn of<'r>(many: impl Iterator<Item = &'r [Rule]>) -> Self {
+        let mut named: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut all = Vec::new();
+        for (at, rules) in many.enumerate() {
+            let plurals: Option<Vec<_>> = rules.iter().map(Rule::plurals).collect();
+            match plurals {
+                None => all.push(at),
+                Some(plurals) => {
+                    for plural in plurals.into_iter().flatten() {
+                        named.entry(plural).or_default().insert(at);
+                    }
+                }
+            }
+        }
+        let with_all = |mut places: BTreeSet<usize>| {
+            places.extend(&all);
+            places.into_iter().collect()
+        };
+        let by_plural = named.into_iter().map(|(plural, places)| (plural.to_owned(), with_all(places)));
+        Index { by_plural: by_plural.collect(), all }
+    }
+
+    /// The places of those that may mean writes of a resource, in order.
+    pub fn candidates(&self, plural: &str) -> impl Iterator<Item = usize> {
+        self.by_plural.get(plural).unwrap_or(&self.all).iter().copied()
+    }
+}
+
+/// Whether one of the rules means a write, and as what.
+pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &Admitted<'_>) -> Option<Meant> {
+    if rules.iter().any(|rule| rule.means(write, write.resource)) {
+        return Some(Meant::AsItIs);
+    }
+    if !equivalent {
+        return None;
+    }
+    let resources = write.api.resources();
+    let served = |it: &Resource| write.subresource.is_empty() || it.subresource(write.subresource).is_some();
+    let others = resources.versions_of(write.resource).iter();
+    let mut others = others.filter(|it| it.api_version != write.resource.api_version && served(it));
+    others.find(|other| rules.iter().any(|rule| rule.means(write, other))).map(|it| Meant::As(it.clone()))
+}
+
+/// A selector over labels, as objects have it.
+#[derive(Default)]
+pub(super) struct Labels(Vec<Requirement>);
+
+impl Labels {
+    pub fn of(selector: Option<&Value>) -> Self {
+        let Some(selector) = selector else { return Labels::default() };
+        let equal =
+            selector.at(&["matchLabels"]).and_then(Value::as_map).into_iter().flat_map(|it| it.iter());
+        let equal = equal.map(|(key, value)| Requirement {
+            key: key.to_owned(),
+            operator: Operator::In,
+            values: vec![value.as_str().unwrap_or_default().to_owned()],
+        });
+        let more = selector.items(&["matchExpressions"]).iter().map(|one| Requirement {
+            key: one.text(&["key"]).to_owned(),
+            operator: match one.text(&["operator"]) {
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                _ => Operator::In,
+            },
+            values: one.items(&["values"]).iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        });
+        Labels(equal.chain(more).collect())
+    }
+
+    fn match_object(&self, object: &Value) -> bool {
+        let labels = object.at(&["metadata", "labels"]).and_then(Value::as_map);
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+        self.0.iter().all(|one| one.matches(label))
+    }
+}
+
+/// Selectors of the object and of its namespace.
+pub(super) struct Selected {
+    namespaces: Labels,
+    objects: Labels,
+}
+
+impl Selected {
+    pub fn of(value: &Value) -> Self {
+        Selected {
+            namespaces: Labels::of(value.at(&["namespaceSelector"])),
+            objects: Labels::of(value.at(&["objectSelector"])),
+        }
+    }
+
+    /// Whether a write is selected. The object is null where there is none.
+    pub fn select(
+        &self,
+        write: &Admitted<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<bool, ApiError> {
+        let objects = [Some(object), old];
+        let mut objects = objects.into_iter().flatten().filter(|it| !it.is_null());
+        let of_object = self.objects.0.is_empty() || objects.any(|it| self.objects.match_object(it));
+        Ok(of_object && self.namespace(write, object)?)
+    }
+
+    fn namespace(&self, write: &Admitted<'_>, object: &Value) -> Result<bool, ApiError> {
+        let itself = is_namespace(write.resource);
+        if self.namespaces.0.is_empty() || write.namespace.is_empty() && !itself {
+            return Ok(true);
+        }
+        // what a namespace is about to be is not to be found anywhere else
+        if itself
+            && write.subresource.is_empty()
+            && matches!(write.operation, Operation::Create | Operation::Update)
+        {
+            return Ok(self.namespaces.match_object(object));
+        }
+        let name = namespace_of(write);
+        let Some(namespace) = write.api.find("namespaces", "", name) else {
+            return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name }));
+        };
+        Ok(self.namespaces.0.iter().all(|one| one.matches(|key| namespace.label(key))))
+    }
+}
+
+fn is_namespace(resource: &Resource) -> bool {
+    super::plain::is(resource, "", "namespaces")
+}
+
+/// The namespace of a write; a namespace is in its own.
+pub(super) fn namespace_of<'a>(write: &Admitted<'a>) -> &'a str {
+    if is_namespace(write.resource) { write.name } else { write.namespace }
+}
+
+/// Whoever judges writes is never asked about those that could make it stop.
+pub(super) fn is_exempt(resource: &Resource) -> bool {
+    const JUDGES: [&str; 4] = [
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    ];
+    *resource.kind.group.stem == *"admissionregistration" && JUDGES.contains(&&*resource.kind.plural)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Value {
+        schema::decode::json_untyped(text.as_bytes()).expect("JSON").value
+    }
+
+    #[test]
+    fn labels_are_selected_as_elsewhere() {
+        let labels = |text: &str| Labels::of(Some(&json(text)));
+        let object = json(r#"{"metadata":{"labels":{"a":"1"}}}"#);
+        for (selector, expected) in [
+            ("{}", true),
+            (r#"{"matchLabels":{"a":"1"}}"#, true),
+            (r#"{"matchLabels":{"a":"1","b":"2"}}"#, false),
+            (r#"{"matchExpressions":[{"key":"a","operator":"In","values":["1","2"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"a","operator":"NotIn","values":["1"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"b","operator":"NotIn","values":["1"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"a","operator":"DoesNotExist"}]}"#, false),
+        ] {
+            assert_eq!(labels(selector).match_object(&object), expected, "{selector}");
+        }
+        assert!(Labels::of(None).match_object(&Value::map()));
+    }
+
+    #[test]
+    fn a_rule_names_its_resources_or_means_all() {
+        let plurals = |resources: &str| {
+            let rule = Rule::of(&json(&format!(r#"{{"resources":{resources}}}"#)));
+            rule.plurals().map(|it| it.map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert_eq!(plurals(r#"["pods","pods/exec","services/*"]"#).unwrap(), ["pods", "pods", "services"]);
+        assert_eq!(plurals(r#"["pods","*/scale"]"#), None);
+        assert_eq!(plurals(r#"["*"]"#), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! How often webhooks were called, how long that took and how it ended.
+
+use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use rest::Operation;
+use std::time::Duration;
+
+const TOOK: About = About::stable(
+    "apiserver_admission_webhook_admission_duration_seconds",
+    "Time that a webhook took to answer.",
+)
+.by(&["name", "type", "operation", "rejected"])
+.seconds(&seconds([0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0]));
+const CALLS: About =
+    About::alpha("apiserver_admission_webhook_request_total", "Calls of webhooks, by how they ended.").by(&[
+        "name",
+        "type",
+        "operation",
+        "code",
+        "rejected",
+    ]);
+const REJECTIONS: About = About::alpha(
+    "apiserver_admission_webhook_rejection_count",
+    "Writes that were refused because of a webhook, and why.",
+)
+.by(&["name", "type", "operation", "error_type", "rejection_code"]);
+const FAIL_OPEN: About =
+    About::alpha("apiserver_admission_webhook_fail_open_count", "Failed calls of webhooks that may fail.")
+        .by(&["name", "type"]);
+
+/// Codes are what webhooks say; above this they are all one.
+const HIGHEST_CODE: u16 = 600;
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Allowed,
+    /// Refused by the webhook, with this code.
+    Denied(u16),
+    /// There was no answer that means anything; refused unless the webhook may fail.
+    Failed {
+        code: u16,
+        rejected: bool,
+    },
+    /// Refused before or after the call.
+    Refused,
+}
+
+#[derive(Clone)]
+pub(crate) struct Counters {
+    took: Family<Histogram>,
+    calls: Family<Counter>,
+    rejections: Family<Counter>,
+    fail_open: Family<Counter>,
+}
+
+impl Counters {
+    pub fn new(registry: &Registry) -> Self {
+        Counters {
+            took: registry.family(TOOK),
+            calls: registry.family(CALLS),
+            rejections: registry.family(REJECTIONS),
+            fail_open: registry.family(FAIL_OPEN),
+        }
+    }
+
+    pub(super) fn ended(
+        &self,
+        name: &str,
+        manner: &'static str,
+        operation: Operation,
+        end: End,
+        took: Duration,
+    ) {
+        let (code, rejected, why) = match end {
+            End::Allowed => (200, false, ""),
+            End::Denied(code) => (code, true, "no_error"),
+            End::Failed { code, rejected } => (code, rejected, "calling_webhook_error"),
+            End::Refused => (0, true, "apiserver_internal_error"),
+        };
+        let code = code.min(HIGHEST_CODE).to_string();
+        let (operation, shown) = (operation.name(), if rejected { "true" } else { "false" });
+        self.took.of(&[name, manner, operation, shown]).took(took);
+        self.calls.of(&[name, manner, operation, &code, shown]).inc();
+        if rejected {
+            self.rejections.of(&[name, manner, operation, why, &code]).inc();
+        }
+        if matches!(end, End::Failed { rejected: false, .. }) {
+            self.fail_open.of(&[name, manner]).inc();
+        }
+    }
+}

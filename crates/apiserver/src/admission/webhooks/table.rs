@@ -1,0 +1,57 @@
+//! All webhooks of one kind of configuration, found by the resources that their rules name.
+
+use super::hook::Hook;
+use crate::admission::matching::Index;
+use rest::{Collection, Object};
+use schema::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Made anew when a configuration changes; what has not changed is taken over, with its connections.
+#[derive(Default)]
+pub(super) struct Table {
+    /// By the names of their configurations, each with its revision.
+    configurations: BTreeMap<Arc<str>, (u64, Vec<Arc<Hook>>)>,
+    /// In the order in which they are asked.
+    hooks: Vec<Arc<Hook>>,
+    index: Index,
+}
+
+impl Table {
+    pub fn of(
+        collection: &Collection,
+        objects: &[Arc<Object>],
+        before: Option<&Table>,
+        make: &dyn Fn(&Value, &str) -> Hook,
+    ) -> Self {
+        let mut table = Table::default();
+        for object in objects {
+            let known = before.and_then(|before| before.configurations.get(&object.name));
+            let hooks = match known.filter(|(revision, _)| *revision == object.revision) {
+                Some((_, hooks)) => hooks.clone(),
+                None => read(collection, object, make),
+            };
+            table.hooks.extend(hooks.iter().cloned());
+            table.configurations.insert(object.name.clone(), (object.revision, hooks));
+        }
+        table.index = Index::of(table.hooks.iter().map(|hook| &*hook.rules));
+        table
+    }
+
+    /// Those whose rules may mean writes of a resource, in order, each with its place among all.
+    pub fn candidates(&self, plural: &str) -> impl Iterator<Item = (usize, &Arc<Hook>)> {
+        self.index.candidates(plural).filter_map(|at| Some((at, self.hooks.get(at)?)))
+    }
+}
+
+fn read(collection: &Collection, object: &Object, make: &dyn Fn(&Value, &str) -> Hook) -> Vec<Arc<Hook>> {
+    match object.value(&collection.kind) {
+        Ok(value) => {
+            value.items(&["webhooks"]).iter().map(|hook| Arc::new(make(hook, &object.name))).collect()
+        }
+        Err(why) => {
+            tracing::error!(name = %object.name, %why, "a webhook configuration cannot be read");
+            Vec::new()
+        }
+    }
+}

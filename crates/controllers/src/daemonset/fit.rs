@@ -1,0 +1,139 @@
+//! Whether a node should run a pod of a daemon set: a pure function of the node and the template.
+
+use super::affinity::Affinity;
+use super::pod::with_own_tolerations;
+use crate::pods::tolerate::{NO_EXECUTE, NO_SCHEDULE, tolerating};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Toleration};
+use names::Names;
+
+/// What a daemon set has to do with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// There should be a pod on it.
+    Runs,
+    /// One that is there may stay, but none is made.
+    Stays,
+    /// There should be none.
+    Not,
+}
+
+/// What a daemon set asks of nodes.
+#[derive(Debug, Clone)]
+pub struct Asks {
+    node: Option<String>,
+    affinity: Affinity,
+    tolerations: Vec<Toleration>,
+}
+
+impl Asks {
+    pub fn of(set: &DaemonSet, names: &Names) -> Self {
+        let spec = set.spec.as_ref().and_then(|it| it.template.spec.clone()).unwrap_or_default();
+        Asks {
+            node: spec.node_name.clone().filter(|it| !it.is_empty()),
+            affinity: Affinity::of(&spec),
+            tolerations: with_own_tolerations(&spec, names),
+        }
+    }
+
+    pub fn fit(&self, node: &Node) -> Fit {
+        let is_named = self.node.is_none() || self.node == node.metadata.name;
+        if !is_named || !self.affinity.matches(node) {
+            return Fit::Not;
+        }
+        let taints = node.spec.as_ref().and_then(|it| it.taints.as_deref()).unwrap_or_default();
+        let tolerates = |effect: &str| {
+            let mut taints = taints.iter().filter(|it| it.effect == effect);
+            taints.all(|taint| tolerating(&self.tolerations, taint).is_some())
+        };
+        match (tolerates(NO_EXECUTE), tolerates(NO_SCHEDULE)) {
+            (true, true) => Fit::Runs,
+            (true, false) => Fit::Stays,
+            (false, _) => Fit::Not,
+        }
+    }
+}
+
+/// Whether two states of a node are the same to every daemon set.
+pub fn is_same(old: &Node, new: &Node) -> bool {
+    let taints = |node: &Node| node.spec.as_ref().and_then(|it| it.taints.clone()).unwrap_or_default();
+    old.metadata.labels == new.metadata.labels && taints(old) == taints(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn fit(spec: Value, taints: Value) -> Fit {
+        let set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {"name": "d"}, "spec": {"selector": {}, "template": {"spec": spec}}
+        }))
+        .unwrap();
+        let node = json!({"metadata": {"name": "n", "labels": {"os": "linux"}}, "spec": {"taints": taints}});
+        Asks::of(&set, &Names::kubernetes()).fit(&serde_json::from_value(node).unwrap())
+    }
+
+    fn plain() -> Value {
+        json!({"containers": []})
+    }
+
+    #[test]
+    fn names_and_labels() {
+        assert_eq!(fit(plain(), json!([])), Fit::Runs);
+        assert_eq!(fit(json!({"containers": [], "nodeName": "n"}), json!([])), Fit::Runs);
+        assert_eq!(fit(json!({"containers": [], "nodeName": "m"}), json!([])), Fit::Not);
+        assert_eq!(fit(json!({"containers": [], "nodeSelector": {"os": "linux"}}), json!([])), Fit::Runs);
+        assert_eq!(fit(json!({"containers": [], "nodeSelector": {"os": "other"}}), json!([])), Fit::Not);
+    }
+
+    #[test]
+    fn taints() {
+        let own = |effect: &str| json!([{"key": "k", "value": "v", "effect": effect}]);
+        assert_eq!(fit(plain(), own("PreferNoSchedule")), Fit::Runs);
+        assert_eq!(fit(plain(), own("NoSchedule")), Fit::Stays);
+        assert_eq!(fit(plain(), own("NoExecute")), Fit::Not);
+        let tolerant = json!({"containers": [], "tolerations": [{"operator": "Exists"}]});
+        assert_eq!(fit(tolerant.clone(), own("NoExecute")), Fit::Runs);
+        let half = json!({"containers": [], "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute"}]});
+        let both = json!([{"key": "k", "effect": "NoExecute"}, {"key": "k", "effect": "NoSchedule"}]);
+        assert_eq!(fit(half, both), Fit::Stays);
+    }
+
+    #[test]
+    fn what_ails_nodes_is_put_up_with() {
+        for (name, effect) in [
+            ("not-ready", "NoExecute"),
+            ("unreachable", "NoExecute"),
+            ("disk-pressure", "NoSchedule"),
+            ("memory-pressure", "NoSchedule"),
+            ("pid-pressure", "NoSchedule"),
+            ("unschedulable", "NoSchedule"),
+        ] {
+            let taint = json!([{"key": format!("node.kubernetes.io/{name}"), "effect": effect}]);
+            assert_eq!(fit(plain(), taint), Fit::Runs, "{name}");
+        }
+        let network = json!([{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]);
+        assert_eq!(fit(plain(), network.clone()), Fit::Stays);
+        assert_eq!(fit(json!({"containers": [], "hostNetwork": true}), network), Fit::Runs);
+    }
+
+    #[test]
+    fn most_changes_of_nodes_do_not_matter() {
+        let node = |labels: Value, taints: Value, ready: &str| -> Node {
+            serde_json::from_value(json!({
+                "metadata": {"name": "n", "labels": labels, "annotations": {"at": ready}},
+                "spec": {"taints": taints},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}
+            }))
+            .unwrap()
+        };
+        let first = node(json!({"a": "b"}), json!([]), "True");
+        assert!(is_same(&first, &node(json!({"a": "b"}), Value::Null, "False")));
+        assert!(!is_same(&first, &node(json!({"a": "c"}), json!([]), "True")));
+        assert!(!is_same(
+            &first,
+            &node(json!({"a": "b"}), json!([{"key": "k", "effect": "NoExecute"}]), "True")
+        ));
+    }
+}

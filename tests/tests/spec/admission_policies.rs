@@ -1,0 +1,139 @@
+//! Policies that writes must fulfil, written as expressions.
+
+use super::*;
+use apiserver::Gates;
+use kinds::Serving;
+use tests::{Cluster, Options};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicybindings";
+
+async fn cluster(open: bool) -> Cluster {
+    let served = ["admissionregistration.k8s.io/v1alpha1=true"];
+    let serving = Serving::parse(served, &names::Names::default()).unwrap();
+    let gates = Gates { policies: open, ..Gates::default() };
+    Cluster::with(Options { serving, gates, ..Options::default() }).await
+}
+
+/// A policy about config maps.
+fn policy(name: &str, validations: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"validations": validations, "matchConstraints": {"resourceRules": [
+        {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}}})
+}
+
+fn binding(name: &str, policy: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"policyName": policy}})
+}
+
+fn map(name: &str, data: Value) -> Value {
+    json!({"metadata": {"name": name}, "data": data})
+}
+
+#[tokio::test]
+async fn a_bound_policy_refuses_what_does_not_fulfil_it() {
+    let cluster = cluster(true).await;
+    let validations = json!([
+        {"expression": "object == null || !has(object.data) || !has(object.data.big)"},
+        {"expression": "request.operation != 'DELETE' || oldObject.metadata.name != 'kept'", "message": " it is kept ",
+            "reason": "Forbidden"},
+    ]);
+    cluster.create(POLICIES, policy("small", validations)).await;
+    cluster.create(CONFIGMAPS, map("kept", json!({"big": "1"}))).await;
+    cluster.create(BINDINGS, binding("everywhere", "small")).await;
+    let refused = cluster.post(CONFIGMAPS, map("a", json!({"big": "1"}))).await.refused(422, "Invalid");
+    let told = "ValidatingAdmissionPolicy 'small' with binding 'everywhere' denied request: failed expression: \
+                object == null || !has(object.data) || !has(object.data.big)";
+    assert_eq!(refused["message"], format!("configmaps \"a\" is forbidden: {told}"));
+    assert_eq!(refused["details"]["causes"], json!([{"message": told}]));
+    cluster.create(CONFIGMAPS, map("a", json!({"small": "1"}))).await;
+    let refused = cluster.delete(&format!("{CONFIGMAPS}/kept")).await.refused(403, "Forbidden");
+    assert!(refused["message"].as_str().unwrap().ends_with("denied request: it is kept"), "{refused}");
+    cluster.delete(&format!("{CONFIGMAPS}/a")).await.code(200);
+    // what changes counts from then on
+    cluster.delete(&format!("{BINDINGS}/everywhere")).await.code(200);
+    cluster.create(CONFIGMAPS, map("a", json!({"big": "1"}))).await;
+}
+
+#[tokio::test]
+async fn expressions_see_the_request_and_parameters() {
+    let cluster = cluster(true).await;
+    let validations = json!([{"expression":
+        "request.namespace == 'default' && request.userInfo.groups.exists(it, it == 'system:masters') && \
+         (!has(object.data) || !has(object.data.level) || int(object.data.level) <= int(params.data.most))"}]);
+    let mut limit = policy("limit", validations);
+    limit["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    cluster.create(POLICIES, limit).await;
+    let mut bound = binding("limited", "limit");
+    bound["spec"]["paramRef"] = json!({"namespace": "kube-system", "name": "limits"});
+    bound["spec"]["matchResources"] = json!({"objectSelector": {"matchLabels": {"limited": "yes"}}});
+    cluster.create(BINDINGS, bound).await;
+    let object = |level: &str| json!({"metadata": {"generateName": "m-", "labels": {"limited": "yes"}}, "data": {"level": level}});
+    let refused = cluster.post(CONFIGMAPS, object("3")).await.refused(422, "Invalid");
+    assert!(refused["message"].as_str().unwrap().contains("failed to configure binding: "), "{refused}");
+    cluster.create("/api/v1/namespaces/kube-system/configmaps", map("limits", json!({"most": "5"}))).await;
+    cluster.post(CONFIGMAPS, object("3")).await.code(201);
+    cluster.post(CONFIGMAPS, object("7")).await.refused(422, "Invalid");
+    cluster.create(CONFIGMAPS, map("elsewhere", json!({"level": "7"}))).await;
+    // parameters may change
+    let path = "/api/v1/namespaces/kube-system/configmaps/limits";
+    cluster.patch(path, json!({"data": {"most": "9"}})).await.code(200);
+    cluster.post(CONFIGMAPS, object("7")).await.code(201);
+}
+
+#[tokio::test]
+async fn what_cannot_be_evaluated_refuses_unless_it_may_fail() {
+    let cluster = cluster(true).await;
+    let validations = json!([{"expression": "object.data.missing == 'x'"}]);
+    cluster.create(POLICIES, policy("strict", validations)).await;
+    cluster.create(BINDINGS, binding("strict", "strict")).await;
+    let refused = cluster.post(CONFIGMAPS, map("a", json!({"k": "v"}))).await.refused(422, "Invalid");
+    let told = "expression 'object.data.missing == 'x'' resulted in error: no such key: missing";
+    assert!(refused["message"].as_str().unwrap().ends_with(told), "{refused}");
+    cluster
+        .patch(&format!("{POLICIES}/strict"), json!({"spec": {"failurePolicy": "Ignore"}}))
+        .await
+        .code(200);
+    cluster.create(CONFIGMAPS, map("a", json!({"k": "v"}))).await;
+    // one that is none is not taken
+    let broken = policy("broken", json!([{"expression": "object.data +"}]));
+    let refused = cluster.post(POLICIES, broken).await.refused(422, "Invalid");
+    let told = refused["message"].as_str().unwrap();
+    assert!(
+        told.contains("spec.validations[0].expression: Invalid value: ") && told.contains("Syntax error"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn policies_say_which_writes_they_are_about() {
+    let cluster = cluster(true).await;
+    let mut never = policy("never", json!([{"expression": "false"}]));
+    never["spec"]["matchConstraints"]["excludeResourceRules"] = json!([{"operations": ["CREATE"], "apiGroups": ["*"],
+        "apiVersions": ["*"], "resources": ["*"], "resourceNames": ["spared"]}]);
+    never["spec"]["matchConstraints"]["namespaceSelector"] = json!({"matchLabels": {"checked": "yes"}});
+    cluster.create(POLICIES, never).await;
+    cluster.create(BINDINGS, binding("never", "never")).await;
+    cluster.labelled(NAMESPACES, "checked", json!({"checked": "yes"})).await;
+    let checked = "/api/v1/namespaces/checked/configmaps";
+    cluster.named(CONFIGMAPS, "a").await;
+    cluster.named(checked, "spared").await;
+    cluster.post(checked, json!({"metadata": {"name": "a"}})).await.refused(422, "Invalid");
+    cluster.named("/api/v1/namespaces/checked/secrets", "a").await;
+    // policies are not theirs to judge
+    let mut all = policy("all", json!([{"expression": "false"}]));
+    all["spec"]["matchConstraints"] = json!({"resourceRules": [
+        {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]});
+    cluster.create(POLICIES, all).await;
+    cluster.create(BINDINGS, binding("all", "all")).await;
+    cluster.post(SECRETS, json!({"metadata": {"name": "a"}})).await.refused(422, "Invalid");
+    cluster.delete(&format!("{BINDINGS}/all")).await.code(200);
+    cluster.named(SECRETS, "a").await;
+}
+
+#[tokio::test]
+async fn nothing_is_enforced_behind_a_closed_gate() {
+    let cluster = cluster(false).await;
+    cluster.create(POLICIES, policy("never", json!([{"expression": "false"}]))).await;
+    cluster.create(BINDINGS, binding("never", "never")).await;
+    cluster.named(CONFIGMAPS, "a").await;
+}
