@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What kubectl knows about control loops: deployments are made, rolled out, scaled, taken back, paused and removed, and so
-# are stateful sets and daemon sets; jobs run by hand and by a schedule; budgets and autoscalers do their part; nodes are
-# closed and emptied.
+# are stateful sets and daemon sets; jobs run by hand and by a schedule; budgets and autoscalers do their part, claims find
+# volumes; nodes are closed and emptied.
 # There are no nodes: the script says of pods that they are ready. Every step says what it expects and fails when it
 # sees something else.
 #
@@ -212,6 +212,54 @@ nodes() {
   await "RemovingNode.*Removing Node $node" get events -n default
 }
 
+storage() {
+  step "claims find volumes, are kept while they are used, and leave what is to be kept"
+  local volume=kept-$round class=class-$round node=node-$round attachment
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "'"$volume"'"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}, "storageClassName": "'"$class"'",
+    "csi": {"driver": "d.example.com", "volumeHandle": "'"$volume"'"}}}'
+  await "$volume +2Gi +RWO +Retain +Available" get pv "$volume"
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "'"$class"'",
+    "resources": {"requests": {"storage": "1Gi"}}}}'
+  await "c +Bound +$volume +2Gi +RWO +$class" get pvc c
+  await "Bound +$namespace/c +$class" get pv "$volume"
+
+  step "a volume comes to the node of its pod, and goes when the pod does"
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "'"$node"'",
+    "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}'
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user"},
+    "spec": {"nodeName": "'"$node"'", "containers": [{"name": "c", "image": "i"}],
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}'
+  await "d.example.com +$volume +$node" get volumeattachments
+  attachment=$(k get volumeattachments -o name | head -n 1)
+  expect 'patched' patch "$attachment" --subresource=status --type=merge -p '{"status": {"attached": true}}'
+  await "csi/d.example.com\\^$volume" get node "$node" -o jsonpath='{.status.volumesAttached[*].name}'
+  await 'SuccessfulAttachVolume' get events
+  expect 'deleted' delete pvc c --wait=false
+  await 'Terminating' get pvc c
+  expect 'deleted' delete pod user --grace-period=0 --force
+  await 'No resources' get pvc
+  await 'No resources' get volumeattachments
+  await 'Released' get pv "$volume"
+  expect 'deleted' delete pv "$volume"
+  expect 'deleted' delete node "$node"
+
+  step "a class is waited for, somebody is asked, and ephemeral volumes get claims"
+  expect 'created' create -f - <<<'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "ephemeral":
+    {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "'"$class"'",
+    "resources": {"requests": {"storage": "1Gi"}}}}}}]}}'
+  await 'e-v +Pending' get pvc e-v
+  await 'ProvisioningFailed.*storageclass.storage.k8s.io "'"$class"'" not found' get events
+  expect 'created' create -f - <<<'{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+    "metadata": {"name": "'"$class"'"}, "provisioner": "example.com/p"}'
+  await 'example.com/p' get pvc e-v -o jsonpath='{.metadata.annotations.volume\.kubernetes\.io/storage-provisioner}'
+  await 'ExternalProvisioning' get events
+  expect 'deleted' delete storageclass "$class"
+  expect 'deleted' delete pod e --grace-period=0 --force
+}
+
 everything() {
   round=$((round + 1))
   namespace=loops-$round
@@ -226,6 +274,7 @@ everything() {
   daemons
   batch
   disruptions
+  storage
   nodes
   kill "$attending"
   wait "$attending" 2>/dev/null || true

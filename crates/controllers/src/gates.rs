@@ -13,13 +13,15 @@ pub struct Gates {
     pub failure_policy: bool,
     /// Endpoint slices say for which zones their endpoints are.
     pub hints: bool,
+    /// Claims that name no class get the default one when there comes to be one.
+    pub late_default_class: bool,
     /// Of pods that are too many, ages are compared by their order of magnitude.
     pub magnitudes: bool,
     /// Several pods of a stateful set may be replaced at a time.
     pub max_unavailable: bool,
     /// Ordinals of stateful sets may begin with another number than zero.
     pub ordinals: bool,
-    /// Pods of nodes that are said to be out of service are removed.
+    /// Pods of nodes that are said to be out of service are removed, and volumes detached from them.
     pub out_of_service: bool,
     /// Jobs say how many of their pods are ready.
     pub ready_pods: bool,
@@ -35,6 +37,7 @@ impl Default for Gates {
             disruption_conditions: true,
             failure_policy: true,
             hints: true,
+            late_default_class: true,
             magnitudes: true,
             max_unavailable: false,
             ordinals: false,

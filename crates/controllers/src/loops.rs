@@ -2,11 +2,12 @@
 
 use crate::gates::Gates;
 use crate::{
-    Context, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner, csrsigning,
-    daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring, garbagecollector,
-    horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle, podgc, replicas, resourcequota,
-    root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset, storage_version_gc,
-    token_cleaner, ttl, ttlafterfinished,
+    Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
+    csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
+    ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
+    persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
+    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset,
+    storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
@@ -37,16 +38,19 @@ pub struct Options {
     pub start_interval: Duration,
     /// What is switched on.
     pub gates: Gates,
+    pub attach_detach: attachdetach::Options,
     pub csr_signing: csrsigning::Options,
     pub deployment_workers: usize,
     pub endpoint_slice_mirroring: slices::Options,
     pub endpoint_slices: slices::Options,
     pub endpoints: endpoint::Options,
+    pub ephemeral_volume_workers: usize,
     pub garbage_collector: garbagecollector::Options,
     pub horizontal_pod_autoscaling: horizontalpodautoscaling::Options,
     pub namespaces: namespace::Options,
     pub node_ipam: nodeipam::Options,
     pub node_lifecycle: nodelifecycle::Options,
+    pub persistent_volumes: persistentvolume_binder::Options,
     pub pod_gc: podgc::Options,
     pub replica_set_workers: usize,
     pub replication_controller_workers: usize,
@@ -64,16 +68,19 @@ impl Default for Options {
             controllers: vec!["*".to_owned()],
             start_interval: Duration::ZERO,
             gates: Gates::default(),
+            attach_detach: attachdetach::Options::default(),
             csr_signing: Default::default(),
             deployment_workers: run::WORKERS,
             endpoint_slice_mirroring: slices::Options::with(endpointslicemirroring::MOST),
             endpoint_slices: slices::Options::with(endpointslice::MOST),
             endpoints: endpoint::Options::default(),
+            ephemeral_volume_workers: run::WORKERS,
             garbage_collector: garbagecollector::Options::default(),
             horizontal_pod_autoscaling: horizontalpodautoscaling::Options::default(),
             namespaces: namespace::Options::default(),
             node_ipam: Default::default(),
             node_lifecycle: nodelifecycle::Options::default(),
+            persistent_volumes: persistentvolume_binder::Options::default(),
             pod_gc: podgc::Options::default(),
             replica_set_workers: run::WORKERS,
             replication_controller_workers: run::WORKERS,
@@ -89,6 +96,12 @@ impl Default for Options {
 
 /// Every loop, in the order of names.
 pub const CONTROLLERS: &[Controller] = &[
+    Controller {
+        name: "attachdetach",
+        on: true,
+        account: "attachdetach-controller",
+        start: |context, options| Box::pin(attachdetach::run(context, options.attach_detach.clone())),
+    },
     Controller {
         name: "bootstrapsigner",
         on: false,
@@ -164,6 +177,12 @@ pub const CONTROLLERS: &[Controller] = &[
         },
     },
     Controller {
+        name: "ephemeral-volume",
+        on: true,
+        account: "ephemeral-volume-controller",
+        start: |context, options| Box::pin(ephemeral_volume::run(context, options.ephemeral_volume_workers)),
+    },
+    Controller {
         name: "garbagecollector",
         on: true,
         account: "generic-garbage-collector",
@@ -202,10 +221,36 @@ pub const CONTROLLERS: &[Controller] = &[
         start: |context, options| Box::pin(nodelifecycle::run(context, options.node_lifecycle.clone())),
     },
     Controller {
+        name: "persistentvolume-binder",
+        on: true,
+        account: "persistent-volume-binder",
+        start: |context, options| {
+            Box::pin(persistentvolume_binder::run(context, options.persistent_volumes.clone()))
+        },
+    },
+    Controller {
+        name: "persistentvolume-expander",
+        on: true,
+        account: "expand-controller",
+        start: |context, _| Box::pin(persistentvolume_expander::run(context)),
+    },
+    Controller {
         name: "podgc",
         on: true,
         account: "pod-garbage-collector",
         start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
+    },
+    Controller {
+        name: "pv-protection",
+        on: true,
+        account: "pv-protection-controller",
+        start: |context, _| Box::pin(pv_protection::run(context)),
+    },
+    Controller {
+        name: "pvc-protection",
+        on: true,
+        account: "pvc-protection-controller",
+        start: |context, _| Box::pin(pvc_protection::run(context)),
     },
     Controller {
         name: "replicaset",

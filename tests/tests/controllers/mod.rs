@@ -2,9 +2,11 @@
 
 mod account_tokens;
 mod accounts;
+mod attachments;
 mod autoscalers;
 mod bootstrap;
 mod certificates;
+mod claims;
 mod cron_jobs;
 mod daemon_sets;
 mod deployments;
@@ -25,3 +27,4 @@ mod rollouts;
 mod root_authority;
 mod service_accounts;
 mod stateful_sets;
+mod volumes;

@@ -10,7 +10,9 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("requestheader-username-headers", "x-remote-user"),
 ];
 
-const NO_VOLUMES: &str = "there are no loops about volumes yet";
+const NO_PLUGINS: &str = "there is no code for particular volumes in the manager: drivers and provisioners beside it make, remove and recycle them";
+const NO_HOST_PATHS: &str = "no volumes are made on the manager's own disk: run a provisioner instead";
+const FOLLOWED: &str = "attachments are followed as they change, so that there is nothing to compare";
 const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the stabilization";
 const BY_TAINTS: &str = "pods are sent away by taints, for as long as they bear them, and by nothing else";
 const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
@@ -19,16 +21,14 @@ const NO_PROFILES: &str = "there are no profiles to serve yet";
 
 pub const IDLE: &[Idle] = &[
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
-    Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", NO_VOLUMES),
+    Idle::new("attach-detach-reconcile-sync-period", Duration, "1m0s", FOLLOWED),
     Idle::new("cluster-name", Text, "kubernetes", NO_CLOUD),
-    Idle::new("concurrent-ephemeralvolume-syncs", Int, "5", NO_VOLUMES),
     Idle::new("concurrent-service-syncs", Int, "1", NO_CLOUD),
     Idle::new("configure-cloud-routes", Bool, "true", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", NO_PROFILES),
-    Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", NO_VOLUMES),
-    Idle::new("enable-dynamic-provisioning", Bool, "true", NO_VOLUMES),
+    Idle::new("disable-attach-detach-reconcile-sync", Bool, "false", FOLLOWED),
     Idle::new("enable-garbage-collector", Bool, "true", IS_CHOSEN),
-    Idle::new("enable-hostpath-provisioner", Bool, "false", NO_VOLUMES),
+    Idle::new("enable-hostpath-provisioner", Bool, "false", NO_HOST_PATHS),
     Idle::new("enable-leader-migration", Bool, "false", NO_MIGRATION),
     Idle::new("enable-taint-manager", Bool, "true", BY_TAINTS).deprecated(),
     Idle::new("external-cloud-volume-plugin", Text, "", NO_CLOUD),
@@ -36,7 +36,7 @@ pub const IDLE: &[Idle] = &[
         "flex-volume-plugin-dir",
         Text,
         "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-        NO_VOLUMES,
+        NO_PLUGINS,
     ),
     Idle::new("horizontal-pod-autoscaler-downscale-delay", Duration, "5m0s", OLD_DELAY).deprecated(),
     Idle::new("horizontal-pod-autoscaler-upscale-delay", Duration, "3m0s", OLD_DELAY).deprecated(),
@@ -57,14 +57,13 @@ pub const IDLE: &[Idle] = &[
     Idle::new("node-sync-period", Duration, "0s", NO_CLOUD).deprecated(),
     Idle::new("pod-eviction-timeout", Duration, "5m0s", BY_TAINTS).deprecated(),
     Idle::new("profiling", Bool, "true", NO_PROFILES),
-    Idle::new("pv-recycler-increment-timeout-nfs", Int, "30", NO_VOLUMES),
-    Idle::new("pv-recycler-minimum-timeout-hostpath", Int, "60", NO_VOLUMES),
-    Idle::new("pv-recycler-minimum-timeout-nfs", Int, "300", NO_VOLUMES),
-    Idle::new("pv-recycler-pod-template-filepath-hostpath", Text, "", NO_VOLUMES),
-    Idle::new("pv-recycler-pod-template-filepath-nfs", Text, "", NO_VOLUMES),
-    Idle::new("pv-recycler-timeout-increment-hostpath", Int, "30", NO_VOLUMES),
-    Idle::new("pvclaimbinder-sync-period", Duration, "15s", NO_VOLUMES),
+    Idle::new("pv-recycler-increment-timeout-nfs", Int, "30", NO_PLUGINS),
+    Idle::new("pv-recycler-minimum-timeout-hostpath", Int, "60", NO_PLUGINS),
+    Idle::new("pv-recycler-minimum-timeout-nfs", Int, "300", NO_PLUGINS),
+    Idle::new("pv-recycler-pod-template-filepath-hostpath", Text, "", NO_PLUGINS),
+    Idle::new("pv-recycler-pod-template-filepath-nfs", Text, "", NO_PLUGINS),
+    Idle::new("pv-recycler-timeout-increment-hostpath", Int, "30", NO_PLUGINS),
     Idle::new("route-reconciliation-period", Duration, "10s", NO_CLOUD),
-    Idle::new("volume-host-allow-local-loopback", Bool, "true", NO_VOLUMES),
-    Idle::new("volume-host-cidr-denylist", List, "", NO_VOLUMES),
+    Idle::new("volume-host-allow-local-loopback", Bool, "true", NO_PLUGINS),
+    Idle::new("volume-host-cidr-denylist", List, "", NO_PLUGINS),
 ];

@@ -92,13 +92,18 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
     ("MaxUnavailableStatefulSet", "", |gates| &mut gates.max_unavailable),
     (
         "NodeOutOfServiceVolumeDetach",
-        "pods of nodes that are said to be out of service are removed",
+        "pods of nodes that are said to be out of service are removed, and volumes detached from them",
         |gates| &mut gates.out_of_service,
     ),
     ("PodDeletionCost", "replica sets look at what their pods say it costs to delete them", |gates| {
         &mut gates.deletion_cost
     }),
     ("PodDisruptionConditions", "", |gates| &mut gates.disruption_conditions),
+    (
+        "RetroactiveDefaultStorageClass",
+        "claims without a class get the default one when there comes to be one",
+        |gates| &mut gates.late_default_class,
+    ),
     ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
     ("StatefulSetStartOrdinal", "", |gates| &mut gates.ordinals),
     ("TopologyAwareHints", "", |gates| &mut gates.hints),

@@ -1,7 +1,7 @@
 //! Which loops run, and how.
 
 use super::super::Wrong;
-use super::{Autoscaling, Content, Nodes, Signing};
+use super::{Autoscaling, Content, Nodes, Signing, Storage};
 use crate::control_loops::sign_with;
 use crate::flags::any_duration;
 use apiserver::identity::jose::Signer;
@@ -70,6 +70,9 @@ pub struct Loops {
 
     #[command(flatten)]
     pub signing: Signing,
+
+    #[command(flatten)]
+    pub storage: Storage,
 }
 
 impl Loops {
@@ -103,5 +106,6 @@ impl Loops {
         self.content.onto(options);
         self.nodes.onto(options, wrong);
         self.signing.onto(&mut options.csr_signing, wrong);
+        self.storage.onto(options);
     }
 }

@@ -7,6 +7,7 @@ mod leadership;
 mod loops;
 mod nodes;
 mod signing;
+mod storage;
 
 pub use autoscaling::Autoscaling;
 pub use content::Content;
@@ -15,6 +16,7 @@ pub use leadership::Leadership;
 pub use loops::Loops;
 pub use nodes::Nodes;
 pub use signing::Signing;
+pub use storage::Storage;
 
 use super::{Dialect, Features, Numbers, Tls, Wrong};
 use crate::logs::Logs;

@@ -1,0 +1,239 @@
+//! Volumes of drivers at the nodes whose pods want them.
+
+use controllers::loops;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tests::{Managed, Options, until};
+
+const WITHIN: &str = "/api/v1/namespaces/default";
+/// What a driver puts on attachments until it has undone them.
+const DRIVER: &str = "external-attacher/d-example-com";
+
+async fn managed() -> Managed {
+    let controllers = ["attachdetach", "persistentvolume-binder"].map(str::to_owned).into();
+    let mut options = loops::Options { controllers, ..Default::default() };
+    options.persistent_volumes.sync_period = Duration::from_millis(200);
+    Managed::with(Options::default(), options).await
+}
+
+fn attachments(managed: &Managed) -> Api<VolumeAttachment> {
+    Api::all(managed.client())
+}
+
+fn nodes(managed: &Managed) -> Api<Node> {
+    Api::all(managed.client())
+}
+
+async fn node(managed: &Managed, name: &str) {
+    let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+    let node = json!({"metadata": {"name": name, "annotations": annotations}});
+    managed.cluster.create("/api/v1/nodes", node).await;
+    ready(managed, name, "True").await;
+}
+
+async fn ready(managed: &Managed, name: &str, ready: &str) {
+    status(managed, name, json!({"conditions": [{"type": "Ready", "status": ready}]})).await;
+}
+
+async fn status(managed: &Managed, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    nodes(managed).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A volume that one claim has, both of this name.
+async fn volume(managed: &Managed, name: &str, driver: &str, modes: Value) {
+    let spec = json!({"accessModes": modes, "storageClassName": "", "capacity": {"storage": "1Gi"},
+        "csi": {"driver": driver, "volumeHandle": name}, "claimRef": {"namespace": "default", "name": name}});
+    managed
+        .cluster
+        .create("/api/v1/persistentvolumes", json!({"metadata": {"name": name}, "spec": spec}))
+        .await;
+    let spec = json!({"accessModes": modes, "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = json!({"metadata": {"name": name}, "spec": spec});
+    managed.cluster.create(&format!("{WITHIN}/persistentvolumeclaims"), claim).await;
+}
+
+async fn pod(managed: &Managed, name: &str, node: &str, claims: &[&str]) {
+    let volumes: Vec<_> = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+        .collect();
+    let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+    managed
+        .cluster
+        .create(&format!("{WITHIN}/pods"), json!({"metadata": {"name": name}, "spec": spec}))
+        .await;
+}
+
+async fn remove(managed: &Managed, name: &str) {
+    let pods: Api<Pod> = Api::default_namespaced(managed.client());
+    pods.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+}
+
+/// The attachment of a volume to a node, once it is there.
+async fn attachment(managed: &Managed, volume: &str, node: &str) -> VolumeAttachment {
+    let is = |it: &VolumeAttachment| {
+        it.spec.node_name == node && it.spec.source.persistent_volume_name.as_deref() == Some(volume)
+    };
+    let all = until(&format!("{volume} at {node}"), &attachments(managed), |all| all.values().any(is)).await;
+    all.into_values().find(is).unwrap()
+}
+
+/// What a driver does about an attachment.
+async fn drive(managed: &Managed, name: &str) {
+    let held = Patch::Merge(json!({"metadata": {"finalizers": [DRIVER]}}));
+    attachments(managed).patch(name, &PatchParams::default(), &held).await.unwrap();
+    let done = Patch::Merge(json!({"status": {"attached": true}}));
+    attachments(managed).patch_status(name, &PatchParams::default(), &done).await.unwrap();
+}
+
+async fn undo(managed: &Managed, name: &str) {
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    attachments(managed).patch(name, &PatchParams::default(), &free).await.unwrap();
+}
+
+fn told(node: &Node) -> Vec<&str> {
+    let told = node.status.iter().flat_map(|it| it.volumes_attached.iter().flatten());
+    told.map(|it| it.name.as_str()).collect()
+}
+
+async fn until_told(managed: &Managed, name: &str, expected: &[&str]) {
+    until(&format!("{name} to be told {expected:?}"), &nodes(managed), |all| told(&all[name]) == expected)
+        .await;
+}
+
+async fn event(managed: &Managed, reason: &str) -> Event {
+    let events: Api<Event> = Api::default_namespaced(managed.client());
+    let is = |event: &Event| event.reason.as_deref() == Some(reason);
+    let all = until(reason, &events, |all| all.values().any(is)).await;
+    all.into_values().find(is).unwrap()
+}
+
+const V: &str = "kubernetes.io/csi/d.example.com^v";
+
+#[tokio::test]
+async fn volumes_come_and_go_with_pods() {
+    let mut managed = managed().await;
+    node(&managed, "n").await;
+    volume(&managed, "v", "d.example.com", json!(["ReadWriteOnce"])).await;
+    // a driver that has nothing to attach
+    let driver = json!({"metadata": {"name": "flat.example.com"}, "spec": {"attachRequired": false}});
+    managed.cluster.create("/apis/storage.k8s.io/v1/csidrivers", driver).await;
+    volume(&managed, "flat", "flat.example.com", json!(["ReadWriteOnce"])).await;
+    pod(&managed, "p", "n", &["flat", "v"]).await;
+    let made = attachment(&managed, "v", "n").await;
+    // sha256 of "vd.example.comn"
+    assert_eq!(made.name_any(), "csi-a7d88920a2be0f95a4d54f51d2706fa83653b1d46797d279c0eb3ad57beeaba0");
+    assert_eq!(made.spec.attacher, "d.example.com");
+    drive(&managed, &made.name_any()).await;
+    until_told(&managed, "n", &[V]).await;
+    let event = event(&managed, "SuccessfulAttachVolume").await;
+    assert_eq!(event.message.as_deref(), Some("AttachVolume.Attach succeeded for volume \"v\" "));
+    assert_eq!(event.source.unwrap().component.as_deref(), Some("attachdetach-controller"));
+    assert_eq!(attachments(&managed).list(&Default::default()).await.unwrap().items.len(), 1);
+    // its agent uses it for a while longer than its pod is there
+    status(&managed, "n", json!({"volumesInUse": [V]})).await;
+    managed.restart_loops().await;
+    remove(&managed, "p").await;
+    pod(&managed, "q", "n", &[]).await;
+    node(&managed, "m").await;
+    volume(&managed, "w", "d.example.com", json!(["ReadWriteOnce"])).await;
+    pod(&managed, "r", "m", &["w"]).await;
+    attachment(&managed, "w", "m").await;
+    assert!(attachment(&managed, "v", "n").await.metadata.deletion_timestamp.is_none());
+    status(&managed, "n", json!({"volumesInUse": null})).await;
+    until_told(&managed, "n", &[]).await;
+    until("it to go", &attachments(&managed), |all| {
+        all[&made.name_any()].metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    // wanted again while it goes: it comes again when it is gone
+    pod(&managed, "s", "n", &["v"]).await;
+    undo(&managed, &made.name_any()).await;
+    let again = until("another", &attachments(&managed), |all| {
+        all.get(&made.name_any()).is_some_and(|it| it.uid() != made.uid())
+    })
+    .await;
+    assert_eq!(again.len(), 2);
+}
+
+#[tokio::test]
+async fn a_volume_for_one_node_is_at_one_node() {
+    let mut managed = managed().await;
+    node(&managed, "n").await;
+    node(&managed, "m").await;
+    volume(&managed, "v", "d.example.com", json!(["ReadWriteOnce"])).await;
+    volume(&managed, "shared", "d.example.com", json!(["ReadWriteMany"])).await;
+    pod(&managed, "p", "n", &["v", "shared"]).await;
+    let first = attachment(&managed, "v", "n").await;
+    attachment(&managed, "shared", "n").await;
+    pod(&managed, "q", "m", &["v", "shared"]).await;
+    attachment(&managed, "shared", "m").await;
+    let refused = event(&managed, "FailedAttachVolume").await;
+    let message = "Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
+    assert_eq!((refused.message.as_deref(), refused.type_.as_deref()), (Some(message), Some("Warning")));
+    managed.restart_loops().await;
+    drive(&managed, &first.name_any()).await;
+    remove(&managed, "p").await;
+    until("it to go", &attachments(&managed), |all| {
+        all[&first.name_any()].metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    undo(&managed, &first.name_any()).await;
+    let second = attachment(&managed, "v", "m").await;
+    let failed = json!({"attached": false, "attachError": {"message": "no room"}});
+    let failed = Patch::Merge(json!({ "status": failed }));
+    attachments(&managed).patch_status(&second.name_any(), &PatchParams::default(), &failed).await.unwrap();
+    let events: Api<Event> = Api::default_namespaced(managed.client());
+    let message = "AttachVolume.Attach failed for volume \"v\" : no room";
+    until("the failure", &events, |all| all.values().any(|it| it.message.as_deref() == Some(message))).await;
+}
+
+#[tokio::test]
+async fn nodes_that_are_not_heard_of_are_not_waited_for_forever() {
+    let managed = managed().await;
+    for (name, volume_name) in [("silent", "v"), ("broken", "w"), ("gone", "x")] {
+        node(&managed, name).await;
+        volume(&managed, volume_name, "d.example.com", json!(["ReadWriteOnce"])).await;
+        pod(&managed, name, name, &[volume_name]).await;
+        let made = attachment(&managed, volume_name, name).await;
+        drive(&managed, &made.name_any()).await;
+        let called = format!("kubernetes.io/csi/d.example.com^{volume_name}");
+        until_told(&managed, name, &[&called]).await;
+        status(&managed, name, json!({"volumesInUse": [called]})).await;
+        ready(&managed, name, "Unknown").await;
+        remove(&managed, name).await;
+    }
+    let leaves = |volume: &'static str| {
+        let attachments = attachments(&managed);
+        async move {
+            until(&format!("{volume} to go"), &attachments, |all| {
+                all.values().any(|it| {
+                    it.spec.source.persistent_volume_name.as_deref() == Some(volume)
+                        && it.metadata.deletion_timestamp.is_some()
+                })
+            })
+            .await
+        }
+    };
+    nodes(&managed).delete("gone", &DeleteParams::default()).await.unwrap();
+    leaves("x").await;
+    let taint = json!({"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"});
+    let patch = Patch::Merge(json!({"spec": {"taints": [taint]}}));
+    nodes(&managed).patch("broken", &PatchParams::default(), &patch).await.unwrap();
+    let all = leaves("w").await;
+    let silent = all.values().find(|it| it.spec.node_name == "silent").unwrap();
+    assert!(silent.metadata.deletion_timestamp.is_none());
+    managed.cluster.advance(Duration::from_secs(361));
+    ready(&managed, "silent", "False").await;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
+    nodes(&managed).patch("silent", &PatchParams::default(), &patch).await.unwrap();
+    leaves("v").await;
+    until_told(&managed, "silent", &[]).await;
+}

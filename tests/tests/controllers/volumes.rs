@@ -1,0 +1,383 @@
+//! Claims and volumes find each other.
+
+use controllers::gates::Gates;
+use controllers::loops;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tests::{Managed, Options, until};
+
+const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const BY_LOOP: &str = "pv.kubernetes.io/bound-by-controller";
+
+async fn managed() -> Managed {
+    managed_by(Gates::default()).await
+}
+
+async fn managed_by(gates: Gates) -> Managed {
+    let controllers = vec!["persistentvolume-binder".to_owned()];
+    let mut options = loops::Options { controllers, gates, ..Default::default() };
+    options.persistent_volumes.sync_period = Duration::from_millis(200);
+    Managed::with(Options::default(), options).await
+}
+
+fn claims(managed: &Managed) -> Api<PersistentVolumeClaim> {
+    Api::default_namespaced(managed.client())
+}
+
+fn volumes(managed: &Managed) -> Api<PersistentVolume> {
+    Api::all(managed.client())
+}
+
+fn merged(mut base: Value, more: Value) -> Value {
+    base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    base
+}
+
+/// A claim of a gibibyte in the class `a`, but for what is said.
+async fn claim(managed: &Managed, name: &str, spec: Value) {
+    let base = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "a",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = json!({"metadata": {"name": name}, "spec": merged(base, spec)});
+    managed.cluster.create("/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
+}
+
+/// A volume in the class `a`, but for what is said.
+async fn volume(managed: &Managed, name: &str, size: &str, metadata: Value, spec: Value) {
+    let base = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "a", "capacity": {"storage": size},
+        "csi": {"driver": "d", "volumeHandle": name}});
+    let metadata = merged(json!({"name": name}), metadata);
+    let volume = json!({"metadata": metadata, "spec": merged(base, spec)});
+    managed.cluster.create("/api/v1/persistentvolumes", volume).await;
+}
+
+async fn class(managed: &Managed, name: &str, provisioner: &str, more: Value) {
+    let class = merged(json!({"metadata": {"name": name}, "provisioner": provisioner}), more);
+    managed.cluster.create("/apis/storage.k8s.io/v1/storageclasses", class).await;
+}
+
+fn is(claim: &PersistentVolumeClaim, phase: &str) -> bool {
+    claim.status.as_ref().and_then(|it| it.phase.as_deref()) == Some(phase)
+}
+
+fn volume_is(volume: &PersistentVolume, phase: &str) -> bool {
+    volume.status.as_ref().and_then(|it| it.phase.as_deref()) == Some(phase)
+}
+
+fn named(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().and_then(|it| it.volume_name.as_deref()).unwrap_or("")
+}
+
+async fn told(managed: &Managed, reason: &str) -> Event {
+    let events: Api<Event> = Api::all(managed.client());
+    let is = |event: &Event| event.reason.as_deref() == Some(reason);
+    let all = until(reason, &events, |all| all.values().any(is)).await;
+    all.into_values().find(is).unwrap()
+}
+
+async fn bound(managed: &Managed, name: &str) -> PersistentVolumeClaim {
+    let all = until(&format!("{name} to be bound"), &claims(managed), |all| {
+        all.get(name).is_some_and(|it| is(it, "Bound"))
+    })
+    .await;
+    all[name].clone()
+}
+
+#[tokio::test]
+async fn claims_get_the_smallest_volume_that_fits() {
+    let mut managed = managed().await;
+    let none = || json!({});
+    volume(&managed, "tiny", "500Mi", none(), none()).await;
+    volume(&managed, "large", "10Gi", none(), none()).await;
+    volume(&managed, "right", "2Gi", none(), none()).await;
+    volume(&managed, "versatile", "1Gi", none(), json!({"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}))
+        .await;
+    volume(&managed, "other", "1Gi", none(), json!({"storageClassName": "b"})).await;
+    volume(&managed, "device", "1Gi", none(), json!({"volumeMode": "Block"})).await;
+    volume(&managed, "labelled", "9Gi", json!({"labels": {"tier": "gold"}}), none()).await;
+    until("all to be there", &volumes(&managed), |all| all.values().all(|it| volume_is(it, "Available")))
+        .await;
+    claim(&managed, "first", json!({})).await;
+    let first = bound(&managed, "first").await;
+    assert_eq!(named(&first), "right");
+    assert_eq!((&*first.annotations()[COMPLETED], &*first.annotations()[BY_LOOP]), ("yes", "yes"));
+    let status = first.status.clone().unwrap();
+    assert_eq!(status.capacity.unwrap()["storage"].0, "2Gi");
+    assert_eq!(status.access_modes.unwrap(), ["ReadWriteOnce"]);
+    let taken = volumes(&managed).get("right").await.unwrap();
+    assert!(volume_is(&taken, "Bound") && taken.annotations()[BY_LOOP] == "yes");
+    let holder = taken.spec.unwrap().claim_ref.unwrap();
+    assert_eq!((holder.name.as_deref(), holder.uid), (Some("first"), first.uid()));
+    managed.restart_loops().await;
+    claim(&managed, "many", json!({"accessModes": ["ReadWriteMany"]})).await;
+    claim(&managed, "raw", json!({"volumeMode": "Block"})).await;
+    claim(&managed, "gold", json!({"selector": {"matchLabels": {"tier": "gold"}}})).await;
+    claim(&managed, "slow", json!({"storageClassName": "b"})).await;
+    for (name, volume) in [("many", "versatile"), ("raw", "device"), ("gold", "labelled"), ("slow", "other")]
+    {
+        assert_eq!(named(&bound(&managed, name).await), volume);
+    }
+    // one that waits is looked at when something comes that fits
+    claim(&managed, "huge", json!({"resources": {"requests": {"storage": "20Gi"}}})).await;
+    told(&managed, "ProvisioningFailed").await;
+    volume(&managed, "vast", "1Ti", none(), none()).await;
+    assert_eq!(named(&bound(&managed, "huge").await), "vast");
+}
+
+#[tokio::test]
+async fn many_claims_at_once_share_no_volume() {
+    let mut managed = managed().await;
+    for turn in 0..20 {
+        volume(&managed, &format!("v{turn}"), "1Gi", json!({}), json!({})).await;
+    }
+    for turn in 0..20 {
+        claim(&managed, &format!("c{turn}"), json!({})).await;
+        if turn == 10 {
+            managed.restart_loops().await;
+        }
+    }
+    let all = until("all to be bound", &claims(&managed), |all| {
+        all.len() == 20 && all.values().all(|it| is(it, "Bound"))
+    })
+    .await;
+    let taken: BTreeMap<String, String> =
+        all.values().map(|it| (named(it).to_owned(), it.name_any())).collect();
+    assert_eq!(taken.len(), 20);
+    let all =
+        until("all to be taken", &volumes(&managed), |all| all.values().all(|it| volume_is(it, "Bound")))
+            .await;
+    for (name, volume) in all {
+        assert_eq!(volume.spec.unwrap().claim_ref.unwrap().name.as_ref(), taken.get(&name));
+    }
+}
+
+#[tokio::test]
+async fn what_users_chose_is_kept_to() {
+    let managed = managed().await;
+    let aside = |name: &str| json!({"claimRef": {"namespace": "default", "name": name}});
+    volume(&managed, "aside", "5Gi", json!({}), aside("expected")).await;
+    volume(&managed, "small", "1Gi", json!({}), json!({})).await;
+    volume(&managed, "chosen", "7Gi", json!({}), json!({})).await;
+    until("all to be there", &volumes(&managed), |all| all.values().all(|it| volume_is(it, "Available")))
+        .await;
+    claim(&managed, "expected", json!({})).await;
+    let expected = bound(&managed, "expected").await;
+    assert_eq!(named(&expected), "aside");
+    assert!(!volumes(&managed).get("aside").await.unwrap().annotations().contains_key(BY_LOOP));
+    claim(&managed, "choosing", json!({"volumeName": "chosen"})).await;
+    let choosing = bound(&managed, "choosing").await;
+    assert!(!choosing.annotations().contains_key(BY_LOOP));
+    // too small, and somebody else's
+    claim(&managed, "greedy", json!({"volumeName": "small", "resources": {"requests": {"storage": "2Gi"}}}))
+        .await;
+    let event = told(&managed, "VolumeMismatch").await;
+    let message = "Cannot bind to requested volume \"small\": requested PV is too small";
+    assert_eq!((event.message.as_deref(), event.type_.as_deref()), (Some(message), Some("Warning")));
+    assert_eq!(event.source.unwrap().component.as_deref(), Some("persistentvolume-controller"));
+    claim(&managed, "late", json!({"volumeName": "chosen"})).await;
+    let event = told(&managed, "FailedBinding").await;
+    assert_eq!(event.message.as_deref(), Some("volume \"chosen\" already bound to a different claim."));
+    // one that is named before it is there
+    claim(&managed, "early", json!({"volumeName": "coming"})).await;
+    volume(&managed, "coming", "1Gi", json!({}), json!({})).await;
+    assert_eq!(named(&bound(&managed, "early").await), "coming");
+}
+
+#[tokio::test]
+async fn what_is_left_is_reclaimed_or_kept() {
+    let mut managed = managed().await;
+    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
+    for (name, metadata, policy) in [
+        ("kept", json!({}), "Retain"),
+        ("made", made, "Delete"),
+        ("stuck", json!({}), "Delete"),
+        ("old", json!({}), "Recycle"),
+    ] {
+        volume(&managed, name, "1Gi", metadata, json!({"persistentVolumeReclaimPolicy": policy})).await;
+        claim(&managed, name, json!({"volumeName": name})).await;
+        bound(&managed, name).await;
+    }
+    managed.pause_loops().await;
+    for name in ["kept", "made", "stuck", "old"] {
+        let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        claims(&managed).patch(name, &PatchParams::default(), &bare).await.unwrap();
+        claims(&managed).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    managed.restart_loops().await;
+    let all = until("the volumes", &volumes(&managed), |all| {
+        let phases = [("kept", "Released"), ("made", "Released"), ("stuck", "Failed"), ("old", "Failed")];
+        phases.iter().all(|(name, phase)| volume_is(&all[*name], phase))
+    })
+    .await;
+    let why = "error getting deleter volume plugin for volume \"stuck\": no deletable volume plugin matched";
+    assert_eq!(all["stuck"].status.as_ref().unwrap().message.as_deref(), Some(why));
+    assert_eq!(told(&managed, "VolumeFailedDelete").await.message.as_deref(), Some(why));
+    told(&managed, "VolumeFailedRecycle").await;
+    // a claim of the same name is another one
+    claim(&managed, "kept", json!({"volumeName": "kept"})).await;
+    told(&managed, "FailedBinding").await;
+    assert!(volume_is(&volumes(&managed).get("kept").await.unwrap(), "Released"));
+    // until an administrator gives the volume back
+    let free = Patch::Merge(json!({"spec": {"claimRef": null}}));
+    volumes(&managed).patch("kept", &PatchParams::default(), &free).await.unwrap();
+    assert_eq!(named(&bound(&managed, "kept").await), "kept");
+}
+
+#[tokio::test]
+async fn claims_whose_volume_is_gone_are_lost() {
+    let managed = managed().await;
+    volume(&managed, "v", "1Gi", json!({}), json!({})).await;
+    claim(&managed, "c", json!({})).await;
+    bound(&managed, "c").await;
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    volumes(&managed).patch("v", &PatchParams::default(), &bare).await.unwrap();
+    volumes(&managed).delete("v", &DeleteParams::default()).await.unwrap();
+    let all = until("it to be lost", &claims(&managed), |all| is(&all["c"], "Lost")).await;
+    assert!(all["c"].status.as_ref().unwrap().capacity.is_none());
+    let event = told(&managed, "ClaimLost").await;
+    let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
+    assert_eq!(event.message.as_deref(), Some(message));
+    // and found when it comes back
+    volume(&managed, "v", "1Gi", json!({}), json!({})).await;
+    bound(&managed, "c").await;
+}
+
+#[tokio::test]
+async fn others_are_asked_to_make_volumes() {
+    let mut managed = managed().await;
+    class(&managed, "a", "example.com/p", json!({})).await;
+    claim(&managed, "c", json!({})).await;
+    const ASKED: &str = "volume.kubernetes.io/storage-provisioner";
+    let all =
+        until("somebody to be asked", &claims(&managed), |all| all["c"].annotations().contains_key(ASKED))
+            .await;
+    assert_eq!(all["c"].annotations()[ASKED], "example.com/p");
+    assert_eq!(all["c"].annotations()["volume.beta.kubernetes.io/storage-provisioner"], "example.com/p");
+    told(&managed, "ExternalProvisioning").await;
+    managed.restart_loops().await;
+    // what a provisioner makes
+    let holder = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c",
+        "uid": all["c"].uid()});
+    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "example.com/p"}});
+    volume(&managed, "pvc-1", "1Gi", made, json!({"claimRef": holder})).await;
+    assert_eq!(named(&bound(&managed, "c").await), "pvc-1");
+    // what cannot be made
+    class(&managed, "none", "kubernetes.io/no-provisioner", json!({})).await;
+    claim(&managed, "d", json!({"storageClassName": "none"})).await;
+    let why = "no volume plugin matched name: kubernetes.io/no-provisioner";
+    assert_eq!(told(&managed, "ProvisioningFailed").await.message.as_deref(), Some(why));
+}
+
+#[tokio::test]
+async fn some_claims_wait_for_their_pod() {
+    let managed = managed().await;
+    class(&managed, "a", "example.com/p", json!({"volumeBindingMode": "WaitForFirstConsumer"})).await;
+    volume(&managed, "v", "1Gi", json!({}), json!({})).await;
+    claim(&managed, "c", json!({})).await;
+    told(&managed, "WaitForFirstConsumer").await;
+    let volumes_of = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes_of});
+    let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+    managed.cluster.create("/api/v1/namespaces/default/pods", pod).await;
+    let event = told(&managed, "WaitForPodScheduled").await;
+    assert_eq!(event.message.as_deref(), Some("waiting for pod p to be scheduled"));
+    assert!(is(&claims(&managed).get("c").await.unwrap(), "Pending"));
+    // the scheduler has found a place, and asks for a volume there
+    let placed = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}});
+    claims(&managed).patch("c", &PatchParams::default(), &Patch::Merge(placed)).await.unwrap();
+    told(&managed, "ExternalProvisioning").await;
+    assert!(volume_is(&volumes(&managed).get("v").await.unwrap(), "Available"));
+    // or it chooses one that is there
+    claim(&managed, "d", json!({})).await;
+    let chosen = json!({"spec": {"claimRef": {"namespace": "default", "name": "d"}}});
+    volumes(&managed).patch("v", &PatchParams::default(), &Patch::Merge(chosen)).await.unwrap();
+    assert_eq!(named(&bound(&managed, "d").await), "v");
+}
+
+#[tokio::test]
+async fn a_default_class_that_comes_late_is_given_to_claims_without_one() {
+    let managed = managed().await;
+    for (name, class) in [("none", json!("")), ("any", Value::Null)] {
+        claim(&managed, name, json!({"storageClassName": class})).await;
+    }
+    told(&managed, "FailedBinding").await;
+    let marked =
+        json!({"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+    class(&managed, "usual", "example.com/p", json!({"metadata": marked})).await;
+    let class_of = |claim: &PersistentVolumeClaim| claim.spec.as_ref().unwrap().storage_class_name.clone();
+    let all =
+        until("it to be given", &claims(&managed), |all| class_of(&all["any"]).as_deref() == Some("usual"))
+            .await;
+    assert_eq!(class_of(&all["none"]).as_deref(), Some(""));
+    told(&managed, "ExternalProvisioning").await;
+}
+
+#[tokio::test]
+async fn or_it_is_not_where_that_is_switched_off() {
+    let managed = managed_by(Gates { late_default_class: false, ..Gates::default() }).await;
+    claim(&managed, "any", json!({"storageClassName": null})).await;
+    told(&managed, "FailedBinding").await;
+    let marked =
+        json!({"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}});
+    class(&managed, "usual", "example.com/p", json!({"metadata": marked})).await;
+    claim(&managed, "new", json!({"storageClassName": null})).await;
+    told(&managed, "ExternalProvisioning").await;
+    let any = claims(&managed).get("any").await.unwrap();
+    assert_eq!(any.spec.unwrap().storage_class_name, None);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_not_needed_is_free_again() {
+    let mut managed = managed().await;
+    volume(&managed, "v", "1Gi", json!({}), json!({})).await;
+    claim(&managed, "c", json!({})).await;
+    let uid = bound(&managed, "c").await.uid();
+    managed.pause_loops().await;
+    // a crash left them behind: one chosen by the loop, one by a user, and one made for the claim
+    let holder = json!({"claimRef": {"namespace": "default", "name": "c", "uid": uid}});
+    let by_loop = json!({"annotations": {BY_LOOP: "yes"}});
+    let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "d"}});
+    volume(&managed, "by-loop", "1Gi", by_loop, holder.clone()).await;
+    volume(&managed, "by-user", "1Gi", json!({}), holder.clone()).await;
+    let made_for = merged(holder, json!({"persistentVolumeReclaimPolicy": "Delete"}));
+    volume(&managed, "made", "1Gi", made, made_for).await;
+    managed.restart_loops().await;
+    let all = until("what becomes of them", &volumes(&managed), |all| {
+        volume_is(&all["by-loop"], "Available")
+            && volume_is(&all["by-user"], "Available")
+            && volume_is(&all["made"], "Released")
+    })
+    .await;
+    let holder = |name: &str| all[name].spec.as_ref().unwrap().claim_ref.clone();
+    assert!(holder("by-loop").is_none());
+    assert_eq!(holder("by-user").unwrap().uid, None);
+    assert!(volume_is(&all["v"], "Bound"));
+}
+
+#[tokio::test]
+async fn claims_that_grow_are_left_to_others() {
+    let managed = Managed::start(&["persistentvolume-binder", "persistentvolume-expander"]).await;
+    class(&managed, "a", "example.com/p", json!({"allowVolumeExpansion": true})).await;
+    volume(&managed, "v", "1Gi", json!({}), json!({})).await;
+    let disk = json!({"csi": null, "gcePersistentDisk": {"pdName": "d"}, "claimRef": {"namespace": "default", "name": "old"}});
+    volume(&managed, "w", "1Gi", json!({}), disk).await;
+    for name in ["old", "c"] {
+        claim(&managed, name, json!({})).await;
+        bound(&managed, name).await;
+        let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+        claims(&managed).patch(name, &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
+    }
+    const RESIZER: &str = "volume.kubernetes.io/storage-resizer";
+    let all =
+        until("the resizer", &claims(&managed), |all| all["old"].annotations().contains_key(RESIZER)).await;
+    assert_eq!(all["old"].annotations()[RESIZER], "pd.csi.storage.gke.io");
+    let events: Api<Event> = Api::default_namespaced(managed.client());
+    let waiting = "didn't find a plugin capable of expanding the volume; \
+                   waiting for an external controller to process this PVC";
+    until("it to be told", &events, |all| all.values().any(|it| it.message.as_deref() == Some(waiting)))
+        .await;
+    assert!(!claims(&managed).get("c").await.unwrap().annotations().contains_key(RESIZER));
+}
