@@ -104,11 +104,6 @@ impl Measures {
         shared.queues.0.lock().push((name, queue.counted()));
     }
 
-    /// Where loops register what they count besides.
-    pub fn registry(&self) -> &Registry {
-        &self.shared.registry
-    }
-
     /// Where calls to the API server are counted.
     pub fn calls(&self) -> Arc<call::Counted> {
         self.shared.calls.clone()
