@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(
             told,
             "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness excluded: ok\n[+]informer-sync ok\n\
-             [+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"a\\\"\",\"b\"\n\
+             [+]autoregister-completion ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"a\\\"\",\"b\"\n\
              readyz check passed\n"
         );
         let (code, told) = ask(&health, "/livez?exclude=b").await.unwrap();
