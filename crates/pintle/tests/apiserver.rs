@@ -111,8 +111,8 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
          --runtime-config=api/alpha --profiling=false --watch-cache-sizes=pods#100 --event-ttl=30m \
          --advertise-address=127.0.0.1 --allow-privileged=true --enable-admission-plugins=NodeRestriction \
          --enable-bootstrap-token-auth=true --kubelet-client-certificate=/c --kubelet-client-key=/k \
-         --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file=/c \
-         --proxy-client-key-file=/k --requestheader-allowed-names=front-proxy-client \
+         --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file={} \
+         --proxy-client-key-file={} --requestheader-allowed-names=front-proxy-client \
          --requestheader-client-ca-file={} --requestheader-extra-headers-prefix=X-Remote-Extra- \
          --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
          --service-cluster-ip-range=10.96.0.0/12",
@@ -122,6 +122,8 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
         given.path("ca.crt"),
         given.path("sa.key"),
         given.path("sa.key"),
+        given.path("client.crt"),
+        given.path("client.key"),
         given.path("ca.crt"),
     ));
     let running = start(&link, &arguments);

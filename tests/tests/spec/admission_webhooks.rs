@@ -276,7 +276,7 @@ async fn a_webhook_that_wants_it_sees_what_others_did_later() {
 #[tokio::test]
 async fn what_a_webhook_makes_of_an_object_is_checked() {
     let server = Elsewhere::start(|seen| {
-        let operations = match &*seen.body["request"]["object"]["metadata"]["name"].as_str().unwrap() {
+        let operations = match seen.body["request"]["object"]["metadata"]["name"].as_str().unwrap() {
             "missing" => json!([{"op": "remove", "path": "/nothing/here"}]),
             "type" => json!([{"op": "add", "path": "/data", "value": 7}]),
             "namespace" => json!([{"op": "replace", "path": "/metadata/namespace", "value": "other"}]),
