@@ -239,7 +239,7 @@ storage() {
   expect 'deleted' delete pvc c --wait=false
   await 'Terminating' get pvc c
   expect 'deleted' delete pod user --grace-period=0 --force
-  await 'No resources' get pvc
+  await 'No resources' get pvc --field-selector metadata.name=c
   await 'No resources' get volumeattachments
   await 'Released' get pv "$volume"
   expect 'deleted' delete pv "$volume"
