@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(code, 500);
         assert_eq!(
             not(&told, "poststarthook"),
-            "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n\
+            "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]autoregister-completion ok\n\
              warn: some health checks cannot be excluded: no matches for \"b\"\nlivez check failed\n"
         );
         let why =
