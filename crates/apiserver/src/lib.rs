@@ -39,6 +39,7 @@ mod own;
 mod own_lease;
 mod own_service;
 pub mod permission;
+mod place;
 mod reach;
 mod request;
 pub mod serve;

@@ -3,6 +3,7 @@
 //! What always holds: a service is looked up for every call, so that one that moves is found; connections are kept
 //! for as long as it does not. Whoever answers as a service shows a certificate of the service's name.
 
+use crate::place::Place;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 /// Such a server.
 pub(crate) struct Reached {
-    place: Place,
+    at: At,
     /// What it is called by, whatever its address is.
     pub url: String,
     authorities: Option<Vec<u8>>,
@@ -26,32 +27,31 @@ pub(crate) struct Reached {
     known: ArcSwapOption<(String, Caller)>,
 }
 
-enum Place {
+enum At {
     Url,
-    Service { namespace: String, name: String, path: String, port: i64 },
+    Service { place: Place, path: String },
 }
 
 impl Reached {
     /// As a `clientConfig` says it.
     pub fn of(config: &Value, limits: Limits, users: &Users) -> Self {
-        let (place, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
+        let (at, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
             None => {
                 let url = config.text(&["url"]).to_owned();
                 let server = server_of(&url);
-                (Place::Url, url, server)
+                (At::Url, url, server)
             }
             Some(service) => {
-                let text = |field: &str| service.text(&[field]).to_owned();
-                let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
-                let port = service.at(&["port"]).and_then(Value::as_int).unwrap_or(443);
+                let (place, path) = (Place::read(service), service.text(&["path"]));
                 let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
-                let (server, path) = (format!("{name}.{namespace}.svc:{port}"), format!("{slash}{path}"));
+                let (server, path) =
+                    (format!("{}:{}", place.server_name(), place.port), format!("{slash}{path}"));
                 let url = format!("https://{server}{path}");
-                (Place::Service { namespace, name, path, port }, url, server)
+                (At::Service { place, path }, url, server)
             }
         };
         Reached {
-            place,
+            at,
             url,
             authorities: STANDARD.decode(config.text(&["caBundle"])).ok().filter(|it| !it.is_empty()),
             shown: users.of(&server),
@@ -115,24 +115,12 @@ impl Reached {
 
     /// Where to call, and whose certificate is expected there, if not that of the address.
     fn address(&self, api: &Api) -> Result<(String, Option<String>), String> {
-        let Place::Service { namespace, name, path, port } = &self.place else {
-            return Ok((self.url.clone(), None));
-        };
-        let service = api.lookup("services", namespace, name);
-        let service = service.ok_or_else(|| format!("service {} not found", quoted(name)))?;
-        let mut ports = service.items(&["spec", "ports"]).iter();
-        let external = service.text(&["spec", "type"]) == "ExternalName";
-        if !external && !ports.any(|it| it.at(&["port"]).and_then(Value::as_int) == Some(*port)) {
-            return Err(format!("no service port {port} found for service {}", quoted(name)));
-        }
-        let host = match (external, service.text(&["spec", "clusterIP"])) {
-            (true, _) => service.text(&["spec", "externalName"]).to_owned(),
-            (false, "None") => return Err("cannot route to service with ClusterIP \"None\"".to_owned()),
-            (false, "") => return Err(format!("service {} has no address", quoted(name))),
-            (false, ip) if ip.contains(':') => format!("[{ip}]"),
-            (false, ip) => ip.to_owned(),
-        };
-        Ok((format!("https://{host}:{port}{path}"), Some(format!("{name}.{namespace}.svc"))))
+        let At::Service { place, path } = &self.at else { return Ok((self.url.clone(), None)) };
+        let service = api.lookup("services", &place.namespace, &place.name);
+        let service = service.ok_or_else(|| format!("service {} not found", quoted(&place.name)))?;
+        let addresses = place.addresses(&service, None, false)?;
+        let address = addresses.first().map_or("", String::as_str);
+        Ok((format!("https://{address}{path}"), Some(place.server_name())))
     }
 }
 

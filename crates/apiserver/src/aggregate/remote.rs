@@ -3,7 +3,8 @@
 use super::Options;
 use super::learn::Learned;
 use super::pass::Sent;
-use super::resolve::{Place, Refusal};
+use super::resolve::{self, Refusal};
+use crate::place::Place;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -60,7 +61,7 @@ impl Remote {
     pub(super) fn locate(&self, api: &Api, to_endpoints: bool) -> Result<Arc<Vec<String>>, Refusal> {
         let look_up = |plural| api.lookup(plural, &self.place.namespace, &self.place.name);
         let (service, endpoints) = (look_up("services"), look_up("endpoints"));
-        let found = self.place.addresses(service.as_ref(), endpoints.as_ref(), to_endpoints);
+        let found = resolve::addresses(&self.place, service.as_ref(), endpoints.as_ref(), to_endpoints);
         let addresses = Arc::new(found.as_ref().cloned().unwrap_or_default());
         self.addresses.store(addresses.clone());
         found.map(|_| addresses)

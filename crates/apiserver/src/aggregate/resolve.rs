@@ -1,17 +1,9 @@
-//! Where the server of a service is: pure, from the service and the addresses behind it.
+//! Whether the server of a service can be asked, and where, told as the status of its object tells it.
 
 use super::available::FAILED;
+use crate::place::{Place, behind};
 use schema::Value;
 use schema::problem::quoted;
-use std::net::IpAddr;
-
-/// The service that an object names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    pub namespace: String,
-    pub name: String,
-    pub port: i64,
-}
 
 /// Why nobody can be asked: in one word, and for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,105 +12,38 @@ pub(super) struct Refusal {
     pub message: String,
 }
 
-impl Place {
-    pub fn read(service: &Value) -> Self {
-        Place {
-            namespace: service.text(&["namespace"]).to_owned(),
-            name: service.text(&["name"]).to_owned(),
-            port: service.at(&["port"]).and_then(Value::as_int).unwrap_or(443),
-        }
-    }
-
-    /// The name that the server's certificate must have.
-    pub fn server_name(&self) -> String {
-        format!("{}.{}.svc", self.name, self.namespace)
-    }
-
-    /// All addresses at which the server may be asked, as `host:port`.
-    pub fn addresses(
-        &self,
-        service: Option<&Value>,
-        endpoints: Option<&Value>,
-        to_endpoints: bool,
-    ) -> Result<Vec<String>, Refusal> {
-        let (name, namespace, port) = (&self.name, quoted(&self.namespace), self.port);
-        let refused = |reason, message| Refusal { reason, message };
-        let Some(service) = service else {
-            let message = format!("service/{name} in {namespace} is not present");
-            return Err(refused("ServiceNotFound", message));
+/// All addresses at which the server may be asked, as `host:port`.
+pub(super) fn addresses(
+    place: &Place,
+    service: Option<&Value>,
+    endpoints: Option<&Value>,
+    to_endpoints: bool,
+) -> Result<Vec<String>, Refusal> {
+    let (name, namespace, port) = (&place.name, quoted(&place.namespace), place.port);
+    let refused = |reason, message| Refusal { reason, message };
+    let Some(service) = service else {
+        let message = format!("service/{name} in {namespace} is not present");
+        return Err(refused("ServiceNotFound", message));
+    };
+    if service.text(&["spec", "type"]) == "ClusterIP" {
+        let Some(found) = place.port_of(service) else {
+            let message = format!("service/{name} in {namespace} is not listening on port {port}");
+            return Err(refused("ServicePortError", message));
         };
-        let ports = service.items(&["spec", "ports"]);
-        let found = ports.iter().find(|it| it.at(&["port"]).and_then(Value::as_int) == Some(port));
-        let kind = service.text(&["spec", "type"]);
-        if kind == "ClusterIP" {
-            let Some(found) = found else {
-                let message = format!("service/{name} in {namespace} is not listening on port {port}");
-                return Err(refused("ServicePortError", message));
-            };
-            let Some(endpoints) = endpoints else {
-                let message = format!("cannot find endpoints for service/{name} in {namespace}");
-                return Err(refused("EndpointsNotFound", message));
-            };
-            let wanted = found.text(&["name"]);
-            if behind(endpoints, wanted).next().is_none() {
-                let wanted = quoted(wanted);
-                let message = format!(
-                    "endpoints for service/{name} in {namespace} have no addresses with port name {wanted}"
-                );
-                return Err(refused("MissingEndpoints", message));
-            }
+        let Some(endpoints) = endpoints else {
+            let message = format!("cannot find endpoints for service/{name} in {namespace}");
+            return Err(refused("EndpointsNotFound", message));
+        };
+        let wanted = found.text(&["name"]);
+        if behind(endpoints, wanted).next().is_none() {
+            let wanted = quoted(wanted);
+            let message = format!(
+                "endpoints for service/{name} in {namespace} have no addresses with port name {wanted}"
+            );
+            return Err(refused("MissingEndpoints", message));
         }
-        self.resolved(service, found, endpoints, to_endpoints).map_err(|message| refused(FAILED, message))
     }
-
-    fn resolved(
-        &self,
-        service: &Value,
-        found: Option<&Value>,
-        endpoints: Option<&Value>,
-        to_endpoints: bool,
-    ) -> Result<Vec<String>, String> {
-        let (kind, own) = (service.text(&["spec", "type"]), service.text(&["spec", "clusterIP"]));
-        match kind {
-            "ClusterIP" if own == "None" && !to_endpoints => {
-                return Err("cannot route to service with ClusterIP \"None\"".to_owned());
-            }
-            "ClusterIP" | "NodePort" | "LoadBalancer" => {}
-            "ExternalName" if !to_endpoints => {
-                return Ok(vec![joined(service.text(&["spec", "externalName"]), self.port)]);
-            }
-            other => return Err(format!("unsupported service type {}", quoted(other))),
-        }
-        let found = found.ok_or_else(|| {
-            format!("no service port {} found for service {}", self.port, quoted(&self.name))
-        })?;
-        if !to_endpoints {
-            return Ok(vec![joined(own, self.port)]);
-        }
-        let addresses: Vec<String> =
-            endpoints.into_iter().flat_map(|it| behind(it, found.text(&["name"]))).collect();
-        if addresses.is_empty() {
-            return Err(format!("no endpoints available for service {}", quoted(&self.name)));
-        }
-        Ok(addresses)
-    }
-}
-
-/// The addresses behind a service's port of this name.
-fn behind<'a>(endpoints: &'a Value, port: &'a str) -> impl Iterator<Item = String> + 'a {
-    endpoints.items(&["subsets"]).iter().flat_map(move |subset| {
-        let port = subset.items(&["ports"]).iter().find(|it| it.text(&["name"]) == port);
-        let number = port.and_then(|it| it.at(&["port"])).and_then(Value::as_int);
-        let addresses = subset.items(&["addresses"]).iter();
-        addresses.filter_map(move |it| Some(joined(it.text(&["ip"]), number?)))
-    })
-}
-
-fn joined(host: &str, port: i64) -> String {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V6(ip)) => format!("[{ip}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
+    place.addresses(service, endpoints, to_endpoints).map_err(|message| refused(FAILED, message))
 }
 
 #[cfg(test)]
@@ -132,7 +57,7 @@ mod tests {
     fn check(service: Option<&str>, endpoints: Option<&str>, to_endpoints: bool, expect: Result<&str, &str>) {
         let place = Place { namespace: "n".to_owned(), name: "s".to_owned(), port: 443 };
         let (service, endpoints) = (service.map(json), endpoints.map(json));
-        let found = place.addresses(service.as_ref(), endpoints.as_ref(), to_endpoints);
+        let found = addresses(&place, service.as_ref(), endpoints.as_ref(), to_endpoints);
         let found = found.map(|all| all.join(" ")).map_err(|it| format!("{}: {}", it.reason, it.message));
         assert_eq!(found.as_deref().map_err(String::as_str), expect);
     }
