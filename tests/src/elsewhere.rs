@@ -1,6 +1,7 @@
 //! Another server, over HTTPS, that answers as a test wants: webhooks and providers of identity.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -62,7 +63,12 @@ impl Elsewhere {
 
     /// One whose certificate has another name than that of its address.
     pub async fn named(name: &str, answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(Ipv4Addr::LOCALHOST.into(), name, answer).await
+    }
+
+    /// The same at an address of this machine.
+    pub async fn at(ip: IpAddr, name: &str, answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((ip, 0)).await.unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -91,6 +97,10 @@ impl Elsewhere {
             }
         });
         Elsewhere { url, certificate: certified.cert.pem(), seen, serving }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.url.rsplit(':').next().unwrap().parse().unwrap()
     }
 
     /// All requests that came so far.

@@ -10,6 +10,7 @@ mod controllers;
 mod spec {
     mod admission;
     mod admission_policies;
+    mod admission_reach;
     mod admission_webhooks;
     mod aggregation;
     mod apply;

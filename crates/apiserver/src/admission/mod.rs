@@ -43,6 +43,7 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
+use crate::reach::Way;
 use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
@@ -91,6 +92,8 @@ pub(crate) struct Parts {
     pub webhooks: webhooks::Counters,
     /// Where all calls to other servers are.
     pub calls: Arc<call::Counted>,
+    /// How services are reached that webhooks name.
+    pub way: Way,
     /// Whether policies are enforced.
     pub policies: bool,
 }
@@ -244,6 +247,7 @@ mod tests {
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
             calls: call::Counted::new(&registry),
+            way: Way::default(),
             policies: true,
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
