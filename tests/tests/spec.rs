@@ -9,6 +9,7 @@ mod controllers;
 
 mod spec {
     mod admission;
+    mod admission_connect;
     mod admission_policies;
     mod admission_reach;
     mod admission_webhooks;

@@ -5,10 +5,11 @@ use apiserver::Gates;
 use kinds::Serving;
 use tests::{Cluster, Options};
 
-const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicies";
-const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicybindings";
+pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str =
+    "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicybindings";
 
-async fn cluster(open: bool) -> Cluster {
+pub(super) async fn cluster(open: bool) -> Cluster {
     let served = ["admissionregistration.k8s.io/v1alpha1=true"];
     let serving = Serving::parse(served, &names::Names::default()).unwrap();
     let gates = Gates { policies: open, ..Gates::default() };
@@ -16,12 +17,12 @@ async fn cluster(open: bool) -> Cluster {
 }
 
 /// A policy about config maps.
-fn policy(name: &str, validations: Value) -> Value {
+pub(super) fn policy(name: &str, validations: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"validations": validations, "matchConstraints": {"resourceRules": [
         {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}}})
 }
 
-fn binding(name: &str, policy: &str) -> Value {
+pub(super) fn binding(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"policyName": policy}})
 }
 

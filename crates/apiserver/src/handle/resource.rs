@@ -84,13 +84,7 @@ impl Service {
 
     async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         match (call.asked.verb, place.subresource) {
-            (_, sub) if on_node(sub) => {
-                self.api.get(place.resource, place.namespace, place.name, "").await?;
-                Err(ApiError::unavailable(format!(
-                    "no node agent can be reached for {sub:?} of {} {:?}",
-                    place.resource.kind.plural, place.name
-                )))
-            }
+            (_, sub) if on_node(sub) => self.connect(call, place).await,
             ("create", sub) if !sub.is_empty() => self.act(call, place).await,
             ("get", _) => self.get(call, place).await,
             ("list", _) => self.list(call, place).await,
@@ -493,7 +487,7 @@ fn manager(call: &Call<'_>, options: &WriteOptions) -> String {
     }
 }
 
-fn requester(call: &Call<'_>) -> Requester {
+pub(super) fn requester(call: &Call<'_>) -> Requester {
     let user = &call.user;
     Requester {
         name: user.name.clone(),
