@@ -12,6 +12,7 @@ mod spec {
     mod admission_connect;
     mod admission_policies;
     mod admission_reach;
+    mod admission_reviews;
     mod admission_webhooks;
     mod aggregation;
     mod apply;

@@ -168,6 +168,7 @@ impl Api {
                     .ok_or_else(ApiError::method_not_allowed)?,
             ),
         };
+        let said = metadata::said_of_server_fields(&object);
         let tracked = part.is_some() && resource.hooks.owns_asked;
         if tracked && !writing.owned {
             self.track(writing, Some(old), &mut object);
@@ -183,14 +184,16 @@ impl Api {
         }
         // and has been admitted as such
         if !view {
+            // what only the server decides is shown as the client said it
+            metadata::say_of_server_fields(&mut object, said);
             let admitted = writing.admitted(self, Operation::Update, writing.name);
             self.admit(&admitted, Some(&mut object), Some(old)).await?;
             if admitted.rounds.was_changed() {
                 writing.place(&mut object)?;
                 writing.dedup_owners(&mut object);
                 self.confine(writing, part, &mut object, old);
-                metadata::keep_server_fields(&mut object, old);
             }
+            metadata::keep_server_fields(&mut object, old);
         }
         // who may not write hears that, however old what they wrote is
         version?;
