@@ -35,11 +35,16 @@ pub enum Reply {
     Json(Value),
     /// A status and a text.
     Text(u16, String),
+    /// Another reply, once something is done.
+    After(Arc<dyn Fn() -> Deed + Send + Sync>, Box<Reply>),
     /// Nothing, ever.
     Silence,
     /// A gigabyte.
     Flood,
 }
+
+/// What is done before a reply.
+pub type Deed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module. The server ends with it.
 pub struct Elsewhere {
@@ -148,8 +153,12 @@ async fn reply(
     let path = parts.uri.path_and_query().map_or("", |it| it.as_str()).to_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let seen = Seen { path, headers: parts.headers, body };
-    let reply = answer(&seen);
+    let mut reply = answer(&seen);
     log.lock().unwrap().push(seen);
+    while let Reply::After(deed, then) = reply {
+        deed().await;
+        reply = *then;
+    }
     let answered = |status: u16, text: String| {
         let response = Response::builder().status(status).header("content-type", "application/json");
         response.body(Full::new(Bytes::from(text)).boxed_unsync()).unwrap()
@@ -157,7 +166,7 @@ async fn reply(
     Ok(match reply {
         Reply::Json(value) => answered(200, value.to_string()),
         Reply::Text(status, text) => answered(status, text),
-        Reply::Silence => std::future::pending().await,
+        Reply::Silence | Reply::After(..) => std::future::pending().await,
         Reply::Flood => Response::new(Flood { left: 1 << 30 }.boxed_unsync()),
     })
 }
