@@ -170,6 +170,7 @@ impl Server {
             calls: calls.clone(),
             way,
             policies: config.gates.policies,
+            policy_counters: admission::policy_counters::Counters::new(&registry),
         };
         let admission = admission::chain(&config.admission, &parts)?;
         // who listens everywhere is found where pods find it

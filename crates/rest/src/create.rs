@@ -54,7 +54,7 @@ impl Api {
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
-            problems.extend(writing.made_problems(&object, None));
+            problems.extend(writing.made_problems(&object, None, &self.timing()));
             if resource.hooks.told_twice {
                 problems.extend(problems.clone());
             }

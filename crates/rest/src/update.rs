@@ -231,7 +231,7 @@ impl Api {
             };
             problems.extend(check.map(|check| check(&object, old, context)).unwrap_or_default());
             problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
-            problems.extend(writing.made_problems(&object, Some(old)));
+            problems.extend(writing.made_problems(&object, Some(old), &self.timing()));
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;

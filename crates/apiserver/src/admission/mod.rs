@@ -34,6 +34,7 @@ mod pod_node_selector;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
 mod policies;
+pub(crate) mod policy_counters;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -96,6 +97,8 @@ pub(crate) struct Parts {
     pub way: Way,
     /// Whether policies are enforced.
     pub policies: bool,
+    /// Where they count.
+    pub policy_counters: policy_counters::Counters,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -249,6 +252,7 @@ mod tests {
             calls: call::Counted::new(&registry),
             way: Way::default(),
             policies: true,
+            policy_counters: policy_counters::Counters::new(&registry),
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }
