@@ -1,6 +1,7 @@
 //! Another server, over HTTPS, that answers as a test wants: webhooks and providers of identity.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -34,11 +35,16 @@ pub enum Reply {
     Json(Value),
     /// A status and a text.
     Text(u16, String),
+    /// Another reply, once something is done.
+    After(Arc<dyn Fn() -> Deed + Send + Sync>, Box<Reply>),
     /// Nothing, ever.
     Silence,
     /// A gigabyte.
     Flood,
 }
+
+/// What is done before a reply.
+pub type Deed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module. The server ends with it.
 pub struct Elsewhere {
@@ -62,7 +68,12 @@ impl Elsewhere {
 
     /// One whose certificate has another name than that of its address.
     pub async fn named(name: &str, answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(Ipv4Addr::LOCALHOST.into(), name, answer).await
+    }
+
+    /// The same at an address of this machine.
+    pub async fn at(ip: IpAddr, name: &str, answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((ip, 0)).await.unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -91,6 +102,10 @@ impl Elsewhere {
             }
         });
         Elsewhere { url, certificate: certified.cert.pem(), seen, serving }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.url.rsplit(':').next().unwrap().parse().unwrap()
     }
 
     /// All requests that came so far.
@@ -138,8 +153,12 @@ async fn reply(
     let path = parts.uri.path_and_query().map_or("", |it| it.as_str()).to_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let seen = Seen { path, headers: parts.headers, body };
-    let reply = answer(&seen);
+    let mut reply = answer(&seen);
     log.lock().unwrap().push(seen);
+    while let Reply::After(deed, then) = reply {
+        deed().await;
+        reply = *then;
+    }
     let answered = |status: u16, text: String| {
         let response = Response::builder().status(status).header("content-type", "application/json");
         response.body(Full::new(Bytes::from(text)).boxed_unsync()).unwrap()
@@ -147,7 +166,7 @@ async fn reply(
     Ok(match reply {
         Reply::Json(value) => answered(200, value.to_string()),
         Reply::Text(status, text) => answered(status, text),
-        Reply::Silence => std::future::pending().await,
+        Reply::Silence | Reply::After(..) => std::future::pending().await,
         Reply::Flood => Response::new(Flood { left: 1 << 30 }.boxed_unsync()),
     })
 }

@@ -29,7 +29,7 @@ mod watch;
 
 pub use ask::{Answer, Ask, Payload, answer, ask, escape};
 pub use cluster::{Cluster, NOW, Options};
-pub use elsewhere::{Elsewhere, Reply, Seen};
+pub use elsewhere::{Deed, Elsewhere, Reply, Seen};
 pub use extension::{Extension, GROUP_VERSION, Mood, Passed};
 pub use managed::{Managed, until};
 pub use pki::{Authority, Pair, authority, self_signed};

@@ -77,13 +77,13 @@ impl Authority {
         self.server_named("server", "")
     }
 
-    /// A server's certificate, whatever else it says.
+    /// A server's certificate, whatever else it says. Those who go by the true time believe it as well.
     pub fn server_named(&self, name: &str, group: &str) -> Pair {
-        let mut params = params(name, NOW - 60, YEAR);
+        let mut params = params(name, NOW - 60, 50 * YEAR);
         if !group.is_empty() {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned).to_vec();
         params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(&params)

@@ -9,7 +9,11 @@ mod controllers;
 
 mod spec {
     mod admission;
+    mod admission_connect;
+    mod admission_loops;
     mod admission_policies;
+    mod admission_reach;
+    mod admission_reviews;
     mod admission_webhooks;
     mod aggregation;
     mod apply;

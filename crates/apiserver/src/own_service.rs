@@ -11,7 +11,8 @@ use schema::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-const PORT: u16 = 443;
+/// Of the service.
+pub(crate) const PORT: u16 = 443;
 
 /// Where the server is.
 #[derive(Debug, Clone, Copy)]

@@ -59,8 +59,8 @@ impl Place {
                 own => Ok(vec![joined(own, self.port)]),
             };
         }
-        let addresses: Vec<String> =
-            endpoints.into_iter().flat_map(|it| behind(it, found.text(&["name"]))).collect();
+        let endpoints = endpoints.ok_or_else(|| format!("endpoints {} not found", quoted(&self.name)))?;
+        let addresses: Vec<String> = behind(endpoints, found.text(&["name"])).collect();
         if addresses.is_empty() {
             return Err(format!("no endpoints available for service {}", quoted(&self.name)));
         }

@@ -1,30 +1,54 @@
 //! Servers that objects of the API name, by an address or as a service: where they are, and how they are called.
 //!
 //! What always holds: a service is looked up for every call, so that one that moves is found; connections are kept
-//! for as long as it does not. Whoever answers as a service shows a certificate of the service's name.
+//! for as long as it does not. Whoever answers as a service shows a certificate of the service's name. Services are
+//! found as other API servers are, at their own addresses or at those behind them.
 
+use crate::own_service;
 use crate::place::Place;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use call::{Answer, CallError, Caller, Counted, Limits, Target, Users};
-use rest::Api;
+use names::DEFAULT_NAMESPACE;
+use rest::{Api, Object};
 use schema::Value;
 use schema::problem::quoted;
+use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// How services are reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Way {
+    /// At the addresses behind them, rather than at their own.
+    pub to_endpoints: bool,
+    /// Where this server listens, so that the service that stands for it is reached without any network.
+    pub own: Option<SocketAddr>,
+}
 
 /// Such a server.
 pub(crate) struct Reached {
     at: At,
+    way: Way,
     /// What it is called by, whatever its address is.
     pub url: String,
     authorities: Option<Vec<u8>>,
     shown: call::Shown,
     limits: Limits,
     counted: Option<Arc<Counted>>,
-    /// Who was called last, and where.
-    known: ArcSwapOption<(String, Caller)>,
+    /// Who was called last.
+    known: ArcSwapOption<Known>,
+}
+
+/// Where a server was found.
+pub(crate) struct Known {
+    /// The revisions of the objects that said so.
+    told_by: [u64; 2],
+    url: String,
+    /// There are others that could be called as well.
+    one_of_many: bool,
+    caller: Arc<Caller>,
 }
 
 enum At {
@@ -34,7 +58,7 @@ enum At {
 
 impl Reached {
     /// As a `clientConfig` says it.
-    pub fn of(config: &Value, limits: Limits, users: &Users) -> Self {
+    pub fn of(config: &Value, way: Way, limits: Limits, users: &Users) -> Self {
         let (at, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
             None => {
                 let url = config.text(&["url"]).to_owned();
@@ -52,6 +76,7 @@ impl Reached {
         };
         Reached {
             at,
+            way,
             url,
             authorities: STANDARD.decode(config.text(&["caBundle"])).ok().filter(|it| !it.is_empty()),
             shown: users.of(&server),
@@ -73,13 +98,12 @@ impl Reached {
     }
 
     /// The same by a caller that was found before.
-    pub async fn post_by(
-        &self,
-        caller: &(String, Caller),
-        query: &str,
-        body: Bytes,
-    ) -> Result<Answer, String> {
-        let answer = caller.1.post(query, body).await;
+    pub async fn post_by(&self, known: &Known, query: &str, body: Bytes) -> Result<Answer, String> {
+        let answer = known.caller.post(query, body).await;
+        if answer.is_err() && known.one_of_many {
+            // the next call may find another one
+            self.known.store(None);
+        }
         answer.map_err(|why| match why {
             CallError::Late(_) => self.told(query, "context deadline exceeded"),
             other => self.told(query, &other.to_string()),
@@ -91,13 +115,36 @@ impl Reached {
     }
 
     /// Who to call, as services are now.
-    pub fn caller(&self, api: &Api) -> Result<Arc<(String, Caller)>, String> {
-        let (url, server_name) = self.address(api)?;
-        if let Some(known) = self.known.load_full().filter(|known| known.0 == url) {
-            return Ok(known);
+    pub fn caller(&self, api: &Api) -> Result<Arc<Known>, String> {
+        let told = self.told_by(api);
+        let told_by = told.each_ref().map(|it| it.as_ref().map_or(0, |object| object.revision));
+        let before = self.known.load_full();
+        if let Some(known) = before.as_ref().filter(|known| known.told_by == told_by) {
+            return Ok(known.clone());
         }
+        let urls = self.urls(api, told)?;
+        let one_of_many = urls.len() > 1;
+        let same = before.filter(|known| urls.contains(&known.url));
+        let (url, caller) = match same {
+            Some(known) => (known.url.clone(), known.caller.clone()),
+            None => {
+                let at = if one_of_many { ambient::random_u64(&api.world) as usize % urls.len() } else { 0 };
+                let url = urls.into_iter().nth(at).unwrap_or_default();
+                (url.clone(), Arc::new(self.new_caller(url)?))
+            }
+        };
+        let known = Arc::new(Known { told_by, url, one_of_many, caller });
+        self.known.store(Some(known.clone()));
+        Ok(known)
+    }
+
+    fn new_caller(&self, url: String) -> Result<Caller, String> {
+        let server_name = match &self.at {
+            At::Url => None,
+            At::Service { place, .. } => Some(place.server_name()),
+        };
         let target = Target {
-            url: url.clone(),
+            url,
             authorities: self.authorities.clone(),
             server_name,
             identity: self.shown.identity.clone(),
@@ -108,20 +155,40 @@ impl Reached {
         if let Some(counted) = &self.counted {
             caller.measure(counted);
         }
-        let made = Arc::new((url, caller));
-        self.known.store(Some(made.clone()));
-        Ok(made)
+        Ok(caller)
     }
 
-    /// Where to call, and whose certificate is expected there, if not that of the address.
-    fn address(&self, api: &Api) -> Result<(String, Option<String>), String> {
-        let At::Service { place, path } = &self.at else { return Ok((self.url.clone(), None)) };
-        let service = api.lookup("services", &place.namespace, &place.name);
-        let service = service.ok_or_else(|| format!("service {} not found", quoted(&place.name)))?;
-        let addresses = place.addresses(&service, None, false)?;
-        let address = addresses.first().map_or("", String::as_str);
-        Ok((format!("https://{address}{path}"), Some(place.server_name())))
+    /// The objects that say where it is: a service, and the addresses behind it where those are called.
+    fn told_by(&self, api: &Api) -> [Option<Arc<Object>>; 2] {
+        let At::Service { place, .. } = &self.at else { return [None, None] };
+        let find = |plural| api.find(plural, &place.namespace, &place.name);
+        [find("services"), if self.way.to_endpoints { find("endpoints") } else { None }]
     }
+
+    /// Where it can be called.
+    fn urls(&self, api: &Api, told: [Option<Arc<Object>>; 2]) -> Result<Vec<String>, String> {
+        let At::Service { place, path } = &self.at else { return Ok(vec![self.url.clone()]) };
+        if let Some(own) = self.way.own.filter(|_| is_own(place, api)) {
+            return Ok(vec![format!("https://{own}{path}")]);
+        }
+        let resources = api.resources();
+        let read = |plural, object: Option<Arc<Object>>| {
+            object?.value(&resources.named(plural)?.collection.kind).ok()
+        };
+        let [service, endpoints] = told;
+        let service = read("services", service);
+        let service = service.ok_or_else(|| format!("service {} not found", quoted(&place.name)))?;
+        let endpoints = read("endpoints", endpoints);
+        let addresses = place.addresses(&service, endpoints.as_ref(), self.way.to_endpoints)?;
+        Ok(addresses.into_iter().map(|address| format!("https://{address}{path}")).collect())
+    }
+}
+
+/// Whether a service is the one that stands for this server.
+fn is_own(place: &Place, api: &Api) -> bool {
+    place.namespace == DEFAULT_NAMESPACE
+        && place.name == *api.names.vendor
+        && place.port == i64::from(own_service::PORT)
 }
 
 /// Host and port of an address.
@@ -152,7 +219,7 @@ mod tests {
     #[test]
     fn a_service_is_called_by_its_name() {
         let config = schema::decode::json_untyped(br#"{"service":{"namespace":"n","name":"s","path":"x"}}"#);
-        let reached = Reached::of(&config.unwrap().value, Limits::REVIEW, &Users::default());
+        let reached = Reached::of(&config.unwrap().value, Way::default(), Limits::REVIEW, &Users::default());
         assert_eq!(reached.url, "https://s.n.svc:443/x");
         assert_eq!(reached.told("?timeout=1s", "no"), "Post \"https://s.n.svc:443/x?timeout=1s\": no");
     }

@@ -19,6 +19,7 @@ use crate::own_service::OwnService;
 use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
+use crate::reach::Way;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
 use crate::trace::Tracing;
@@ -28,7 +29,7 @@ use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,6 +157,7 @@ impl Server {
         let node = Arc::new(Node::new(&config.names));
         let authorizer =
             permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+        let way = Way { to_endpoints: config.aggregation.to_endpoints, own: Some(from_here(address)) };
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
@@ -166,7 +168,9 @@ impl Server {
             tolerated: config.admission.tolerated,
             webhooks: admission::webhooks::Counters::new(&registry),
             calls: calls.clone(),
+            way,
             policies: config.gates.policies,
+            policy_counters: admission::policy_counters::Counters::new(&registry),
         };
         let admission = admission::chain(&config.admission, &parts)?;
         // who listens everywhere is found where pods find it
@@ -207,7 +211,7 @@ impl Server {
             api.register_as(kind, stored, hooks)?;
         }
         // before the first request: what was defined is served from the start
-        let definitions = Definitions::start(&api);
+        let definitions = Definitions::start(&api, way);
         identity.connect(&api);
         node.look_into(&api);
         let takes_turns = config.fairness.on && config.gates.turns;
@@ -349,6 +353,16 @@ async fn begin(
     keep_up(own, trusted, api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)
+}
+
+/// Where the server finds itself when it listens at an address.
+fn from_here(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Whether a name ends in a port; the colons of a bare IPv6 address are no such end.

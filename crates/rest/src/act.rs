@@ -1,58 +1,15 @@
 //! Act: a post to a subresource that changes its object, or takes it away.
 
-use crate::admission::{Admitted, Form, Given, Operation, Rounds};
+use crate::admission::{Admitted, Form, Operation};
 use crate::api::Api;
 use crate::error::ApiError;
-use crate::hooks::{Act, ActionHooks, Context, Requester};
+use crate::hooks::{Act, ActionHooks, ActsOn, Context};
 use crate::input::{Expected, Input};
-use crate::options::FieldValidation;
-use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, store_error};
 use schema::Value;
 use store::{Expect, Revision, StoreError};
 
 impl Api {
-    /// The name that a body gives itself, where it is one of this resource and could be created here.
-    pub async fn name_in(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        user: &Requester,
-        input: &Input,
-    ) -> Result<String, ApiError> {
-        let expected = Expected {
-            ty: &resource.kind.root,
-            kind: &resource.kind.name,
-            api_version: &resource.api_version,
-            known: &|version, kind| self.resources().has_kind(version, kind),
-        };
-        let mut body = input.typed(&expected, FieldValidation::Ignore, &mut Vec::new())?;
-        let given = body.text(&["metadata", "namespace"]);
-        if !given.is_empty() && given != namespace {
-            return Err(ApiError::wrong_namespace());
-        }
-        let name = body.text(&["metadata", "name"]).to_owned();
-        let check = resource.hooks.acts_on.map(|there| there.check);
-        let (operation, subresource, dry_run) = (Operation::Create, "", false);
-        let write = Admitted {
-            resource,
-            operation,
-            namespace,
-            name: &name,
-            asked_name: "",
-            subresource,
-            user,
-            dry_run,
-            api: self,
-            other: None,
-            given: Given::Nothing,
-            rounds: Rounds::default(),
-        };
-        self.admit(&write, Some(&mut body), None).await?;
-        check.map_or(Ok(()), |check| check(&body))?;
-        if name.is_empty() { Err(ApiError::bad_request("Name parameter required.")) } else { Ok(name) }
-    }
-
     /// Carries the action out. Who owns which field does not change by it.
     pub async fn act(
         &self,
@@ -60,29 +17,71 @@ impl Api {
         action: &ActionHooks,
         input: &Input,
     ) -> Result<(), ApiError> {
-        let resource = writing.resource.clone();
         let Some(ty) = (action.body)() else { return Err(ApiError::no_such_path()) };
-        let form = Form { kind: action.kind, api_version: version_of(action, input), ty };
-        let expected = Expected { ty, kind: form.kind, api_version: form.api_version, known: &|_, _| false };
+        let (kind, api_version) = (action.kind, version_of(action, input));
+        let expected = Expected { ty, kind, api_version, known: &|_, _| false };
         let mut body = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
         writing.user.notes.saw_object(&body, || schema::encode::json(&body, ty).into());
-        check_place(&body, action, writing)?;
+        check_name(&body, action, writing)?;
+        writing.place(&mut body)?;
+        // whatever version it was sent in, it is admitted as one of the first
+        let form = Form { kind, api_version: action.api_version, ty };
+        body.set(&["apiVersion"], form.api_version);
+        self.track_as(writing, writing.resource, (ty, form.api_version), None, &mut body);
         let write = Admitted { other: Some(form), ..writing.admitted(self, Operation::Create, writing.name) };
         self.admit(&write, Some(&mut body), None).await?;
         self.settle_admission(&write, &body, None).await?;
+        self.carry_out(writing, action, &body).await
+    }
+
+    /// The same for a creation that is an action on the object of the same name in another resource. It is admitted
+    /// as what it was asked for.
+    pub async fn act_elsewhere(
+        &self,
+        writing: &mut Writing<'_>,
+        there: ActsOn,
+        input: &Input,
+    ) -> Result<(), ApiError> {
+        let resources = self.resources();
+        let resource = resources.get(&writing.resource.api_version, there.plural);
+        let resource = resource.ok_or_else(ApiError::no_such_path)?;
+        let action = resource.hooks.actions.iter().find(|one| one.name == there.action);
+        let action = action.ok_or_else(ApiError::method_not_allowed)?;
+        let mut body = self.read(writing, input)?;
+        writing.place(&mut body)?;
+        self.track(writing, None, &mut body);
+        let name = body.text(&["metadata", "name"]).to_owned();
+        let write = writing.admitted(self, Operation::Create, &name);
+        self.admit(&write, Some(&mut body), None).await?;
+        (there.check)(&body)?;
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
+        self.settle_admission(&write, &body, None).await?;
+        let there =
+            Writing { resource, name: &name, subresource: action.name, warnings: Vec::new(), ..*writing };
+        self.carry_out(&there, action, &body).await
+    }
+
+    async fn carry_out(
+        &self,
+        writing: &Writing<'_>,
+        action: &ActionHooks,
+        body: &Value,
+    ) -> Result<(), ApiError> {
         match &action.act {
-            Act::Change(change) => self.change(writing, &resource, *change, &body).await,
-            Act::Remove(removal) => self.remove_for(writing, removal, &body).await,
+            Act::Change(change) => self.change(writing, *change, body).await,
+            Act::Remove(removal) => self.remove_for(writing, removal, body).await,
         }
     }
 
     async fn change(
         &self,
-        writing: &mut Writing<'_>,
-        resource: &Resource,
+        writing: &Writing<'_>,
         change: fn(&mut Value, &Value, &Context<'_>) -> Result<(), ApiError>,
         body: &Value,
     ) -> Result<(), ApiError> {
+        let resource = writing.resource;
         for _ in 0..ATTEMPTS {
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
@@ -112,8 +111,8 @@ fn version_of<'a>(action: &'a ActionHooks, input: &Input) -> &'a str {
     other.copied().unwrap_or(action.api_version)
 }
 
-/// What is posted must bear the name of the object, and its namespace if any.
-fn check_place(body: &Value, action: &ActionHooks, writing: &Writing<'_>) -> Result<(), ApiError> {
+/// What is posted must bear the name of the object.
+fn check_name(body: &Value, action: &ActionHooks, writing: &Writing<'_>) -> Result<(), ApiError> {
     let namespace = body.text(&["metadata", "namespace"]);
     if !namespace.is_empty() && namespace != writing.namespace {
         return Err(ApiError::wrong_namespace());

@@ -26,6 +26,11 @@ pub trait Answer: Send + Sync {
         Err(ApiError::method_not_allowed()).into()
     }
 
+    /// Fills in what those are shown who have the last word about what was sent.
+    fn prepare(&self, _: &mut Value, _: &Asking<'_>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
     /// All objects that there are now, with their metadata.
     fn all(&self) -> Vec<Value> {
         Vec::new()
@@ -95,6 +100,7 @@ impl Api {
         let form = Form { kind: &part.kind.name, api_version: &api_version, ty: root };
         let write = Admitted { other: Some(form), ..writing.admitted(self, Operation::Create, writing.name) };
         self.admit(&write, Some(&mut object), None).await?;
+        part.answer.prepare(&mut object, &self.asking(writing))?;
         self.settle_admission(&write, &object, None).await?;
         let answered = part.answer.create(object, &self.asking(writing)).get().await?;
         Ok(Written { created: true, json: encode::json(&answered, root).into(), revision: None })

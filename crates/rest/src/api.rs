@@ -2,7 +2,7 @@
 
 use crate::admission::{Admission, Checks};
 use crate::hooks::{Context, Hooks, Requester};
-use crate::measure::Steps;
+use crate::measure::{Expressions, Steps, Timing};
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
@@ -33,6 +33,7 @@ pub struct Api {
     /// What writes pass, in order; each resource keeps those that concern it.
     admission: Vec<Arc<dyn Admission>>,
     pub(crate) steps: OnceLock<Steps>,
+    expressions: OnceLock<Expressions>,
 }
 
 /// The resources of a moment.
@@ -101,16 +102,22 @@ impl Resources {
 impl Api {
     pub fn new(names: Names, storage: Storage, world: World, admission: Vec<Box<dyn Admission>>) -> Self {
         let admission = admission.into_iter().map(Arc::from).collect();
-        let (resources, steps) = (ArcSwap::default(), OnceLock::new());
+        let (resources, steps, expressions) = (ArcSwap::default(), OnceLock::new(), OnceLock::new());
         let (opened, closed) = (Vec::new(), Vec::new());
         let exchanged = watch::Sender::new(0);
-        Api { names, storage, world, opened, closed, resources, exchanged, admission, steps }
+        Api { names, storage, world, opened, closed, resources, exchanged, admission, steps, expressions }
     }
 
     /// Counts what is done from now on, with the kinds that are registered from now on.
     pub fn measure(&self, registry: &Registry) {
         self.storage.measure(registry);
         self.steps.get_or_init(|| Steps::new(registry));
+        self.expressions.get_or_init(|| Expressions::new(registry));
+    }
+
+    /// For those who compile and evaluate expressions.
+    pub fn timing(&self) -> Timing<'_> {
+        Timing { world: &self.world, counted: self.expressions.get() }
     }
 
     pub fn resources(&self) -> Arc<Resources> {

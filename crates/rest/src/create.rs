@@ -34,6 +34,10 @@ impl Api {
         if admitted.rounds.was_changed() {
             self.confine_new(writing, &mut object)?;
         }
+        // whoever may change the object has seen the state that it was sent with
+        if writing.has_status() && !resource.hooks.keeps_status_on_create {
+            writing.clear_status(&mut object);
+        }
         let (problems, reservation) = self.with_context(writing.user, |context| {
             metadata::stamp_new(&mut object, &self.world);
             if let Some(prepare) = resource.hooks.prepare_create {
@@ -50,7 +54,7 @@ impl Api {
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
-            problems.extend(writing.made_problems(&object, None));
+            problems.extend(writing.made_problems(&object, None, &self.timing()));
             if resource.hooks.told_twice {
                 problems.extend(problems.clone());
             }
@@ -111,10 +115,7 @@ impl Api {
     fn confine_new(&self, writing: &mut Writing<'_>, object: &mut Value) -> Result<(), ApiError> {
         writing.place(object)?;
         writing.dedup_owners(object);
-        metadata::forget_deletion(object);
-        if writing.has_status() && !writing.resource.hooks.keeps_status_on_create {
-            writing.clear_status(object);
-        }
+        metadata::forget_past(object);
         Ok(())
     }
 }

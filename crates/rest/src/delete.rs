@@ -11,6 +11,7 @@ use crate::resource::Resource;
 use crate::write::{ATTEMPTS, store_error};
 use bytes::Bytes;
 use schema::{Value, encode, time};
+use std::borrow::Cow;
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
@@ -121,22 +122,15 @@ impl Api {
         self.ready(resource, std::slice::from_ref(current)).await?;
         let object = self.tree(resource, current)?;
         check_preconditions(resource, current, &object, options)?;
-        let write = Admitted {
-            resource,
-            operation: Operation::Delete,
-            namespace: &current.namespace,
-            name: &current.name,
-            asked_name: asked,
-            subresource: "",
-            user,
-            dry_run: options.dry_run,
-            api: self,
-            other: None,
-            given: Given::Delete(options),
-            rounds: Rounds::default(),
-        };
-        self.admit(&write, None, Some(&object)).await?;
-        self.settle_admission(&write, &Value::Null, Some(&object)).await?;
+        // what is under way, and is held by more than finalizers, is nobody's to judge again
+        let deleting = !object.text(&["metadata", "deletionTimestamp"]).is_empty();
+        if deleting && mark.is_none() && resource.hooks.holds.is_some_and(|holds| holds(&object)) {
+            return Ok(Some(Deleted::Object { json: resource.json(current), gone: false }));
+        }
+        // a removal was admitted as what was asked for
+        if mark.is_none() {
+            self.admit_deletion(resource, (current, asked), &object, options, user).await?;
+        }
         let step = self.with_context(user, |context| {
             if let Some(may) = resource.hooks.may_delete {
                 may(&object, context)?;
@@ -170,6 +164,37 @@ impl Api {
                 None => Ok(None),
             },
         }
+    }
+
+    async fn admit_deletion(
+        &self,
+        resource: &Resource,
+        (current, asked): (&Arc<Object>, &str),
+        object: &Value,
+        options: &DeleteOptions,
+        user: &Requester,
+    ) -> Result<(), ApiError> {
+        // who begins the deletion itself means this very object
+        let mut shown = Cow::Borrowed(options);
+        if resource.hooks.begin_delete.is_some() && options.uid.is_none() {
+            shown.to_mut().uid = Some(object.text(&["metadata", "uid"]).to_owned());
+        }
+        let write = Admitted {
+            resource,
+            operation: Operation::Delete,
+            namespace: &current.namespace,
+            name: &current.name,
+            asked_name: asked,
+            subresource: "",
+            user,
+            dry_run: options.dry_run,
+            api: self,
+            other: None,
+            given: Given::Delete(&shown),
+            rounds: Rounds::default(),
+        };
+        self.admit(&write, None, Some(object)).await?;
+        self.settle_admission(&write, &Value::Null, Some(object)).await
     }
 
     async fn remove(

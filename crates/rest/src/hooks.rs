@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::error::ApiError;
 use crate::fit::Fit;
+use crate::measure::Timing;
 use crate::notes::Notes;
 use crate::reserve::Reserve;
 use crate::view::View;
@@ -144,7 +145,7 @@ pub struct Hooks {
 /// What a kind that is made while the server runs asks of its objects.
 pub trait Rules: Send + Sync {
     /// What is wrong with an object, new or next, whichever way it is written.
-    fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Problem>;
+    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Vec<Problem>;
 }
 
 /// A subresource whose objects are made to be answered and never kept.

@@ -4,6 +4,7 @@
 
 use crate::admission::Operation;
 use crate::resource::Collection;
+use ambient::World;
 use metrics::{About, Counter, Family, Histogram, Registry, seconds};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,6 +30,16 @@ const FETCHED: About =
 const RETURNED: About =
     About::alpha("apiserver_cache_list_returned_objects_total", "Objects that lists were made of.")
         .by(&["resource_prefix"]);
+
+const COMPILED: About =
+    About::alpha("apiserver_cel_compilation_duration_seconds", "Time that expressions took to be compiled.")
+        .seconds(&EXPRESSIONS);
+const EVALUATED: About = About::alpha(
+    "apiserver_cel_evaluation_duration_seconds",
+    "Time that expressions took to be evaluated for an object.",
+)
+.seconds(&EXPRESSIONS);
+const EXPRESSIONS: [u64; 11] = seconds([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
 
 /// The steps of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +95,58 @@ impl Steps {
 
     pub fn took(&self, outcome: Outcome, time: Duration) {
         self.outcomes.took(outcome, time, |labels| self.family.of(&labels));
+    }
+}
+
+/// How long expressions take, whoever wrote them.
+pub(crate) struct Expressions {
+    compiled: Histogram,
+    evaluated: Histogram,
+}
+
+impl Expressions {
+    pub fn new(registry: &Registry) -> Self {
+        Expressions {
+            compiled: registry.family::<Histogram>(COMPILED).of(&[]),
+            evaluated: registry.family::<Histogram>(EVALUATED).of(&[]),
+        }
+    }
+}
+
+/// Counts how long expressions take.
+pub struct Timing<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) counted: Option<&'a Expressions>,
+}
+
+impl<'a> Timing<'a> {
+    /// One that counts nowhere.
+    pub fn uncounted(world: &'a World) -> Self {
+        Timing { world, counted: None }
+    }
+
+    /// Does what compiles expressions, if there are any in what comes of it.
+    pub fn compiling<T>(&self, work: impl FnOnce() -> T, any: impl FnOnce(&T) -> bool) -> T {
+        let (done, took) = self.timed(work);
+        if let Some(counted) = self.counted.filter(|_| any(&done)) {
+            counted.compiled.took(took);
+        }
+        done
+    }
+
+    /// Does what evaluates them; says how long that took.
+    pub fn evaluating<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
+        let (done, took) = self.timed(work);
+        if let Some(counted) = self.counted {
+            counted.evaluated.took(took);
+        }
+        (done, took)
+    }
+
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
+        let began = self.world.elapsed();
+        let done = work();
+        (done, self.world.elapsed().saturating_sub(began))
     }
 }
 

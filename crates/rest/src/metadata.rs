@@ -54,10 +54,36 @@ pub fn stamp_new(object: &mut Value, world: &World) {
     }
 }
 
-/// A new object is not being deleted, whatever its maker says.
-pub fn forget_deletion(object: &mut Value) {
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+/// A new object has no past, whatever its maker says.
+pub fn forget_past(object: &mut Value) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid"] {
         object.unset(&["metadata", field]);
+    }
+    if let Some(given) = object.at_mut(&["metadata", "creationTimestamp"]) {
+        *given = Value::Null;
+    }
+}
+
+/// What a client says about what only the server decides.
+pub fn said_of_server_fields(object: &Value) -> [(&'static str, Option<Value>); 6] {
+    const FIELDS: [&str; 6] = [
+        "selfLink",
+        "generation",
+        "creationTimestamp",
+        "uid",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
+    FIELDS.map(|field| (field, object.at(&["metadata", field]).cloned()))
+}
+
+/// Puts it there again.
+pub fn say_of_server_fields(object: &mut Value, said: [(&'static str, Option<Value>); 6]) {
+    for (field, value) in said {
+        match value {
+            Some(value) => object.set(&["metadata", field], value),
+            None => drop(object.unset(&["metadata", field])),
+        }
     }
 }
 

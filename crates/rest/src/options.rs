@@ -187,12 +187,24 @@ pub enum FieldValidation {
     Strict,
 }
 
+impl FieldValidation {
+    fn name(self) -> &'static str {
+        match self {
+            FieldValidation::Ignore => "Ignore",
+            FieldValidation::Warn => "Warn",
+            FieldValidation::Strict => "Strict",
+        }
+    }
+}
+
 /// Parameters of create, update and patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
     pub field_validation: FieldValidation,
+    /// Whether the request itself says so.
+    pub validation_given: bool,
     pub force: Option<bool>,
 }
 
@@ -206,10 +218,8 @@ impl WriteOptions {
         if !self.field_manager.is_empty() {
             shown.set(&["fieldManager"], &*self.field_manager);
         }
-        match self.field_validation {
-            FieldValidation::Warn => {}
-            FieldValidation::Ignore => shown.set(&["fieldValidation"], "Ignore"),
-            FieldValidation::Strict => shown.set(&["fieldValidation"], "Strict"),
+        if self.validation_given {
+            shown.set(&["fieldValidation"], self.field_validation.name());
         }
         shown
     }
@@ -244,7 +254,8 @@ impl WriteOptions {
         let dry_run = dry_run(&query.dry_runs(), &mut problems);
         let field_manager = query.text("fieldManager");
         check_manager(&field_manager, &mut problems);
-        let field_validation = match query.get("fieldValidation").unwrap_or("") {
+        let asked = query.get("fieldValidation").unwrap_or("");
+        let field_validation = match asked {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
@@ -260,7 +271,8 @@ impl WriteOptions {
         };
         let force = query.get("force").map(|_| query.flag("force"));
         if problems.is_empty() {
-            Ok(WriteOptions { dry_run, field_manager, field_validation, force })
+            let validation_given = !asked.is_empty();
+            Ok(WriteOptions { dry_run, field_manager, field_validation, validation_given, force })
         } else {
             Err(invalid(kind, problems, names))
         }

@@ -186,6 +186,7 @@ impl Api {
                     .ok_or_else(ApiError::method_not_allowed)?,
             ),
         };
+        let said = metadata::said_of_server_fields(&object);
         let tracked = part.is_some() && resource.hooks.owns_asked;
         if tracked && !writing.owned {
             self.track(writing, Some(old), &mut object);
@@ -201,14 +202,16 @@ impl Api {
         }
         // and has been admitted as such
         if !view {
+            // what only the server decides is shown as the client said it
+            metadata::say_of_server_fields(&mut object, said);
             let admitted = writing.admitted(self, Operation::Update, writing.name);
             self.admit(&admitted, Some(&mut object), Some(old)).await?;
             if admitted.rounds.was_changed() {
                 writing.place(&mut object)?;
                 writing.dedup_owners(&mut object);
                 self.confine(writing, part, &mut object, old);
-                metadata::keep_server_fields(&mut object, old);
             }
+            metadata::keep_server_fields(&mut object, old);
         }
         // who may not write hears that, however old what they wrote is
         version?;
@@ -246,7 +249,7 @@ impl Api {
             };
             problems.extend(check.map(|check| check(&object, old, context)).unwrap_or_default());
             problems.extend(rules::check_immutable(&resource.kind.root, old, &object));
-            problems.extend(writing.made_problems(&object, Some(old)));
+            problems.extend(writing.made_problems(&object, Some(old), &self.timing()));
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;

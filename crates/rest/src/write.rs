@@ -5,6 +5,7 @@ use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};
+use crate::measure::Timing;
 use crate::metadata;
 use crate::notes::Step;
 use crate::object::{Draft, Object};
@@ -156,8 +157,13 @@ impl Writing<'_> {
     }
 
     /// What the rules say that were made while the server ran.
-    pub(crate) fn made_problems(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
-        self.resource.hooks.rules.as_ref().map(|rules| rules.check(object, old)).unwrap_or_default()
+    pub(crate) fn made_problems(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        timing: &Timing<'_>,
+    ) -> Vec<Problem> {
+        self.resource.hooks.rules.as_ref().map(|rules| rules.check(object, old, timing)).unwrap_or_default()
     }
 
     /// The resource whose kind clients write and read here.

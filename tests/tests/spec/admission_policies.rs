@@ -5,10 +5,11 @@ use apiserver::Gates;
 use kinds::Serving;
 use tests::{Cluster, Options};
 
-const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicies";
-const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicybindings";
+pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str =
+    "/apis/admissionregistration.k8s.io/v1alpha1/validatingadmissionpolicybindings";
 
-async fn cluster(open: bool) -> Cluster {
+pub(super) async fn cluster(open: bool) -> Cluster {
     let served = ["admissionregistration.k8s.io/v1alpha1=true"];
     let serving = Serving::parse(served, &names::Names::default()).unwrap();
     let gates = Gates { policies: open, ..Gates::default() };
@@ -16,12 +17,12 @@ async fn cluster(open: bool) -> Cluster {
 }
 
 /// A policy about config maps.
-fn policy(name: &str, validations: Value) -> Value {
+pub(super) fn policy(name: &str, validations: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"validations": validations, "matchConstraints": {"resourceRules": [
         {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}}})
 }
 
-fn binding(name: &str, policy: &str) -> Value {
+pub(super) fn binding(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"policyName": policy}})
 }
 
@@ -136,4 +137,39 @@ async fn nothing_is_enforced_behind_a_closed_gate() {
     cluster.create(POLICIES, policy("never", json!([{"expression": "false"}]))).await;
     cluster.create(BINDINGS, binding("never", "never")).await;
     cluster.named(CONFIGMAPS, "a").await;
+}
+
+#[tokio::test]
+async fn what_policies_do_is_counted() {
+    let cluster = cluster(true).await;
+    let names = json!([{"expression": "object == null || object.metadata.name != 'bad'"}]);
+    cluster.create(POLICIES, policy("names", names)).await;
+    cluster.create(BINDINGS, binding("names", "names")).await;
+    let mut lax = policy("lax", json!([{"expression": "object.data.missing == 'x'"}]));
+    lax["spec"]["failurePolicy"] = "Ignore".into();
+    cluster.create(POLICIES, lax).await;
+    cluster.create(BINDINGS, binding("laxer", "lax")).await;
+    cluster.create(CONFIGMAPS, map("good", json!({"k": "v"}))).await;
+    cluster.post(CONFIGMAPS, map("bad", json!({"k": "v"}))).await.refused(422, "Invalid");
+    let metrics = cluster.get("/metrics").await.code(200).text();
+    let value = |name: &str, labels: &[&str]| {
+        let mut lines = metrics.lines().filter(|line| {
+            line.split(['{', ' ']).next() == Some(name) && labels.iter().all(|label| line.contains(label))
+        });
+        let found = lines.next().unwrap_or_else(|| panic!("{name} {labels:?} in {metrics}"));
+        assert_eq!(lines.next(), None);
+        found.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let of = |name: &str| format!("apiserver_validating_admission_policy_{name}");
+    for (labels, count) in [
+        (["policy=\"names\"", "policy_binding=\"names\"", "enforcement_action=\"deny\""], 1),
+        (["policy=\"lax\"", "policy_binding=\"laxer\"", "enforcement_action=\"allow\""], 2),
+    ] {
+        assert_eq!(value(&of("check_total"), &labels), count);
+        assert_eq!(value(&of("check_duration_seconds_count"), &labels), count);
+    }
+    assert_eq!(value(&of("definition_total"), &["enforcement_action=\"deny\"", "state=\"active\""]), 2);
+    assert_eq!(value("apiserver_cel_compilation_duration_seconds_count", &[]), 2);
+    assert_eq!(value("apiserver_cel_evaluation_duration_seconds_count", &[]), 4);
+    assert!(metrics.contains("le=\"5e-07\""), "{metrics}");
 }

@@ -9,10 +9,10 @@ use tests::{Cluster, Elsewhere, Reply, Seen};
 
 pub(super) const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(super) const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-const BOTH: [&str; 2] = [MUTATING, VALIDATING];
+pub(super) const BOTH: [&str; 2] = [MUTATING, VALIDATING];
 
 /// An answer to a review.
-fn answer(seen: &Seen, mut response: Value) -> Reply {
+pub(super) fn answer(seen: &Seen, mut response: Value) -> Reply {
     if response["uid"].is_null() {
         response["uid"] = seen.body["request"]["uid"].clone();
     }
@@ -20,17 +20,17 @@ fn answer(seen: &Seen, mut response: Value) -> Reply {
     Reply::Json(json!({"apiVersion": version, "kind": "AdmissionReview", "response": response}))
 }
 
-fn patch(seen: &Seen, operations: Value) -> Reply {
+pub(super) fn patch(seen: &Seen, operations: Value) -> Reply {
     let patch = STANDARD.encode(operations.to_string());
     answer(seen, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
-fn allow(seen: &Seen) -> Reply {
+pub(super) fn allow(seen: &Seen) -> Reply {
     answer(seen, json!({"allowed": true}))
 }
 
 /// A webhook for all writes of config maps, at a path of a server.
-fn hook(server: &Elsewhere, name: &str, path: &str) -> Value {
+pub(super) fn hook(server: &Elsewhere, name: &str, path: &str) -> Value {
     json!({
         "name": format!("{name}.example.com"),
         "clientConfig": {"url": format!("{}{path}", server.url), "caBundle": STANDARD.encode(&server.certificate)},
@@ -39,24 +39,24 @@ fn hook(server: &Elsewhere, name: &str, path: &str) -> Value {
     })
 }
 
-fn rule(operations: &[&str], group: &str, version: &str, resource: &str) -> Value {
+pub(super) fn rule(operations: &[&str], group: &str, version: &str, resource: &str) -> Value {
     json!({"operations": operations, "apiGroups": [group], "apiVersions": [version], "resources": [resource]})
 }
 
-fn with(mut hook: Value, field: &str, value: Value) -> Value {
+pub(super) fn with(mut hook: Value, field: &str, value: Value) -> Value {
     hook[field] = value;
     hook
 }
 
-async fn configure(cluster: &Cluster, kind: &str, name: &str, hooks: Vec<Value>) {
+pub(super) async fn configure(cluster: &Cluster, kind: &str, name: &str, hooks: Vec<Value>) {
     cluster.create(kind, json!({"metadata": {"name": name}, "webhooks": hooks})).await;
 }
 
-fn map(name: &str) -> Value {
+pub(super) fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-fn message(status: &Value) -> &str {
+pub(super) fn message(status: &Value) -> &str {
     status["message"].as_str().unwrap()
 }
 

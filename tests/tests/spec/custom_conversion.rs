@@ -4,6 +4,7 @@ use super::custom_resources::{GROUP, THINGS, define, definition, thing, version}
 use super::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tests::{Cluster, Elsewhere, Reply};
@@ -14,7 +15,11 @@ async fn converter(broken: Arc<AtomicBool>) -> Elsewhere {
 }
 
 async fn named_converter(name: &str, broken: Arc<AtomicBool>) -> Elsewhere {
-    Elsewhere::named(name, move |seen| {
+    converter_at(Ipv4Addr::LOCALHOST.into(), name, broken).await
+}
+
+pub(super) async fn converter_at(ip: IpAddr, name: &str, broken: Arc<AtomicBool>) -> Elsewhere {
+    Elsewhere::at(ip, name, move |seen| {
         let request = &seen.body["request"];
         if broken.load(Ordering::SeqCst) {
             return Reply::Json(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
@@ -50,7 +55,7 @@ async fn with_converter(elsewhere: &Elsewhere) -> Cluster {
 }
 
 /// Defines things whose versions are converted by whoever is reached so.
-async fn serve_with(cluster: &Cluster, elsewhere: &Elsewhere, mut reached: Value) {
+pub(super) async fn serve_with(cluster: &Cluster, elsewhere: &Elsewhere, mut reached: Value) {
     let text = |names: &[&str]| {
         let properties: serde_json::Map<String, Value> =
             names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
@@ -63,7 +68,7 @@ async fn serve_with(cluster: &Cluster, elsewhere: &Elsewhere, mut reached: Value
     define(cluster, things).await;
 }
 
-fn second() -> String {
+pub(super) fn second() -> String {
     format!("/apis/{GROUP}/v2/namespaces/default/things")
 }
 

@@ -44,6 +44,12 @@ async fn rules_hold_for_every_write() {
     // rules need an object that is in order otherwise
     let refused = cluster.patch(&path, json!({"spec": {"min": "x"}})).await.refused(422, "Invalid");
     assert_eq!(fields(&refused), ["spec.min", "<nil>"]);
+    // compiled once, and evaluated for each of the five that were in order
+    let metrics = cluster.get("/metrics").await.code(200).text();
+    for line in ["compilation_duration_seconds_count 1", "evaluation_duration_seconds_count 5"] {
+        let line = format!("apiserver_cel_{line}");
+        assert!(metrics.lines().any(|it| it == line), "{line} in {metrics}");
+    }
 }
 
 #[tokio::test]

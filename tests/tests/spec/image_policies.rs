@@ -75,7 +75,9 @@ async fn only_images_that_are_agreed_to_run() {
 async fn an_operator_may_rather_run_than_ask() {
     let server = Elsewhere::start(by_image).await;
     let (cluster, _folder) = cluster(&server, true).await;
-    cluster.create(PODS, with_image("a", "broken")).await;
+    let made = cluster.create(PODS, with_image("a", "broken")).await;
+    // the record of the request says so, and the pod does not
+    assert_eq!(made["metadata"]["annotations"].as_object().unwrap().len(), 2, "{made}");
     cluster.post(PODS, with_image("b", "bad")).await.refused(403, "Forbidden");
 }
 

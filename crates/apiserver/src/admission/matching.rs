@@ -224,7 +224,10 @@ impl Selected {
     ) -> Result<bool, ApiError> {
         let objects = [Some(object), old];
         let mut objects = objects.into_iter().flatten().filter(|it| !it.is_null());
-        let of_object = self.objects.0.is_empty() || objects.any(|it| self.objects.match_object(it));
+        // parameters have no labels, and no lack of them either
+        let labelled = write.operation != Operation::Connect;
+        let of_object =
+            self.objects.0.is_empty() || labelled && objects.any(|it| self.objects.match_object(it));
         Ok(of_object && self.namespace(write, object)?)
     }
 

@@ -34,6 +34,7 @@ mod pod_node_selector;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
 mod policies;
+pub(crate) mod policy_counters;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -43,6 +44,7 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
+use crate::reach::Way;
 use ambient::World;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
@@ -91,8 +93,12 @@ pub(crate) struct Parts {
     pub webhooks: webhooks::Counters,
     /// Where all calls to other servers are.
     pub calls: Arc<call::Counted>,
+    /// How services are reached that webhooks name.
+    pub way: Way,
     /// Whether policies are enforced.
     pub policies: bool,
+    /// Where they count.
+    pub policy_counters: policy_counters::Counters,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -244,7 +250,9 @@ mod tests {
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
             calls: call::Counted::new(&registry),
+            way: Way::default(),
             policies: true,
+            policy_counters: policy_counters::Counters::new(&registry),
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }

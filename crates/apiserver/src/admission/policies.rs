@@ -7,18 +7,22 @@
 use super::Parts;
 use super::derived::{Derived, Made};
 use super::matching::{self, Index, Meant, Rule, Selected, is_exempt};
+use super::policy_counters::Counters;
 use ambient::Soon;
 use cel::{Budget, Program, Variables};
+use rest::measure::Timing;
 use rest::{Admission, Admitted, ApiError, Cause, Collection, Interest, Object, Operation, Resource};
 use schema::{Value, decode};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub struct ValidatingAdmissionPolicy {
     /// Whether the gate is open behind which all of this is.
     on: bool,
     policies: Derived<Policies>,
     bindings: Derived<Bindings>,
+    counters: Counters,
 }
 
 impl ValidatingAdmissionPolicy {
@@ -27,6 +31,7 @@ impl ValidatingAdmissionPolicy {
             on: parts.policies,
             policies: Derived::new("validatingadmissionpolicies"),
             bindings: Derived::new("validatingadmissionpolicybindings"),
+            counters: parts.policy_counters.clone(),
         }
     }
 }
@@ -42,14 +47,19 @@ impl Admission for ValidatingAdmissionPolicy {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> Soon<'a, Result<(), ApiError>> {
-        let policies = self.policies.get(write.api, Policies::of);
+        let policies = self.policies.get(write.api, |collection, objects, before| {
+            Policies::of(collection, objects, before, &|name, policy| {
+                self.counters.read();
+                Policy::of(name, policy, &write.api.timing())
+            })
+        });
         let bindings = self.bindings.get(write.api, Bindings::of);
         let (Some(policies), Some(bindings)) = (policies, bindings) else { return Ok(()).into() };
         let plural = &write.resource.kind.plural;
         if bindings.it.0.is_empty() || policies.it.index.candidates(plural).next().is_none() {
             return Ok(()).into();
         }
-        Soon::later(judge(write, object, old, policies, bindings))
+        Soon::later(judge(write, object, old, policies, bindings, &self.counters))
     }
 }
 
@@ -60,7 +70,12 @@ struct Policies {
 }
 
 impl Policies {
-    fn of(collection: &Collection, objects: &[Arc<Object>], before: Option<&Policies>) -> Self {
+    fn of(
+        collection: &Collection,
+        objects: &[Arc<Object>],
+        before: Option<&Policies>,
+        make: &dyn Fn(&str, &Value) -> Policy,
+    ) -> Self {
         let known: HashMap<&str, &(u64, Arc<Policy>)> = before
             .map(|it| it.all.iter().map(|one| (one.1.name.as_str(), one)).collect())
             .unwrap_or_default();
@@ -68,7 +83,7 @@ impl Policies {
             .iter()
             .filter_map(|object| match known.get(&*object.name) {
                 Some((revision, policy)) if *revision == object.revision => Some((*revision, policy.clone())),
-                _ => Some((object.revision, Arc::new(Policy::of(&object.name, &read(collection, object)?)))),
+                _ => Some((object.revision, Arc::new(make(&object.name, &read(collection, object)?)))),
             })
             .collect();
         let index = Index::of(all.iter().map(|(_, policy)| &*policy.matches.rules));
@@ -99,13 +114,15 @@ struct Check {
 }
 
 impl Policy {
-    fn of(name: &str, policy: &Value) -> Self {
+    fn of(name: &str, policy: &Value, timing: &Timing<'_>) -> Self {
         let nothing = Value::map();
         let spec = policy.at(&["spec"]).unwrap_or(&nothing);
         let params = spec.at(&["paramKind"]).filter(|it| !it.is_null());
         let env = kinds::admission_policy::environment(params.is_some());
         let check = |one: &Value| Check {
-            program: env.compile_rule(one.text(&["expression"]).trim()).map_err(|why| why.to_string()),
+            program: timing
+                .compiling(|| env.compile_rule(one.text(&["expression"]).trim()), |_| true)
+                .map_err(|why| why.to_string()),
             expression: one.text(&["expression"]).to_owned(),
             message: one.text(&["message"]).trim().to_owned(),
             reason: one.text(&["reason"]).to_owned(),
@@ -197,11 +214,12 @@ async fn judge(
     old: Option<&Value>,
     policies: Arc<Made<Policies>>,
     bindings: Arc<Made<Bindings>>,
+    counters: &Counters,
 ) -> Result<(), ApiError> {
     for at in policies.it.index.candidates(&write.resource.kind.plural) {
         let Some((_, policy)) = policies.it.all.get(at) else { continue };
         let Some(bound) = bindings.it.0.get(&policy.name) else { continue };
-        let asked = Asked { write, object, old, policy };
+        let asked = Asked { write, object, old, policy, counters };
         let meant = match policy.matches.meant(write, object, old) {
             Ok(None) => continue,
             Ok(Some(meant)) => meant,
@@ -231,6 +249,7 @@ struct Asked<'a> {
     object: &'a Value,
     old: Option<&'a Value>,
     policy: &'a Policy,
+    counters: &'a Counters,
 }
 
 impl Asked<'_> {
@@ -254,7 +273,10 @@ impl Asked<'_> {
         let failed = |why: ApiError| format!("failed to convert object version: {why}");
         let object = tree(&meant.json(write, Some(object)).await.map_err(failed)?);
         let old = tree(&meant.json(write, old).await.map_err(failed)?);
-        Ok(self.check(&object, &old, &request(write, meant), &params))
+        let seen = Variables::new().with("object", &object).with("oldObject", &old);
+        let request = request(write, meant);
+        let seen = seen.with("request", &request).with("params", &params);
+        Ok(self.policy.checks.iter().find_map(|check| self.check(check, binding, &seen)))
     }
 
     async fn params(
@@ -273,28 +295,29 @@ impl Asked<'_> {
         Ok(tree(&resource.json(&found)))
     }
 
-    fn check(&self, object: &Value, old: &Value, request: &Value, params: &Value) -> Option<Denied> {
-        let variables = Variables::new().with("object", object).with("oldObject", old);
-        let variables = variables.with("request", request).with("params", params);
-        self.policy.checks.iter().find_map(|check| {
-            let program = match &check.program {
-                Ok(program) => program,
-                Err(why) => return self.unable(format!("compilation error: {why}")),
-            };
-            match program.holds(&variables, &mut Budget::default()) {
-                Ok(true) => None,
-                Ok(false) => Some(Denied {
-                    message: match &*check.message {
-                        "" => format!("failed expression: {}", check.expression.trim()),
-                        message => message.to_owned(),
-                    },
-                    reason: check.reason.clone(),
-                }),
-                Err(why) => {
-                    self.unable(format!("expression '{}' resulted in error: {why}", check.expression))
-                }
+    /// Evaluates one expression; what does not hold, and what cannot be told, is counted.
+    fn check(&self, check: &Check, binding: &Binding, seen: &Variables<'_>) -> Option<Denied> {
+        let (holds, took) = match &check.program {
+            Ok(program) => self.write.api.timing().evaluating(|| program.holds(seen, &mut Budget::default())),
+            Err(why) => {
+                let denied = self.unable(format!("compilation error: {why}"));
+                self.counters.checked(&self.policy.name, &binding.name, denied.is_some(), Duration::ZERO);
+                return denied;
             }
-        })
+        };
+        let denied = match holds {
+            Ok(true) => return None,
+            Ok(false) => Some(Denied {
+                message: match &*check.message {
+                    "" => format!("failed expression: {}", check.expression.trim()),
+                    message => message.to_owned(),
+                },
+                reason: check.reason.clone(),
+            }),
+            Err(why) => self.unable(format!("expression '{}' resulted in error: {why}", check.expression)),
+        };
+        self.counters.checked(&self.policy.name, &binding.name, denied.is_some(), took);
+        denied
     }
 
     fn refusal(&self, binding: Option<&Binding>, denied: &Denied) -> ApiError {

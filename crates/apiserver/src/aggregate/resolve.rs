@@ -82,8 +82,10 @@ mod tests {
         check(Some(outside), None, true, Err(why));
         let node = SERVICE.replace("\"ClusterIP\"", "\"NodePort\"");
         check(Some(&node), None, false, Ok("10.0.0.9:443"));
-        let why = "FailedDiscoveryCheck: no endpoints available for service \"s\"";
+        let why = "FailedDiscoveryCheck: endpoints \"s\" not found";
         check(Some(&node), None, true, Err(why));
+        let why = "FailedDiscoveryCheck: no endpoints available for service \"s\"";
+        check(Some(&node), Some("{}"), true, Err(why));
         let why = "FailedDiscoveryCheck: no service port 443 found for service \"s\"";
         check(Some(&node.replace("443", "444")), None, false, Err(why));
     }

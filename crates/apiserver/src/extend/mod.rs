@@ -9,6 +9,7 @@ mod cleanup;
 mod webhook;
 
 use crate::own;
+use crate::reach::Way;
 use cache::{Event, Interest, Watcher};
 use futures_util::future::join_all;
 use kinds::crd::{naming, serve};
@@ -28,6 +29,8 @@ pub(crate) struct Definitions {
     api: Arc<Api>,
     /// The definitions themselves, as they are served.
     own: Arc<Resource>,
+    /// How those are reached that convert.
+    way: Way,
     watcher: Watcher<Object>,
     known: BTreeMap<String, Known>,
     /// The names that the definitions of each group have.
@@ -93,13 +96,14 @@ struct Status {
 
 impl Definitions {
     /// Serves what was defined before; what changes from here on is not missed. `None` where there are no definitions.
-    pub fn start(api: &Arc<Api>) -> Option<Self> {
+    pub fn start(api: &Arc<Api>, way: Way) -> Option<Self> {
         let version = format!("{}/v1", api.names.group("apiextensions"));
         let own = api.resources().get(&version, "customresourcedefinitions")?.clone();
         let (watcher, snapshot) = own.collection.cache.watch_now(Interest::All);
         let mut all = Definitions {
             api: api.clone(),
             own,
+            way,
             watcher,
             known: BTreeMap::new(),
             taken: HashMap::new(),
@@ -288,7 +292,7 @@ impl Definitions {
 
     /// Makes the resources of a definition, which are what it is served as from then on.
     fn prepare(&mut self, name: &str, definition: &Value, accepted: &Value) -> Vec<Arc<Resource>> {
-        let converter = webhook::of(definition, &self.api);
+        let converter = webhook::of(definition, &self.api, self.way);
         let versions = serve::versions(definition, accepted, &self.fetch(name), converter);
         let there = self.api.resources();
         let (mut resources, mut collection) = (Vec::new(), None);

@@ -1,6 +1,7 @@
 //! From a request that may be carried out to its answer: the dispatch over paths and verbs.
 
 pub(crate) mod answer;
+mod connect;
 mod deprecation;
 mod lists;
 mod resource;

@@ -8,7 +8,7 @@ use crate::request::Target;
 use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
-use rest::hooks::{ActsOn, Part};
+use rest::hooks::Part;
 use rest::input::{Expected, Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, Writing};
@@ -84,13 +84,7 @@ impl Service {
 
     async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         match (call.asked.verb, place.subresource) {
-            (_, sub) if on_node(sub) => {
-                self.api.get(place.resource, place.namespace, place.name, "").await?;
-                Err(ApiError::unavailable(format!(
-                    "no node agent can be reached for {sub:?} of {} {:?}",
-                    place.resource.kind.plural, place.name
-                )))
-            }
+            (_, sub) if on_node(sub) => self.connect(call, place).await,
             ("create", sub) if !sub.is_empty() => self.act(call, place).await,
             ("get", _) => self.get(call, place).await,
             ("list", _) => self.list(call, place).await,
@@ -148,8 +142,8 @@ impl Service {
     }
 
     async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        if let Some(there) = place.resource.hooks.acts_on {
-            return self.act_elsewhere(call, place, there).await;
+        if place.resource.hooks.acts_on.is_some() {
+            return self.act(call, place).await;
         }
         let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
@@ -162,17 +156,17 @@ impl Service {
             .await
     }
 
-    /// A post to a part of an object that changes the object.
+    /// A post that changes an object elsewhere, or takes it away.
     async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let manner = Manner::of_action(call, &self.api.names)?;
         if let Some(part) = place.resource.hooks.parts.iter().find(|one| one.name == place.subresource) {
             return self.answer_part(call, place, part, &manner).await;
         }
         let action = place.resource.hooks.actions.iter().find(|one| one.name == place.subresource);
-        let action = action.ok_or_else(ApiError::method_not_allowed)?;
+        let there = place.resource.hooks.acts_on.filter(|_| place.subresource.is_empty());
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
-        let user = requester(call);
+        let (user, manager) = (requester(call), manager(call, &options));
         let mut writing = Writing {
             resource: place.resource,
             namespace: place.namespace,
@@ -180,11 +174,15 @@ impl Service {
             subresource: place.subresource,
             options: &options,
             user: &user,
-            manager: "",
+            manager: &manager,
             owned: false,
             warnings: Vec::new(),
         };
-        self.api.act(&mut writing, action, &input).await?;
+        match (action, there) {
+            (Some(action), _) => self.api.act(&mut writing, action, &input).await?,
+            (None, Some(there)) => self.api.act_elsewhere(&mut writing, there, &input).await?,
+            (None, None) => return Err(ApiError::method_not_allowed()),
+        }
         let status = crate::status::done(201);
         let mut response =
             answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
@@ -218,22 +216,6 @@ impl Service {
         let mut response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
         answer::warn(&mut response, &writing.warnings);
         Ok(response)
-    }
-
-    /// A creation that is an action on the object of the same name in another resource.
-    async fn act_elsewhere(
-        &self,
-        call: &Call<'_>,
-        place: &Place<'_>,
-        there: ActsOn,
-    ) -> Result<Response<Body>, ApiError> {
-        let resources = self.api.resources();
-        let resource = resources.get(&place.resource.api_version, there.plural);
-        let resource = resource.ok_or_else(ApiError::no_such_path)?;
-        let input = self.input(call)?;
-        let name = self.api.name_in(place.resource, place.namespace, &requester(call), &input).await?;
-        let there = Place { resource, namespace: place.namespace, name: &name, subresource: there.action };
-        self.act(call, &there).await
     }
 
     async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
@@ -493,7 +475,7 @@ fn manager(call: &Call<'_>, options: &WriteOptions) -> String {
     }
 }
 
-fn requester(call: &Call<'_>) -> Requester {
+pub(super) fn requester(call: &Call<'_>) -> Requester {
     let user = &call.user;
     Requester {
         name: user.name.clone(),

@@ -5,28 +5,30 @@ use super::scale::Paths;
 use super::{embedded, expressions, value};
 use crate::check::Problems;
 use rest::hooks::Rules;
+use rest::measure::Timing;
 use schema::problem::{Problem, Reason};
 use schema::table::{ListKind, Text};
 use schema::{Path, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 /// The rules of one version, made when the first object is written.
 pub(super) struct Made {
-    schema: LazyLock<Schema, Box<dyn FnOnce() -> Schema + Send>>,
+    schema: OnceLock<Schema>,
+    make: Box<dyn Fn() -> Schema + Send + Sync>,
     scale: Option<Paths>,
 }
 
 impl Made {
-    pub fn new(schema: impl FnOnce() -> Schema + Send + 'static, scale: Option<Paths>) -> Self {
-        Made { schema: LazyLock::new(Box::new(schema)), scale }
+    pub fn new(make: impl Fn() -> Schema + Send + Sync + 'static, scale: Option<Paths>) -> Self {
+        Made { schema: OnceLock::new(), make: Box::new(make), scale }
     }
 }
 
 impl Rules for Made {
-    fn check(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
-        let schema = &*self.schema;
+    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Vec<Problem> {
+        let schema = self.schema.get_or_init(|| timing.compiling(&self.make, |it| it.ruled));
         let mut out = value::check(schema, object, "");
         if let Some(scale) = &self.scale {
             scale.check(object, &mut out);
@@ -42,7 +44,7 @@ impl Rules for Made {
                 let field = value::NOWHERE.to_owned();
                 out.push(Problem { reason: Reason::Invalid, field, message: message.to_owned() });
             } else {
-                expressions::hold(schema, object, old, &mut out);
+                timing.evaluating(|| expressions::hold(schema, object, old, &mut out));
             }
         }
         out
@@ -136,7 +138,9 @@ mod tests {
     fn told(schema: &str, object: &str) -> Vec<String> {
         let schema = json(schema);
         let made = Made::new(move || Schema::of(&schema), None);
-        made.check(&json(object), None).iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
+        let world = ambient::Simulated::new(0, 0) as ambient::World;
+        let told = made.check(&json(object), None, &Timing::uncounted(&world));
+        told.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 
     #[test]

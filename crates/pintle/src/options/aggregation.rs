@@ -10,8 +10,8 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Other API servers")]
 pub struct Aggregation {
-    /// Pass requests on to the addresses behind a service, rather than to that of the service: for clusters in which this
-    /// machine cannot reach services
+    /// Pass requests on to the addresses behind a service, rather than to that of the service, and call webhooks there: for
+    /// clusters in which this machine cannot reach services
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_aggregator_routing: bool,
 

@@ -6,12 +6,11 @@ use super::{Webhooks, is_dry_run};
 use crate::admission::matching::{Meant, Rule, Selected};
 use crate::reach::Reached;
 use bytes::Bytes;
-use call::{Answer, Counted, Limits, Users};
+use call::{Answer, Limits};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use rest::{Admitted, ApiError, Shown};
 use schema::Value;
 use schema::problem::quoted;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// An answer holds a patch at most, which is about as large as an object.
@@ -47,7 +46,7 @@ pub(super) enum Failure {
 }
 
 impl Hook {
-    pub fn of(hook: &Value, configuration: &str, users: &Users, calls: &Arc<Counted>) -> Self {
+    pub fn of(hook: &Value, configuration: &str, all: &Webhooks) -> Self {
         let seconds = hook.at(&["timeoutSeconds"]).and_then(Value::as_int).unwrap_or(10).clamp(1, 30);
         let time = Duration::from_secs(seconds.unsigned_abs());
         let spoken = hook.items(&["admissionReviewVersions"]).iter().filter_map(Value::as_str);
@@ -65,7 +64,8 @@ impl Hook {
             dry: matches!(hook.text(&["sideEffects"]), "None" | "NoneOnDryRun"),
             seconds,
             version: spoken.into_iter().next().unwrap_or(review::VERSIONS[0]),
-            server: Reached::of(config, Limits { time, answer: LARGEST_ANSWER }, users).counted_in(calls),
+            server: Reached::of(config, all.way, Limits { time, answer: LARGEST_ANSWER }, &all.users)
+                .counted_in(&all.calls),
         }
     }
 

@@ -20,6 +20,7 @@ use super::Parts;
 use super::configuration::{self, Wrong};
 use super::derived::Derived;
 use super::matching::{self, Meant};
+use crate::reach::Way;
 use ambient::World;
 use call::{Counted, Users};
 use hook::Hook;
@@ -36,6 +37,7 @@ pub(super) struct Webhooks {
     users: Users,
     counters: Counters,
     calls: Arc<Counted>,
+    way: Way,
     world: World,
 }
 
@@ -53,13 +55,14 @@ impl Webhooks {
             users: users(&parts.names, told)?,
             counters: parts.webhooks.clone(),
             calls: parts.calls.clone(),
+            way: parts.way,
             world: parts.world.clone(),
         })
     }
 
     /// The webhooks whose rules mean a write, in order.
     fn concerned(&self, write: &Admitted<'_>) -> Vec<Concerned> {
-        let make = |hook: &_, configuration: &str| Hook::of(hook, configuration, &self.users, &self.calls);
+        let make = |hook: &_, configuration: &str| Hook::of(hook, configuration, self);
         let made = self
             .known
             .get(write.api, |collection, objects, before| Table::of(collection, objects, before, &make));

@@ -38,10 +38,8 @@ impl Answer for TokenRequests {
     fn create<'a>(&'a self, request: Value, asking: &'a Asking<'a>) -> Soon<'a, Result<Value, ApiError>> {
         self.issue(request, asking).into()
     }
-}
 
-impl TokenRequests {
-    fn issue(&self, mut request: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+    fn prepare(&self, request: &mut Value, asking: &Asking<'_>) -> Result<(), ApiError> {
         let (namespace, name) = (asking.namespace, asking.name);
         let group = asking.api.names.group("authentication");
         let invalid = |name: &str, problem| {
@@ -53,12 +51,10 @@ impl TokenRequests {
             let why = "must match the service account name if specified";
             return invalid(name, Problem::invalid(&path.field("name"), &given.into(), why));
         }
-        let account = asking.api.lookup("serviceaccounts", namespace, name);
-        let account = account.ok_or_else(|| ApiError::not_found(asking.resource.subject(name)))?;
-        let seconds = match request.at(&["spec", "expirationSeconds"]) {
-            Some(Value::Int(seconds)) => *seconds,
-            _ => 0,
-        };
+        if asking.api.find("serviceaccounts", namespace, name).is_none() {
+            return Err(ApiError::not_found(asking.resource.subject(name)));
+        }
+        let seconds = seconds_of(request);
         let why = match seconds {
             ..SHORTEST => Some("may not specify a duration less than 10 minutes"),
             SHORTEST..=LONGEST => None,
@@ -68,10 +64,29 @@ impl TokenRequests {
             let path = Path::ROOT.field("spec");
             return invalid("", Problem::invalid(&path.field("expirationSeconds"), &seconds.into(), why));
         }
-        let issuer = &self.issuer;
-        if list_of(&request, &["spec", "audiences"]).is_empty() {
-            request.set(&["spec", "audiences"], crate::answers::texts(&issuer.audiences));
+        if list_of(request, &["spec", "audiences"]).is_empty() {
+            request.set(&["spec", "audiences"], crate::answers::texts(&self.issuer.audiences));
         }
+        let now = ambient::unix_seconds(&asking.api.world);
+        request.unset(&["metadata", "uid"]);
+        request.set(&["metadata", "name"], name);
+        request.set(&["metadata", "namespace"], namespace);
+        request.set(&["metadata", "creationTimestamp"], time::format_time(now));
+        Ok(())
+    }
+}
+
+/// For how long a token is asked for.
+fn seconds_of(request: &Value) -> i64 {
+    request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int).unwrap_or(0)
+}
+
+impl TokenRequests {
+    fn issue(&self, mut request: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+        let (namespace, name) = (asking.namespace, asking.name);
+        let account = asking.api.lookup("serviceaccounts", namespace, name);
+        let account = account.ok_or_else(|| ApiError::not_found(asking.resource.subject(name)))?;
+        let (issuer, seconds) = (&self.issuer, seconds_of(&request));
         let mut about = self.about(&request, &account, asking)?;
         let seconds = match issuer.longest {
             Some(longest) if seconds > longest => {
@@ -103,10 +118,6 @@ impl TokenRequests {
         claims.set(&["sub"], format!("{}{namespace}:{name}", auth::SERVICE_ACCOUNT_PREFIX));
         let token = issuer.signer.sign(&claims);
         let token = token.ok_or_else(|| ApiError::internal_error("failed to generate token"))?;
-        request.unset(&["metadata", "uid"]);
-        request.set(&["metadata", "name"], name);
-        request.set(&["metadata", "namespace"], namespace);
-        request.set(&["metadata", "creationTimestamp"], time::format_time(now));
         request.set(&["status"], Value::map());
         request.set(&["status", "token"], token);
         request.set(&["status", "expirationTimestamp"], time::format_time(now.saturating_add(seconds)));

@@ -1,0 +1,180 @@
+//! Requests that are for whoever runs an object are judged by webhooks and policies before anything else is done.
+
+use super::admission_policies::{self, BINDINGS, POLICIES, binding, policy};
+use super::admission_webhooks::{
+    BOTH, MUTATING, VALIDATING, allow, answer, configure, hook, message, patch, rule, with,
+};
+use super::*;
+use http::Method;
+use tests::{Cluster, Elsewhere};
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+fn connecting(server: &Elsewhere, name: &str) -> Value {
+    let rules = json!([rule(&["CONNECT"], "", "v1", "*/*")]);
+    with(hook(server, name, "/"), "rules", rules)
+}
+
+async fn with_objects() -> Cluster {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, pod("p")).await;
+    cluster.create(NODES, json!({"metadata": {"name": "n"}})).await;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    cluster.create(SERVICES, service).await;
+    cluster
+}
+
+#[tokio::test]
+async fn webhooks_see_what_is_asked_of_an_object() {
+    // a request, the subresource and kind of its parameters, and these as they are shown
+    let cases = [
+        (
+            "POST",
+            "pods/p/exec?command=ls&command=-l&stdout=true&container=c&odd=1",
+            "exec",
+            "PodExecOptions",
+            json!({"stdout": true, "container": "c", "command": ["ls", "-l"]}),
+        ),
+        (
+            "GET",
+            "pods/p/exec?command=ls&stdin=1&tty=false&stderr=yes",
+            "exec",
+            "PodExecOptions",
+            json!({"stdin": true, "stderr": true, "command": ["ls"]}),
+        ),
+        ("POST", "pods/p/exec", "exec", "PodExecOptions", json!({"command": null})),
+        (
+            "POST",
+            "pods/p/attach?stdin=true&tty=true",
+            "attach",
+            "PodAttachOptions",
+            json!({"stdin": true, "tty": true}),
+        ),
+        (
+            "POST",
+            "pods/p/portforward?ports=80,90&ports=443",
+            "portforward",
+            "PodPortForwardOptions",
+            json!({"ports": [80, 90, 443]}),
+        ),
+        ("GET", "pods/p/proxy", "proxy", "PodProxyOptions", json!({})),
+        ("GET", "pods/p/proxy/a/b%20c/?x=y&path=z", "proxy", "PodProxyOptions", json!({"path": "/a/b c/"})),
+        ("PUT", "services/s/proxy/", "proxy", "ServiceProxyOptions", json!({"path": "/"})),
+        ("DELETE", "nodes/n/proxy/pods", "proxy", "NodeProxyOptions", json!({"path": "/pods"})),
+    ];
+    for kind in BOTH {
+        let server = Elsewhere::start(allow).await;
+        let cluster = with_objects().await;
+        configure(&cluster, kind, "all", vec![connecting(&server, "a")]).await;
+        for (nth, (method, path, sub, options, shown)) in cases.iter().enumerate() {
+            let (plural, rest) = path.split_once('/').unwrap();
+            let place = if plural == "nodes" {
+                NODES.to_owned()
+            } else {
+                format!("/api/v1/namespaces/default/{plural}")
+            };
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            cluster.ask(method, &format!("{place}/{rest}")).await.refused(503, "ServiceUnavailable");
+            let seen = server.seen();
+            assert_eq!(seen.len(), nth + 1, "{path}");
+            let request = &seen[nth].body["request"];
+            let mut object = json!({"kind": options, "apiVersion": "v1"});
+            object.as_object_mut().unwrap().extend(shown.as_object().unwrap().clone());
+            assert_eq!(request["object"], object, "{path}");
+            let gvk = json!({"group": "", "version": "v1", "kind": options});
+            assert_eq!([&request["kind"], &request["requestKind"]], [&gvk, &gvk]);
+            assert_eq!(request["resource"]["resource"], *plural);
+            assert_eq!([&request["subResource"], &request["requestSubResource"]], [*sub, *sub]);
+            assert_eq!(request["name"], rest.split('/').next().unwrap());
+            let space = if plural == "nodes" { Value::Null } else { json!("default") };
+            assert_eq!(request["namespace"], space);
+            assert_eq!([&request["operation"], &request["dryRun"]], [&json!("CONNECT"), &json!(false)]);
+            assert_eq!([&request["oldObject"], &request["options"]], [&Value::Null, &Value::Null]);
+            assert_eq!(request["userInfo"]["groups"][0], "system:masters");
+        }
+        // what is not there is asked about as well, what makes no sense is not, and logs are read
+        cluster.post(&format!("{PODS}/none/exec?command=ls"), "").await.refused(404, "NotFound");
+        assert_eq!(server.count(), cases.len() + 1);
+        let wrong =
+            cluster.post(&format!("{PODS}/p/portforward?ports=80,x"), "").await.refused(400, "BadRequest");
+        assert_eq!(
+            message(&wrong),
+            "cannot convert to []int32: strconv.ParseUint: parsing \"x\": invalid syntax"
+        );
+        let wrong =
+            cluster.post(&format!("{PODS}/p/portforward?ports=70000"), "").await.refused(400, "BadRequest");
+        assert!(message(&wrong).ends_with("parsing \"70000\": value out of range"), "{wrong}");
+        cluster.get(&format!("{PODS}/p/log")).await.code(503);
+        assert_eq!(server.count(), cases.len() + 1);
+    }
+}
+
+#[tokio::test]
+async fn webhooks_refuse_and_change_what_is_asked() {
+    let server = Elsewhere::start(|seen| {
+        let path = seen.path.split('?').next().unwrap();
+        let command = &seen.body["request"]["object"]["command"];
+        match (path, command == &json!(["true"])) {
+            ("/change", false) => {
+                patch(seen, json!([{"op": "replace", "path": "/command", "value": ["true"]}]))
+            }
+            ("/refuse", false) => answer(seen, json!({"allowed": false, "status": {"message": "not this"}})),
+            _ => allow(seen),
+        }
+    })
+    .await;
+    let cluster = with_objects().await;
+    let to = |path: &str| {
+        let mut one = connecting(&server, "a");
+        one["clientConfig"]["url"] = format!("{}{path}", server.url).into();
+        one
+    };
+    configure(&cluster, VALIDATING, "refusing", vec![to("/refuse")]).await;
+    let exec = format!("{PODS}/p/exec?command=rm");
+    let refused = cluster.post(&exec, "").await.code(400).json();
+    assert_eq!(message(&refused), "admission webhook \"a.example.com\" denied the request: not this");
+    // who refuses sees what others have made of it
+    configure(&cluster, MUTATING, "changing", vec![to("/change")]).await;
+    cluster.post(&exec, "").await.code(503);
+    // other writes are not their concern
+    cluster.create(PODS, pod("q")).await;
+    assert_eq!(server.count(), 3);
+}
+
+#[tokio::test]
+async fn selectors_of_objects_never_mean_what_has_no_labels() {
+    let server = Elsewhere::start(allow).await;
+    let cluster = with_objects().await;
+    let labels = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
+    let by_object = with(connecting(&server, "o"), "objectSelector", labels.clone());
+    let by_space = with(connecting(&server, "n"), "namespaceSelector", labels);
+    configure(&cluster, VALIDATING, "selecting", vec![by_object, by_space]).await;
+    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+    assert_eq!(server.count(), 1);
+    cluster
+        .patch(&format!("{NAMESPACES}/default"), json!({"metadata": {"labels": {"a": "b"}}}))
+        .await
+        .code(200);
+    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+    assert_eq!(server.count(), 1);
+    cluster.get(&format!("{NODES}/n/proxy/")).await.code(503);
+    assert_eq!(server.count(), 2, "what is in no namespace is not spared for that");
+}
+
+#[tokio::test]
+async fn policies_judge_what_is_asked() {
+    let cluster = admission_policies::cluster(true).await;
+    cluster.create(PODS, pod("p")).await;
+    let validations = json!([{"expression":
+        "request.operation == 'CONNECT' && request.subResource == 'exec' && request.name == 'p' && oldObject == null && \
+         object.kind == 'PodExecOptions' && !('rm' in object.command)"}]);
+    let mut shells = policy("shells", validations);
+    shells["spec"]["matchConstraints"]["resourceRules"] = json!([rule(&["CONNECT"], "", "v1", "pods/exec")]);
+    cluster.create(POLICIES, shells).await;
+    cluster.create(BINDINGS, binding("everywhere", "shells")).await;
+    cluster.post(&format!("{PODS}/p/exec?command=ls"), "").await.code(503);
+    let refused = cluster.post(&format!("{PODS}/p/exec?command=rm"), "").await.refused(422, "Invalid");
+    let told = "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'shells' with binding 'everywhere' denied request";
+    assert!(message(&refused).starts_with(told), "{refused}");
+    cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
+}
