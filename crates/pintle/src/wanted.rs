@@ -67,6 +67,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        asked.logs.check(decided.shapes_log(), &mut wrong);
         identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
         let audit = asked.audit.read(&names, &mut wrong);

@@ -48,6 +48,7 @@ impl Wanted {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
         let decided = asked.features.read(&mut wrong);
+        asked.logs.check(decided.shapes_log(), &mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
@@ -130,7 +131,7 @@ impl Work {
     }
 
     async fn loop_for_ever(&self, context: Context, health: &Health) -> anyhow::Result<()> {
-        health.runs(loops::chosen(&self.loops.controllers)?.iter().map(|it| it.name));
+        health.runs(loops::chosen(&self.loops.controllers, &self.loops.gates)?.iter().map(|it| it.name));
         loops::run(context, &self.loops).await?;
         anyhow::bail!("all loops have ended: see the log, with -v for more")
     }
