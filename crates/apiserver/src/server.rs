@@ -248,6 +248,9 @@ impl Server {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
         about_component(&service.metrics.registry, &config.gates);
+        if !config.gates.field_validation {
+            service.metrics.requests.check_nothing();
+        }
         let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
         service.release = config.serving.release;
         service.gates = config.gates;
