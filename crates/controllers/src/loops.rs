@@ -11,6 +11,7 @@ use crate::{
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
+use metrics::{About, Gauge};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
@@ -356,18 +357,26 @@ pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller
     Ok(CONTROLLERS.iter().filter(runs).collect())
 }
 
+/// Which loops run, under which manager.
+const RUNS: About = About::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
+
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
+    let manager = format!("{}-controller-manager", context.names.prefix);
+    let runs = context.measures.registry().family::<Gauge>(RUNS);
     for (at, controller) in chosen(&options.controllers, &options.gates)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {
             tokio::time::sleep(options.start_interval).await;
         }
         tracing::info!(controller = controller.name, "starts");
+        let runs = runs.of(&[&manager, controller.name]);
+        runs.set(1);
         let started = (controller.start)(context.of_account(controller.account), options);
         running.spawn(context.measures.clone().scope(async move {
             started.await;
+            runs.set(0);
             controller.name
         }));
     }

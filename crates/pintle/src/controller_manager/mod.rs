@@ -6,11 +6,13 @@
 mod port;
 
 use crate::cli::version;
+use crate::logs;
 use crate::options::{ControllerManager, Problems, Wrong};
 use crate::process;
 use crate::signals::Signals;
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::observe::Verbosity;
 use call::{Credentials, Target};
 use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
@@ -83,7 +85,11 @@ pub fn problems(asked: &ControllerManager) -> Vec<String> {
 }
 
 /// Runs the loops until a signal stops it or the lease is lost.
-pub async fn controller_manager(asked: ControllerManager, world: World) -> anyhow::Result<()> {
+pub async fn controller_manager(
+    asked: ControllerManager,
+    world: World,
+    verbosity: logs::Verbosity,
+) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let wanted = Wanted::read(&asked, identity(&world))?;
     let Wanted { work, port, counted, gates } = wanted;
@@ -91,7 +97,12 @@ pub async fn controller_manager(asked: ControllerManager, world: World) -> anyho
     let registry = Arc::new(Registry::new(counted));
     process::tell(&registry);
     apiserver::describe::metrics::about_component(&registry, &gates);
-    let told = Told { measures: Measures::new(registry), health: Arc::default(), world };
+    let told = Told {
+        measures: Measures::new(registry),
+        health: Arc::default(),
+        world,
+        verbosity: Arc::new(move |text| verbosity.set(text)),
+    };
     let port = Port::open(port, &told, work.names.clone()).await?;
     let working = work.run(told);
     tokio::select! {
@@ -108,6 +119,8 @@ struct Told {
     measures: Measures,
     health: Arc<Health>,
     world: World,
+    /// Changes how much is logged.
+    verbosity: Verbosity,
 }
 
 impl Work {
