@@ -2,16 +2,16 @@
 
 use crate::discovery::Discovery;
 use crate::events::Recorder;
-use crate::follow::Source;
+use crate::follow::{Source, follow};
 use crate::gates::Gates;
-use crate::informer::{Informer, Selected, Watched};
+use crate::informer::{Informer, Watched};
 use crate::measures::Measures;
 use crate::monitors::Monitors;
 use ambient::World;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::chrono::{DateTime, Utc};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use names::Names;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -109,7 +109,7 @@ impl Context {
     where
         K::DynamicType: Default,
     {
-        self.obtain("", "", || Api::<K>::all(self.shared.client.clone()))
+        self.obtain("", "")
     }
 
     /// The one informer of those objects of a kind that a field selector chooses, in one namespace or, without a name,
@@ -119,20 +119,13 @@ impl Context {
         K: Watched + Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        self.obtain(namespace, fields, || {
-            let client = self.shared.client.clone();
-            let api =
-                if namespace.is_empty() { Api::all(client) } else { Api::namespaced(client, namespace) };
-            Selected { api, fields: fields.to_owned() }
-        })
+        self.obtain(namespace, fields)
     }
 
-    fn obtain<K: Watched, S: Source<K>>(
-        &self,
-        namespace: &str,
-        fields: &str,
-        source: impl FnOnce() -> S,
-    ) -> Informer<K> {
+    fn obtain<K: Watched>(&self, namespace: &str, fields: &str) -> Informer<K>
+    where
+        K::DynamicType: Default,
+    {
         let mut informers = self.shared.informers.lock();
         let selection = (TypeId::of::<K>(), namespace.to_owned(), fields.to_owned());
         if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
@@ -140,9 +133,22 @@ impl Context {
         }
         let informer = Informer::<K>::new();
         informers.insert(selection, Box::new(informer.clone()));
-        let following = tokio::spawn(informer.clone().follow(source()));
-        self.shared.following.lock().push(following.abort_handle());
+        let place = Some(namespace).filter(|it| !it.is_empty());
+        self.keep(follow(
+            Source {
+                client: self.shared.client.clone(),
+                path: K::url_path(&K::DynamicType::default(), place),
+                fields: fields.to_owned(),
+                bare: false,
+            },
+            Box::new(informer.clone()),
+        ));
         informer
+    }
+
+    /// Follows as long as somebody has this.
+    fn keep(&self, following: impl Future<Output = ()> + Send + 'static) {
+        self.shared.following.lock().push(tokio::spawn(following).abort_handle());
     }
 
     /// Which resources the server has, shared by all who ask.
@@ -158,8 +164,7 @@ impl Context {
         }
         let new = Monitors::new(self.shared.client.clone(), self.discovery(), &self.names);
         *monitors = Some(new.clone());
-        let following = tokio::spawn(new.clone().keep());
-        self.shared.following.lock().push(following.abort_handle());
+        self.keep(new.clone().keep());
         new
     }
 

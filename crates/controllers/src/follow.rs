@@ -4,47 +4,114 @@
 //! server has forgotten what happened meanwhile everything is listed again, and whoever listens finds out the
 //! difference.
 
+//!
+//! What is in a page or an event is known to who listens; the way there is the same for all, and is there once.
+
+use crate::informer::Key;
 use crate::queue::Backoff;
-use futures_util::{StreamExt, pin_mut};
-use kube::api::WatchEvent;
+use futures_util::{AsyncBufReadExt, pin_mut};
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::ErrorResponse;
+use kube::core::request::{Error, Request};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashSet;
+
+/// How many objects are asked for at a time.
+const PAGE: u32 = 500;
+/// How much room for a line is kept between events.
+const LINE: usize = 1024;
 
 /// Who is told of objects.
-pub(crate) trait Sink<T>: Send + Sync + 'static {
-    /// What was listed, to know at the end what is gone.
-    type Listed: Default + Send;
-
-    fn listed(&self, object: T, all: &mut Self::Listed);
+pub(crate) trait Sink: Send + Sync + 'static {
+    /// Objects that there are, as [`page`] reads them. What they are known by is kept, to know at the end what is gone.
+    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error>;
 
     /// Everything has been listed: there is nothing else, as of this revision.
-    fn whole(&self, all: Self::Listed, version: &str);
+    fn whole(&self, all: HashSet<Key>, version: &str);
 
-    /// An object is new or has changed; its revision.
-    fn changed(&self, object: T) -> String;
+    /// Something has happened, as [`event`] reads it.
+    fn told(&self, line: &str) -> Result<Told, serde_json::Error>;
+}
 
-    /// An object is gone; the revision since which it is.
-    fn gone(&self, object: T) -> String;
+/// What a page is besides its objects.
+pub(crate) struct Page {
+    pub version: String,
+    /// Where the next one begins.
+    pub next: Option<String>,
+}
 
-    /// Nothing more happened up to this revision.
-    fn reached(&self, _: &str) {}
+/// Reads a page of a list.
+pub(crate) fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct List<T> {
+        #[serde(default)]
+        metadata: Metadata,
+        /// Some servers say that there are none by saying nothing.
+        items: Option<Vec<T>>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Metadata {
+        resource_version: String,
+        #[serde(rename = "continue")]
+        next: String,
+    }
+
+    let List { metadata, items } = serde_json::from_str(text)?;
+    let next = Some(metadata.next).filter(|token| !token.is_empty());
+    Ok((items.unwrap_or_default(), Page { version: metadata.resource_version, next }))
+}
+
+/// What a line of a watch comes to.
+pub(crate) enum Told {
+    /// Everything up to this revision is known.
+    UpTo(String),
+    Failed(ErrorResponse),
+}
+
+/// Reads a line of a watch, and says what it tells of an object: whether it is still there.
+pub(crate) fn event<T: DeserializeOwned>(line: &str) -> Result<Result<(T, bool), Told>, serde_json::Error> {
+    Ok(match serde_json::from_str(line)? {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Ok((object, true)),
+        WatchEvent::Deleted(object) => Ok((object, false)),
+        WatchEvent::Bookmark(mark) => Err(Told::UpTo(mark.metadata.resource_version)),
+        WatchEvent::Error(status) => Err(Told::Failed(status)),
+    })
 }
 
 /// Where objects come from.
-pub(crate) trait Source<K>: Send + Sync + 'static {
-    /// A page, its revision, and where the next one begins.
-    fn list(
-        &self,
-        after: Option<&str>,
-    ) -> impl Future<Output = Result<(Vec<K>, String, Option<String>), kube::Error>> + Send;
+pub(crate) struct Source {
+    pub client: Client,
+    pub path: String,
+    /// A field selector; empty for all.
+    pub fields: String,
+    /// Whether nothing but the metadata is asked for.
+    pub bare: bool,
+}
 
-    fn watch(
-        &self,
-        version: String,
-    ) -> impl Future<
-        Output = Result<
-            impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send,
-            kube::Error,
-        >,
-    > + Send;
+impl Source {
+    fn list(&self, after: Option<&str>) -> Result<http::Request<Vec<u8>>, Error> {
+        let params = ListParams {
+            field_selector: self.selector(),
+            continue_token: after.map(str::to_owned),
+            ..ListParams::default().limit(PAGE)
+        };
+        let request = Request::new(&self.path);
+        if self.bare { request.list_metadata(&params) } else { request.list(&params) }
+    }
+
+    fn watch(&self, version: &str) -> Result<http::Request<Vec<u8>>, Error> {
+        let params = WatchParams { field_selector: self.selector(), ..WatchParams::default() };
+        let request = Request::new(&self.path);
+        if self.bare { request.watch_metadata(&params, version) } else { request.watch(&params, version) }
+    }
+
+    fn selector(&self) -> Option<String> {
+        Some(self.fields.clone()).filter(|fields| !fields.is_empty())
+    }
 }
 
 enum Ended {
@@ -54,14 +121,11 @@ enum Ended {
     Forgotten,
 }
 
-/// Follows for ever. `what` is for the log.
-pub(crate) async fn follow<T>(what: &str, source: impl Source<T>, sink: impl Sink<T>)
-where
-    T: Send + 'static,
-{
-    let mut backoff = Backoff::default();
+/// Follows for ever.
+pub(crate) async fn follow(source: Source, sink: Box<dyn Sink>) {
+    let (what, mut backoff) = (&source.path, Backoff::default());
     loop {
-        let mut version = match list(&source, &sink).await {
+        let mut version = match list(&source, &*sink).await {
             Ok(version) => version,
             Err(why) => {
                 tracing::warn!(what, %why, "cannot list");
@@ -71,7 +135,7 @@ where
         };
         loop {
             let began = version.clone();
-            let ended = watch(&source, &sink, &mut version).await;
+            let ended = watch(&source, &*sink, &mut version).await;
             // a server that told something was there: what comes now is a new trouble
             if began != version {
                 backoff = Backoff::default();
@@ -91,44 +155,43 @@ where
     }
 }
 
-async fn list<T: Send, S: Sink<T>>(source: &impl Source<T>, sink: &S) -> Result<String, kube::Error> {
-    let mut all = S::Listed::default();
+async fn list(source: &Source, sink: &dyn Sink) -> Result<String, kube::Error> {
+    let mut all = HashSet::new();
     let mut next: Option<String> = None;
     loop {
-        let (objects, version, more) = source.list(next.as_deref()).await?;
-        objects.into_iter().for_each(|object| sink.listed(object, &mut all));
-        match more {
-            Some(more) => next = Some(more),
-            None => {
-                sink.whole(all, &version);
-                return Ok(version);
-            }
+        let request = source.list(next.as_deref()).map_err(kube::Error::BuildRequest)?;
+        let text = source.client.request_text(request).await?;
+        let page = sink.listed(&text, &mut all).map_err(kube::Error::SerdeError)?;
+        if page.next.is_none() {
+            sink.whole(all, &page.version);
+            return Ok(page.version);
         }
+        next = page.next;
     }
 }
 
-async fn watch<T>(
-    source: &impl Source<T>,
-    sink: &impl Sink<T>,
-    version: &mut String,
-) -> Result<Ended, kube::Error> {
-    let events = match source.watch(version.clone()).await {
+async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result<Ended, kube::Error> {
+    let request = source.watch(version).map_err(kube::Error::BuildRequest)?;
+    let lines = match source.client.request_stream(request).await {
         // some say so at once, some in the stream
         Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Ended::Forgotten),
-        events => events?,
+        lines => lines?,
     };
-    pin_mut!(events);
-    while let Some(event) = events.next().await {
-        match event? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => *version = sink.changed(object),
-            WatchEvent::Deleted(object) => *version = sink.gone(object),
-            WatchEvent::Bookmark(mark) => {
-                version.clone_from(&mark.metadata.resource_version);
-                sink.reached(version);
-            }
-            WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Forgotten),
-            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+    pin_mut!(lines);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        lines.read_line(&mut line).await.map_err(kube::Error::ReadEvents)?;
+        // what was cut off is told again when the watch is resumed
+        if !line.ends_with('\n') {
+            return Ok(Ended::Quietly);
         }
+        match sink.told(&line).map_err(kube::Error::SerdeError)? {
+            Told::UpTo(reached) => *version = reached,
+            Told::Failed(status) if status.code == 410 => return Ok(Ended::Forgotten),
+            Told::Failed(status) => return Err(kube::Error::Api(status)),
+        }
+        // few events are large, and many watches wait
+        line.shrink_to(LINE);
     }
-    Ok(Ended::Quietly)
 }

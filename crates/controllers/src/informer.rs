@@ -5,18 +5,14 @@
 //! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
 //! field is left out: no loop looks at it, and it is often half of an object.
 
-use crate::follow::{self, Sink, Source};
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Resource, ResourceExt};
+use crate::follow::{self, Page, Sink, Told};
+use kube::{Resource, ResourceExt};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
-
-/// How many objects are asked for at a time.
-const PAGE: u32 = 500;
 
 /// Namespace and name; the namespace is empty for what lies in none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -286,19 +282,16 @@ impl<K: Watched> Informer<K> {
         let Some(old) = self.shared.state.write().take(key) else { return };
         listeners.iter().for_each(|listener| listener(&Change::Removed(&old)));
     }
-
-    /// Follows the server for ever.
-    pub(crate) async fn follow(self, source: impl Source<K>) {
-        follow::follow(std::any::type_name::<K>(), source, self).await;
-    }
 }
 
-impl<K: Watched> Sink<K> for Informer<K> {
-    type Listed = HashSet<Key>;
-
-    fn listed(&self, object: K, all: &mut HashSet<Key>) {
-        all.insert(Key::of(&object));
-        self.put(object);
+impl<K: Watched> Sink for Informer<K> {
+    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+        let (objects, page) = follow::page::<K>(text)?;
+        for object in objects {
+            all.insert(Key::of(&object));
+            self.put(object);
+        }
+        Ok(page)
     }
 
     fn whole(&self, all: HashSet<Key>, version: &str) {
@@ -308,68 +301,18 @@ impl<K: Watched> Sink<K> for Informer<K> {
         self.shared.synced.send_replace(true);
     }
 
-    fn changed(&self, object: K) -> String {
-        self.tell(object)
+    fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
+        Ok(match follow::event::<K>(line)? {
+            Ok((object, true)) => Told::UpTo(self.tell(object)),
+            Ok((object, false)) => Told::UpTo(self.tell_gone(&object)),
+            Err(told) => {
+                if let Told::UpTo(version) = &told {
+                    self.has_reached(version);
+                }
+                told
+            }
+        })
     }
-
-    fn gone(&self, object: K) -> String {
-        self.tell_gone(&object)
-    }
-
-    fn reached(&self, version: &str) {
-        self.has_reached(version);
-    }
-}
-
-fn list_params(after: Option<&str>) -> ListParams {
-    let params = ListParams::default().limit(PAGE);
-    match after {
-        Some(token) => params.continue_token(token),
-        None => params,
-    }
-}
-
-impl<K: Watched> Source<K> for Api<K> {
-    async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
-        page(self, &list_params(after)).await
-    }
-
-    async fn watch(
-        &self,
-        version: String,
-    ) -> Result<impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send, kube::Error>
-    {
-        Api::watch(self, &WatchParams::default(), &version).await
-    }
-}
-
-/// The objects that a field selector chooses.
-pub(crate) struct Selected<K> {
-    pub(crate) api: Api<K>,
-    pub(crate) fields: String,
-}
-
-impl<K: Watched> Source<K> for Selected<K> {
-    async fn list(&self, after: Option<&str>) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
-        page(&self.api, &list_params(after).fields(&self.fields)).await
-    }
-
-    async fn watch(
-        &self,
-        version: String,
-    ) -> Result<impl futures_util::Stream<Item = Result<WatchEvent<K>, kube::Error>> + Send, kube::Error>
-    {
-        Api::watch(&self.api, &WatchParams::default().fields(&self.fields), &version).await
-    }
-}
-
-async fn page<K: Watched>(
-    api: &Api<K>,
-    params: &ListParams,
-) -> Result<(Vec<K>, String, Option<String>), kube::Error> {
-    let page = api.list(params).await?;
-    let version = page.metadata.resource_version.unwrap_or_default();
-    Ok((page.items, version, page.metadata.continue_.filter(|token| !token.is_empty())))
 }
 
 #[cfg(test)]

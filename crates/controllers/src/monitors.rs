@@ -5,14 +5,11 @@
 //!
 //! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
 
-use crate::ask::ask;
 use crate::discovery::{Discovery, Resource, Served};
-use crate::follow::{self, Sink, Source};
+use crate::follow::{self, Page, Sink, Source, Told, follow};
+use crate::informer::Key;
 use crate::queue::Backoff;
-use futures_util::Stream;
 use kube::Client;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::request::Request;
 use names::Names;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -23,8 +20,6 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-/// How many objects are asked for at a time.
-const PAGE: u32 = 500;
 /// How often is asked which resources there are.
 const PERIOD: Duration = Duration::from_secs(30);
 /// How long is waited when a definition changes: it is seldom alone.
@@ -184,12 +179,10 @@ impl Monitors {
             self.shared.synced.send_replace(unlisted.is_empty());
         }
         for resource in new {
-            let source = MetadataOf { client: self.shared.client.clone(), path: resource.path("") };
+            let (client, path) = (self.shared.client.clone(), resource.path(""));
+            let source = Source { client, path, fields: String::new(), bare: true };
             let monitor = Monitor { resource: resource.clone(), shared: self.shared.clone() };
-            let work = async move {
-                let what = monitor.resource.plural.clone();
-                follow::follow(&what, source, monitor).await;
-            };
+            let work = follow(source, Box::new(monitor));
             following.tasks.insert(resource, following.all.spawn(work));
         }
     }
@@ -223,16 +216,20 @@ impl Monitor {
     }
 }
 
-impl Sink<Object> for Monitor {
-    type Listed = HashSet<String>;
-
-    fn listed(&self, object: Object, all: &mut HashSet<String>) {
-        self.tell(|listener| listener.put(&self.resource, &object.metadata));
-        all.insert(object.metadata.uid);
+/// What they are known by is the uid alone: the same name may stand for another object.
+impl Sink for Monitor {
+    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+        let (objects, page) = follow::page::<Object>(text)?;
+        for object in objects {
+            self.tell(|listener| listener.put(&self.resource, &object.metadata));
+            all.insert(Key::new("", object.metadata.uid));
+        }
+        Ok(page)
     }
 
-    fn whole(&self, all: HashSet<String>, _: &str) {
-        self.tell(|listener| listener.whole(&self.resource, &all));
+    fn whole(&self, all: HashSet<Key>, _: &str) {
+        let uids = all.into_iter().map(|key| key.name).collect();
+        self.tell(|listener| listener.whole(&self.resource, &uids));
         let mut unlisted = self.shared.unlisted.lock();
         if let Some(unlisted) = &mut *unlisted
             && unlisted.remove(&self.resource)
@@ -241,55 +238,16 @@ impl Sink<Object> for Monitor {
         }
     }
 
-    fn changed(&self, object: Object) -> String {
-        self.tell(|listener| listener.put(&self.resource, &object.metadata));
+    fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
+        let (object, there) = match follow::event::<Object>(line)? {
+            Ok(it) => it,
+            Err(told) => return Ok(told),
+        };
+        match there {
+            true => self.tell(|listener| listener.put(&self.resource, &object.metadata)),
+            false => self.tell(|listener| listener.gone(&self.resource, &object.metadata)),
+        }
         self.defines();
-        object.metadata.resource_version
-    }
-
-    fn gone(&self, object: Object) -> String {
-        self.tell(|listener| listener.gone(&self.resource, &object.metadata));
-        self.defines();
-        object.metadata.resource_version
-    }
-}
-
-/// Only the metadata of the objects at a path.
-struct MetadataOf {
-    client: Client,
-    path: String,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMetadata,
-    /// Some servers say that there are none by saying nothing.
-    items: Option<Vec<Object>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMetadata {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
-}
-
-impl Source<Object> for MetadataOf {
-    async fn list(&self, after: Option<&str>) -> Result<(Vec<Object>, String, Option<String>), kube::Error> {
-        let params = ListParams { continue_token: after.map(str::to_owned), ..ListParams::default() };
-        let request = Request::new(&self.path).list_metadata(&params.limit(PAGE));
-        let page: Page = ask(&self.client, request).await?;
-        let PageMetadata { resource_version, next } = page.metadata;
-        Ok((page.items.unwrap_or_default(), resource_version, Some(next).filter(|it| !it.is_empty())))
-    }
-
-    async fn watch(
-        &self,
-        version: String,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<Object>, kube::Error>> + Send, kube::Error> {
-        let request = Request::new(&self.path).watch_metadata(&WatchParams::default(), &version);
-        self.client.request_events(request.map_err(kube::Error::BuildRequest)?).await
+        Ok(Told::UpTo(object.metadata.resource_version))
     }
 }

@@ -1,10 +1,12 @@
 //! Running a loop: workers that take keys from its queue.
 
+use crate::loops::Running;
 use crate::{Failure, Queue, measures};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// What a loop does about one key.
 pub trait Reconcile: Send + Sync + 'static {
@@ -39,19 +41,30 @@ pub enum Next {
 /// How many keys a loop works on at a time, where nobody said otherwise.
 pub const WORKERS: usize = 5;
 
-/// Works until the queue is closed.
+/// Works until the queue is closed. A worker is there only while it has a key: loops that wait hold no more than their
+/// queue.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
     measures::show(this.queue_name(), &queue);
-    let mut working = tokio::task::JoinSet::new();
-    for _ in 0..workers.max(1) {
-        let (this, queue) = (this.clone(), queue.clone());
-        working.spawn(async move {
-            while let Some(key) = queue.next().await {
-                work(&*this, &queue, key).await;
-            }
-        });
+    let mut working: JoinSet<()> = JoinSet::new();
+    loop {
+        if working.len() >= workers.max(1) {
+            working.join_next().await;
+            continue;
+        }
+        tokio::select! {
+            key = queue.next() => match key {
+                Some(key) => working.spawn(worker(this.clone(), queue.clone(), key)),
+                None => break,
+            },
+            Some(_) = working.join_next() => continue,
+        };
     }
     while working.join_next().await.is_some() {}
+}
+
+/// Boxed, so that the code around a task is there once for all loops.
+fn worker<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Running {
+    Box::pin(async move { work(&*this, &queue, key).await })
 }
 
 async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {

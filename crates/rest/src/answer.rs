@@ -64,7 +64,7 @@ impl Api {
         self.admit(&write, Some(&mut object), None).await?;
         self.settle_admission(&write, &object, None).await?;
         let answered = answer.create(object, &self.asking(writing)).get().await?;
-        Ok(Written { created: true, json: writing.encode(&answered) })
+        Ok(Written { created: true, json: writing.encode(&answered), revision: None })
     }
 
     /// Answers a post to a subresource.
@@ -97,7 +97,7 @@ impl Api {
         self.admit(&write, Some(&mut object), None).await?;
         self.settle_admission(&write, &object, None).await?;
         let answered = part.answer.create(object, &self.asking(writing)).get().await?;
-        Ok(Written { created: true, json: encode::json(&answered, root).into() })
+        Ok(Written { created: true, json: encode::json(&answered, root).into(), revision: None })
     }
 
     fn asking<'a>(&'a self, writing: &Writing<'a>) -> Asking<'a> {

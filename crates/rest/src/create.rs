@@ -93,14 +93,14 @@ impl Api {
             return Err(taken());
         }
         if writing.options.dry_run {
-            return Ok(Written { created: true, json: writing.encode(&object) });
+            return Ok(Written { created: true, json: writing.encode(&object), revision: None });
         }
         object.set(&["metadata", "resourceVersion"], "");
         let object = self.converted(&resource, object).await?;
         match self.commit(writing, object, reservation, Expect::Absent).await {
             Ok(stored) => {
                 self.ready(&resource, std::slice::from_ref(&stored)).await?;
-                Ok(Written { created: true, json: resource.json(&stored) })
+                Ok(Written { created: true, json: resource.json(&stored), revision: Some(stored.revision) })
             }
             Err(StoreError::Conflict { .. }) => Err(taken()),
             Err(why) => Err(store_error(why)),

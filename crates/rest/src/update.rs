@@ -47,6 +47,21 @@ impl Api {
         .await
     }
 
+    /// Changes an object in place. It may be done more than once, to what others have made of it; who wants only the
+    /// state that they have seen names its version.
+    pub async fn alter(
+        &self,
+        writing: &mut Writing<'_>,
+        change: &(dyn Fn(&mut Value) + Send + Sync),
+    ) -> Result<Written, ApiError> {
+        self.replace(writing, &|old, _| {
+            let mut next = old.clone();
+            change(&mut next);
+            Ok(next)
+        })
+        .await
+    }
+
     /// Replaces an object by what `next` makes of it.
     pub(crate) async fn replace(
         &self,
@@ -76,12 +91,15 @@ impl Api {
                     self.settle_admission(&admitted, &object, Some(&old)).await?;
                 }
             }
-            let answer = |stored: &Object| match view {
-                None => Ok(Written { created: false, json: resource.json(stored) }),
-                Some(view) => Ok(Written { created: false, json: self.view_json(&resource, stored, view)? }),
+            let answer = |stored: &Object| {
+                let json = match view {
+                    None => resource.json(stored),
+                    Some(view) => self.view_json(&resource, stored, view)?,
+                };
+                Ok(Written { created: false, json, revision: Some(stored.revision) })
             };
             if writing.options.dry_run {
-                return Ok(Written { created: false, json: writing.encode(&object) });
+                return Ok(Written { created: false, json: writing.encode(&object), revision: None });
             }
             if resource.stores_same(&object, &old) && resource.is_current(&current) {
                 return answer(&current);
@@ -89,7 +107,7 @@ impl Api {
             let lost = if self.vanishes(writing, &object, &old) {
                 let json = writing.encode(&object);
                 match self.remove_stored(&resource, &current, &old).await {
-                    Ok(_) => return Ok(Written { created: false, json }),
+                    Ok(_) => return Ok(Written { created: false, json, revision: None }),
                     Err(why) => why,
                 }
             } else {

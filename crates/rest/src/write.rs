@@ -43,6 +43,8 @@ pub struct Written {
     pub created: bool,
     /// The object in the version of the request.
     pub json: Bytes,
+    /// The revision at which it is kept; none where nothing is kept.
+    pub revision: Option<u64>,
 }
 
 /// How often a write that names no version is tried again when others get in between.

@@ -10,17 +10,18 @@ mod webhook;
 
 use crate::own;
 use cache::{Event, Interest, Watcher};
+use futures_util::future::join_all;
 use kinds::crd::{naming, serve};
 use rest::{Api, Collection, Object, Resource};
-use schema::{Value, encode, time};
+use schema::{Value, time};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// How many changes are carried over at a time.
-const AT_ONCE: usize = 256;
+/// How many changes are carried over at a time: they are served from the same moment, and their statuses become durable
+/// together.
+const AT_ONCE: usize = 32;
 
 /// The definitions that there are, and what is served because of them.
 pub(crate) struct Definitions {
@@ -43,14 +44,51 @@ struct Known {
     group: String,
     accepted: Value,
     serving: Option<Serving>,
+    /// The revision at which its status was written here: nothing follows from that.
+    settled: Option<u64>,
 }
 
 /// What is served because of a definition.
 struct Serving {
-    /// Stands for everything that decides how it is served.
-    mark: u64,
+    mark: Mark,
     resources: Vec<Arc<Resource>>,
     collection: Arc<Collection>,
+}
+
+/// Everything of a definition that decides how it is served: its specification, which has another generation when it
+/// changes, the names that it was given, and whether it goes away.
+#[derive(PartialEq)]
+struct Mark {
+    uid: String,
+    generation: Value,
+    accepted: Value,
+    going: bool,
+}
+
+impl Mark {
+    fn of(definition: &Value, accepted: &Value) -> Self {
+        Mark {
+            uid: definition.text(&["metadata", "uid"]).to_owned(),
+            generation: definition.at(&["metadata", "generation"]).cloned().unwrap_or_default(),
+            accepted: accepted.clone(),
+            going: !definition.text(&["metadata", "deletionTimestamp"]).is_empty(),
+        }
+    }
+}
+
+/// What looking at definitions has led to, and is done for all of them at once.
+#[derive(Default)]
+struct Round {
+    gone: Vec<Arc<Resource>>,
+    new: Vec<Arc<Resource>>,
+    /// Definitions whose status must be another.
+    statuses: BTreeMap<String, Status>,
+}
+
+struct Status {
+    /// The version of the definition that led to it.
+    version: String,
+    value: Value,
 }
 
 impl Definitions {
@@ -86,28 +124,27 @@ impl Definitions {
     pub async fn follow(mut self) {
         // what was left undone, by this server or another
         let names: Vec<String> = self.known.keys().cloned().collect();
-        for name in names {
-            self.look_at(&name).await;
-        }
+        self.look_at_all(names).await;
         loop {
             let mut news: Vec<Arc<Event<Object>>> = Vec::new();
             tokio::select! {
                 told = poll_fn(|cx| self.watcher.poll_batch(cx, &mut news, AT_ONCE)) => match told {
                     None => return,
-                    Some(Ok(_)) => self.carry_over(&news).await,
+                    Some(Ok(_)) => {
+                        // in their order: who came first has the first right to a name
+                        let mut seen = HashSet::new();
+                        let names = news.iter().filter(|event| !self.is_settled(event));
+                        let names = names.map(|event| event.key.name()).filter(|name| seen.insert(*name));
+                        let names = names.map(str::to_owned).collect();
+                        self.look_at_all(names).await;
+                    }
                     Some(Err(_)) => self.begin_anew().await,
                 },
                 Some(Ok(name)) = self.cleaning.join_next() => {
                     self.being_cleaned.remove(&name);
-                    self.look_at(&name).await;
+                    self.look_at_all(vec![name]).await;
                 }
             }
-        }
-    }
-
-    async fn carry_over(&mut self, news: &[Arc<Event<Object>>]) {
-        for event in news {
-            self.look_at(event.key.name()).await;
         }
     }
 
@@ -117,9 +154,45 @@ impl Definitions {
         self.watcher = watcher;
         let there = snapshot.range(None, None).map(|(_, object)| object.name.to_string());
         let names: HashSet<String> = there.chain(self.known.keys().cloned()).collect();
-        for name in names {
-            self.look_at(&name).await;
+        self.look_at_all(names.into_iter().collect()).await;
+    }
+
+    async fn look_at_all(&mut self, names: Vec<String>) {
+        for some in names.chunks(AT_ONCE) {
+            let mut round = Round::default();
+            for name in some {
+                self.look_at(name, &mut round);
+                // there is much to read in some, and others wait for this thread, too
+                tokio::task::yield_now().await;
+            }
+            self.conclude(round).await;
         }
+    }
+
+    fn is_settled(&self, event: &Event<Object>) -> bool {
+        let known = self.known.get(event.key.name());
+        !event.deleted && known.is_some_and(|known| known.settled == Some(event.revision))
+    }
+
+    /// Serves first: who sees that a definition is established may use it.
+    async fn conclude(&mut self, round: Round) {
+        self.exchange(&round.gone, &round.new);
+        let written = round.statuses.iter().map(|(name, status)| self.write_status(name, status));
+        let written = join_all(written).await;
+        for (name, revision) in round.statuses.into_keys().zip(written) {
+            if let Some(known) = self.known.get_mut(&name) {
+                known.settled = revision;
+            }
+        }
+    }
+
+    fn exchange(&self, gone: &[Arc<Resource>], new: &[Arc<Resource>]) {
+        if gone.is_empty() && new.is_empty() {
+            return;
+        }
+        self.api.exchange(gone, new);
+        // who watches what is no longer there, or is there in another form, begins again
+        gone.iter().for_each(|old| old.collection.cache.end_watchers());
     }
 
     fn read(&self, object: &Object) -> Option<Value> {
@@ -127,32 +200,34 @@ impl Definitions {
         read.inspect_err(|why| tracing::error!(name = %object.name, %why, "a definition cannot be read")).ok()
     }
 
-    /// Makes what is served, and what its status says, what the definition asks for now.
-    async fn look_at(&mut self, name: &str) {
-        let Some(object) = self.own.collection.cache.get("", name) else { return self.forget(name).await };
-        let Some(definition) = self.read(&object) else { return };
+    /// Finds out what is to be served, and what its status is to say, because of what the definition asks for now.
+    fn look_at(&mut self, name: &str, round: &mut Round) {
+        let Some(object) = self.own.collection.cache.get("", name) else { return self.forget(name, round) };
+        let Some(mut definition) = self.read(&object) else { return };
         let now = time::format_time(ambient::unix_seconds(&self.api.world));
         let group = definition.text(&["spec", "group"]).to_owned();
         let taken = self.taken.entry(group.clone()).or_default();
         let status = naming::status(&definition, taken, &self.api.names, &now);
-        let mut next = definition.clone();
-        next.set(&["status"], status);
-        let accepted = next.at(&["status", "acceptedNames"]).cloned().unwrap_or_else(Value::map);
+        let other = definition.at(&["status"]) != Some(&status);
+        definition.set(&["status"], status.clone());
+        let accepted = definition.at(&["status", "acceptedNames"]).cloned().unwrap_or_else(Value::map);
         self.learn(name, &definition, accepted.clone());
-        if naming::is_true(&next, "NamesAccepted") {
+        if naming::is_true(&definition, "NamesAccepted") {
             self.waits_no_longer(&group, name);
         } else {
             self.waiting.entry(group).or_default().insert(name.to_owned());
         }
-        // served first: who sees that it is established may use it
-        if naming::is_true(&next, "Established") {
-            self.serve(name, &definition, &accepted);
-        }
-        if next.at(&["status"]) != definition.at(&["status"]) {
-            self.write_status(name, &next).await;
+        if naming::is_true(&definition, "Established") {
+            self.serve(name, &definition, &accepted, round);
         }
         if cleanup::is_due(&definition, &self.api.names) && self.being_cleaned.insert(name.to_owned()) {
             self.clean(name, &definition, &accepted);
+        }
+        // it may have been looked at before in this round, when names were taken that are free now
+        round.statuses.remove(name);
+        if other {
+            let version = definition.text(&["metadata", "resourceVersion"]).to_owned();
+            round.statuses.insert(name.to_owned(), Status { version, value: status });
         }
     }
 
@@ -167,17 +242,18 @@ impl Definitions {
 
     fn learn(&mut self, name: &str, definition: &Value, accepted: Value) {
         let group = definition.text(&["spec", "group"]).to_owned();
-        let new = || Known { group: group.clone(), accepted: Value::Null, serving: None };
+        let new = || Known { group: group.clone(), accepted: Value::Null, serving: None, settled: None };
         let known = self.known.entry(name.to_owned()).or_insert_with(new);
         self.taken.entry(group).or_default().change(name, &known.accepted, &accepted);
         known.accepted = accepted;
     }
 
     /// A definition is gone; others of its group may get names that it had.
-    async fn forget(&mut self, name: &str) {
+    fn forget(&mut self, name: &str, round: &mut Round) {
         let Some(known) = self.known.remove(name) else { return };
         if let Some(serving) = known.serving {
-            self.api.exchange(&serving.resources, &[]);
+            self.withdraw(&serving.resources, round);
+            self.exchange(&serving.resources, &[]);
             self.api.storage.forget(&serving.collection);
         }
         self.waits_no_longer(&known.group, name);
@@ -189,23 +265,25 @@ impl Definitions {
         }
         let waiting: Vec<String> = self.waiting.get(&known.group).into_iter().flatten().cloned().collect();
         for other in waiting {
-            Box::pin(self.look_at(&other)).await;
+            self.look_at(&other, round);
         }
     }
 
     /// Serves a definition as it is now, unless it is served so already.
-    fn serve(&mut self, name: &str, definition: &Value, accepted: &Value) {
+    fn serve(&mut self, name: &str, definition: &Value, accepted: &Value, round: &mut Round) {
         let before = self.known.get(name).and_then(|known| known.serving.as_ref());
-        if before.is_some_and(|before| before.mark == mark(definition, accepted)) {
+        if before.is_some_and(|before| before.mark == Mark::of(definition, accepted)) {
             return;
         }
         let gone = before.map(|before| before.resources.clone()).unwrap_or_default();
-        let new = self.prepare(name, definition, accepted);
-        self.api.exchange(&gone, &new);
-        // who watches what is no longer there, or is there in another form, begins again
-        if let Some(old) = gone.first() {
-            old.collection.cache.end_watchers();
-        }
+        self.withdraw(&gone, round);
+        round.gone.extend(gone);
+        round.new.extend(self.prepare(name, definition, accepted));
+    }
+
+    /// What was to be served from this round on, and is to be served no longer.
+    fn withdraw(&self, gone: &[Arc<Resource>], round: &mut Round) {
+        round.new.retain(|new| !gone.iter().any(|gone| Arc::ptr_eq(gone, new)));
     }
 
     /// Makes the resources of a definition, which are what it is served as from then on.
@@ -231,7 +309,7 @@ impl Definitions {
             }
         }
         if let Some(known) = self.known.get_mut(name) {
-            let mark = mark(definition, accepted);
+            let mark = Mark::of(definition, accepted);
             let resources = resources.clone();
             known.serving = collection.map(|collection| Serving { mark, resources, collection });
         }
@@ -244,12 +322,21 @@ impl Definitions {
         Arc::new(move || definitions.cache.get("", &name)?.value(&definitions.kind).ok())
     }
 
-    async fn write_status(&self, name: &str, next: &Value) {
+    /// The revision at which it is written.
+    async fn write_status(&self, name: &str, status: &Status) -> Option<u64> {
         let place = own::Place { resource: &self.own, namespace: "", name, subresource: "status" };
-        match own::write(&self.api, place, next).await {
+        let change = |definition: &mut Value| {
+            definition.set(&["metadata", "resourceVersion"], &*status.version);
+            definition.set(&["status"], status.value.clone());
+        };
+        match own::change(&self.api, place, &change).await {
+            Ok(written) => written.revision,
             // the change that was faster is looked at next
-            Ok(_) | Err(rest::ApiError { code: 404 | 409, .. }) => {}
-            Err(why) => tracing::warn!(name, %why, "the status of a definition cannot be written"),
+            Err(rest::ApiError { code: 404 | 409, .. }) => None,
+            Err(why) => {
+                tracing::warn!(name, %why, "the status of a definition cannot be written");
+                None
+            }
         }
     }
 
@@ -269,13 +356,4 @@ impl Definitions {
             name
         });
     }
-}
-
-/// Everything of a definition that decides how it is served.
-fn mark(definition: &Value, accepted: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    definition.at(&["spec"]).map(encode::untyped).hash(&mut hasher);
-    encode::untyped(accepted).hash(&mut hasher);
-    definition.text(&["metadata", "deletionTimestamp"]).is_empty().hash(&mut hasher);
-    hasher.finish()
 }

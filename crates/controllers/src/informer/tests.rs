@@ -1,40 +1,53 @@
 use super::*;
+use crate::follow::{Source, follow};
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use kube::client::Body;
 use kube::core::WatchEvent;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{pending, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tower_service::Service;
 
-/// A server that says what it is told to say, one answer after the other.
+/// A server that says what it is told to say, one answer after the other. Once it has said everything it says nothing.
+#[derive(Clone, Default)]
 struct Scripted {
-    lists: Mutex<VecDeque<Vec<ConfigMap>>>,
-    watches: Mutex<VecDeque<Vec<WatchEvent<ConfigMap>>>>,
+    lists: Arc<Mutex<VecDeque<Vec<ConfigMap>>>>,
+    watches: Arc<Mutex<VecDeque<Vec<WatchEvent<ConfigMap>>>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Source<ConfigMap> for Arc<Scripted> {
-    async fn list(&self, _: Option<&str>) -> Result<(Vec<ConfigMap>, String, Option<String>), kube::Error> {
-        self.asked.lock().push("list".to_owned());
-        let next = self.lists.lock().pop_front();
-        match next {
-            Some(objects) => Ok((objects, "100".to_owned(), None)),
-            None => std::future::pending().await,
+impl Scripted {
+    fn answer(&self, query: &str) -> Option<String> {
+        let version = query.split('&').find_map(|it| it.strip_prefix("resourceVersion="));
+        self.asked.lock().push(version.unwrap_or("list").to_owned());
+        if version.is_some() {
+            let events = self.watches.lock().pop_front()?;
+            return Some(events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect());
         }
+        let items = self.lists.lock().pop_front()?;
+        Some(serde_json::json!({"metadata": {"resourceVersion": "100"}, "items": items}).to_string())
+    }
+}
+
+impl Service<Request<Body>> for Scripted {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
-    async fn watch(
-        &self,
-        version: String,
-    ) -> Result<
-        impl futures_util::Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send,
-        kube::Error,
-    > {
-        self.asked.lock().push(version);
-        let next = self.watches.lock().pop_front();
-        let events: Vec<_> = match next {
-            Some(events) => events.into_iter().map(Ok).collect(),
-            None => std::future::pending().await,
-        };
-        Ok(futures_util::stream::iter(events))
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        match self.answer(request.uri().query().unwrap_or_default()) {
+            Some(text) => Box::pin(ready(Ok(Response::new(text.into_bytes().into())))),
+            None => Box::pin(pending()),
+        }
     }
 }
 
@@ -45,6 +58,10 @@ fn object(name: &str, version: u32, label: &str) -> ConfigMap {
     serde_json::from_value(json).unwrap()
 }
 
+fn script<T>(answers: impl Into<VecDeque<T>>) -> Arc<Mutex<VecDeque<T>>> {
+    Arc::new(Mutex::new(answers.into()))
+}
+
 fn gone() -> WatchEvent<ConfigMap> {
     let json = serde_json::json!({"status": "Failure", "message": "", "reason": "Expired", "code": 410});
     WatchEvent::Error(serde_json::from_value(json).unwrap())
@@ -52,28 +69,22 @@ fn gone() -> WatchEvent<ConfigMap> {
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
-    let server = Arc::new(Scripted {
-        lists: Mutex::new(
-            [
-                vec![object("a", 1, "x"), object("b", 2, "x")],
-                // meanwhile a is gone, b has changed, c is new, and d is as it was
-                vec![object("b", 7, "y"), object("c", 8, "x"), object("d", 5, "x")],
-            ]
-            .into(),
-        ),
-        watches: Mutex::new(
-            [
-                vec![WatchEvent::Modified(object("a", 101, "y")), WatchEvent::Added(object("d", 5, "x"))],
-                vec![
-                    WatchEvent::Deleted(object("b", 103, "x")),
-                    WatchEvent::Added(object("b", 104, "x")),
-                    gone(),
-                ],
-            ]
-            .into(),
-        ),
+    let server = Scripted {
+        lists: script([
+            vec![object("a", 1, "x"), object("b", 2, "x")],
+            // meanwhile a is gone, b has changed, c is new, and d is as it was
+            vec![object("b", 7, "y"), object("c", 8, "x"), object("d", 5, "x")],
+        ]),
+        watches: script([
+            vec![WatchEvent::Modified(object("a", 101, "y")), WatchEvent::Added(object("d", 5, "x"))],
+            vec![
+                WatchEvent::Deleted(object("b", 103, "x")),
+                WatchEvent::Added(object("b", 104, "x")),
+                gone(),
+            ],
+        ]),
         asked: Arc::default(),
-    });
+    };
     let informer = Informer::<ConfigMap>::new();
     informer.index("label", |object| object.labels().values().cloned().collect());
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -86,7 +97,9 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
         };
         tell.lock().push(format!("{sign}{}", change.object().name_any()));
     });
-    let following = tokio::spawn(informer.clone().follow(server.clone()));
+    let client = Client::new(server.clone(), "default");
+    let source = Source { client, path: "/api/v1/configmaps".to_owned(), fields: String::new(), bare: false };
+    let following = tokio::spawn(follow(source, Box::new(informer.clone())));
     informer.synced().await;
     while server.asked.lock().len() < 5 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
