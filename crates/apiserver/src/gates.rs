@@ -24,6 +24,8 @@ pub struct Gates {
     pub slis: bool,
     /// Discovery says in which version objects are kept.
     pub storage_hash: bool,
+    /// The server says in objects in which versions it keeps others.
+    pub storage_versions: bool,
     /// Requests wait for their turn.
     pub turns: bool,
     /// Requests are recorded.
@@ -59,6 +61,7 @@ impl Default for Gates {
             openapi_v3: true,
             slis: false,
             storage_hash: true,
+            storage_versions: false,
             turns: true,
             record: true,
             tracing: false,
@@ -87,6 +90,12 @@ impl Gates {
         if !self.compression {
             headers.remove(header::ACCEPT_ENCODING);
         }
+    }
+
+    /// The gates before what a role permits: those of kinds that are open, and the server's own.
+    pub(crate) fn opened(&self, of_kinds: &[String]) -> Vec<String> {
+        let own = (self.storage_versions && self.identity).then(|| "StorageVersionAPI".to_owned());
+        of_kinds.iter().cloned().chain(own).collect()
     }
 
     /// Shows every gate among the metrics. A finished feature has no stage there.

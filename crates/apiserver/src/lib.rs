@@ -46,7 +46,9 @@ pub mod serve;
 pub mod server;
 mod start;
 mod status;
+mod storage_versions;
 pub mod trace;
+mod upkeep;
 
 pub use gates::Gates;
 pub use negotiate::pretty;

@@ -36,6 +36,11 @@ impl OwnLease {
         OwnLease { name, holder, machine, looks_at: Duration::ZERO }
     }
 
+    /// Its name, which is also how the server is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Says that the server is there; now and then removes what others left.
     pub async fn keep(&mut self, api: &Arc<Api>) {
         if let Err(why) = self.renew(api).await {

@@ -22,7 +22,9 @@ use crate::permission::{self};
 use crate::reach::Way;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
+use crate::storage_versions::StorageVersions;
 use crate::trace::Tracing;
+use crate::upkeep::Upkeep;
 use ambient::World;
 use auth::Rbac;
 use names::Names;
@@ -225,6 +227,9 @@ impl Server {
         });
         let machine = config.found.machine.filter(|_| config.gates.identity);
         let lease = machine.map(|machine| OwnLease::new(machine, &api));
+        let tells = lease.as_ref().filter(|_| config.gates.storage_versions);
+        let versions = tells.map(|lease| StorageVersions::new(lease.name().to_owned()));
+        let mut upkeep = Upkeep { service: own, trusted, lease, versions };
         let shutdown = Shutdown::new();
         let aggregation = Arc::new(Aggregation::new(api.clone(), config.aggregation, shutdown.clone()));
         let registered = aggregate::Follower::start(&aggregation);
@@ -247,6 +252,9 @@ impl Server {
             service.metrics.tell_of_tokens(&accounts.uses);
         }
         about_component(&service.metrics.registry, &config.gates);
+        if !config.gates.field_validation {
+            service.metrics.requests.check_nothing();
+        }
         let recorded = if config.gates.record { config.audit } else { audit::Options::default() };
         service.release = config.serving.release;
         service.gates = config.gates;
@@ -255,7 +263,7 @@ impl Server {
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();
-        match begin(&api, &service, (own.as_ref(), &trusted), rbac, registered.as_ref()).await {
+        match begin(&api, &service, &mut upkeep, rbac, registered.as_ref()).await {
             Ok(follower) => drop(following.spawn(follower.follow())),
             Err(why) => {
                 shutdown.cut();
@@ -275,18 +283,7 @@ impl Server {
         if let Some(fairness) = &service.fairness {
             following.spawn(fairness.clone().follow(api.clone()));
         }
-        let mut lease = lease;
-        let upkeep = tokio::spawn(async move {
-            let mut every = tokio::time::interval(Duration::from_secs(10));
-            loop {
-                every.tick().await;
-                api.storage.trim();
-                keep_up(own.as_ref(), &trusted, &api).await;
-                if let Some(lease) = &mut lease {
-                    lease.keep(&api).await;
-                }
-            }
-        });
+        let upkeep = tokio::spawn(upkeep.go_on(api));
         Ok(Server { service, address, shutdown, serving, upkeep, following })
     }
 
@@ -331,7 +328,7 @@ impl Server {
 async fn begin(
     api: &Arc<Api>,
     service: &Service,
-    (own, trusted): (Option<&OwnService>, &TrustMap),
+    upkeep: &mut Upkeep,
     rbac: Arc<Rbac>,
     registered: Option<&aggregate::Follower>,
 ) -> Result<Follower, StartError> {
@@ -339,7 +336,7 @@ async fn begin(
     make_namespaces(api).await?;
     make_priority_classes(api).await?;
     start.finish(Hook::PriorityClasses);
-    roles::ensure(api).await?;
+    roles::ensure(api, &service.gates.opened(&api.opened)).await?;
     let follower = Follower::start(api, rbac);
     start.finish(Hook::Roles);
     if let Some(fairness) = &service.fairness {
@@ -350,7 +347,7 @@ async fn begin(
         registered.begin().await;
     }
     start.finish(Hook::Registration);
-    keep_up(own, trusted, api).await;
+    upkeep.begin(api).await;
     start.finish(Hook::Bootstrap);
     Ok(follower)
 }
@@ -387,17 +384,6 @@ fn open_store(
             Ok((Arc::new(engine), recovered))
         }
         StoreChoice::Opened(store) => Ok((store, Vec::new())),
-    }
-}
-
-/// A server without its service still serves all who know its address.
-async fn keep_up(own: Option<&OwnService>, trusted: &TrustMap, api: &Arc<Api>) {
-    if let Err(why) = trusted.ensure(api).await {
-        tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
-    }
-    let Some(own) = own else { return };
-    if let Err(why) = own.ensure(api).await {
-        tracing::warn!(%why, "the service of the server itself is not as it should be");
     }
 }
 

@@ -3,6 +3,8 @@
 /// The gates that something stands behind, as they are where nobody decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
+    /// Tokens are kept in secrets for those only who ask for one.
+    pub asked_tokens: bool,
     /// Claims of stateful sets may go with their set, or with pods of which there are fewer from now on.
     pub claim_retention: bool,
     /// Pods say what it costs to delete them.
@@ -25,6 +27,8 @@ pub struct Gates {
     pub out_of_service: bool,
     /// Jobs say how many of their pods are ready.
     pub ready_pods: bool,
+    /// Servers say in which versions they keep objects.
+    pub storage_versions: bool,
     /// Cron jobs have a time zone.
     pub time_zones: bool,
 }
@@ -32,6 +36,7 @@ pub struct Gates {
 impl Default for Gates {
     fn default() -> Self {
         Gates {
+            asked_tokens: true,
             claim_retention: false,
             deletion_cost: true,
             disruption_conditions: true,
@@ -43,6 +48,7 @@ impl Default for Gates {
             ordinals: false,
             out_of_service: true,
             ready_pods: true,
+            storage_versions: false,
             time_zones: true,
         }
     }

@@ -11,6 +11,7 @@ use crate::{
 };
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
+use metrics::{About, Gauge};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Controller {
     pub name: &'static str,
     /// Whether it runs unless told otherwise.
-    pub on: bool,
+    on: fn(&Gates) -> bool,
     /// The service account that is its own, where each loop has one; without a name it calls as the manager.
     pub account: &'static str,
     start: fn(Context, &Options) -> Running,
@@ -98,79 +99,79 @@ impl Default for Options {
 pub const CONTROLLERS: &[Controller] = &[
     Controller {
         name: "attachdetach",
-        on: true,
+        on: |_| true,
         account: "attachdetach-controller",
         start: |context, options| Box::pin(attachdetach::run(context, options.attach_detach.clone())),
     },
     Controller {
         name: "bootstrapsigner",
-        on: false,
+        on: |_| false,
         account: "bootstrap-signer",
         start: |context, _| Box::pin(bootstrap_signer::run(context)),
     },
     Controller {
         name: "clusterrole-aggregation",
-        on: true,
+        on: |_| true,
         account: "clusterrole-aggregation-controller",
         start: |context, _| Box::pin(clusterrole_aggregation::run(context)),
     },
     Controller {
         name: "cronjob",
-        on: true,
+        on: |_| true,
         account: "cronjob-controller",
         start: |context, _| Box::pin(cronjob::run(context)),
     },
     Controller {
         name: "csrapproving",
-        on: true,
+        on: |_| true,
         account: "certificate-controller",
         start: |context, _| Box::pin(csrapproving::run(context)),
     },
     Controller {
         name: "csrcleaner",
-        on: true,
+        on: |_| true,
         account: "certificate-controller",
         start: |context, _| Box::pin(csrcleaner::run(context)),
     },
     Controller {
         name: "csrsigning",
-        on: true,
+        on: |_| true,
         account: "certificate-controller",
         start: |context, options| Box::pin(csrsigning::run(context, options.csr_signing.clone())),
     },
     Controller {
         name: "daemonset",
-        on: true,
+        on: |_| true,
         account: "daemon-set-controller",
         start: |context, _| Box::pin(daemonset::run(context)),
     },
     Controller {
         name: "deployment",
-        on: true,
+        on: |_| true,
         account: "deployment-controller",
         start: |context, options| Box::pin(deployment::run(context, options.deployment_workers)),
     },
     Controller {
         name: "disruption",
-        on: true,
+        on: |_| true,
         account: "disruption-controller",
         start: |context, _| Box::pin(disruption::run(context)),
     },
     Controller {
         name: "endpoint",
-        on: true,
+        on: |_| true,
         account: "endpoint-controller",
         start: |context, options| Box::pin(endpoint::run(context, options.endpoints.clone())),
     },
     Controller {
         name: "endpointslice",
-        on: true,
+        on: |_| true,
         account: "endpointslice-controller",
         start: |context, options| Box::pin(endpointslice::run(context, options.endpoint_slices.clone())),
     },
     Controller {
         name: "endpointslicemirroring",
-        on: true,
+        on: |_| true,
         account: "endpointslicemirroring-controller",
         start: |context, options| {
             Box::pin(endpointslicemirroring::run(context, options.endpoint_slice_mirroring.clone()))
@@ -178,19 +179,19 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "ephemeral-volume",
-        on: true,
+        on: |_| true,
         account: "ephemeral-volume-controller",
         start: |context, options| Box::pin(ephemeral_volume::run(context, options.ephemeral_volume_workers)),
     },
     Controller {
         name: "garbagecollector",
-        on: true,
+        on: |_| true,
         account: "generic-garbage-collector",
         start: |context, options| Box::pin(garbagecollector::run(context, options.garbage_collector.clone())),
     },
     Controller {
         name: "horizontalpodautoscaling",
-        on: true,
+        on: |_| true,
         account: "horizontal-pod-autoscaler",
         start: |context, options| {
             Box::pin(horizontalpodautoscaling::run(context, options.horizontal_pod_autoscaling.clone()))
@@ -198,31 +199,31 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "job",
-        on: true,
+        on: |_| true,
         account: "job-controller",
         start: |context, _| Box::pin(job::run(context)),
     },
     Controller {
         name: "namespace",
-        on: true,
+        on: |_| true,
         account: "namespace-controller",
         start: |context, options| Box::pin(namespace::run(context, options.namespaces.clone())),
     },
     Controller {
         name: "nodeipam",
-        on: true,
+        on: |_| true,
         account: "node-controller",
         start: |context, options| Box::pin(nodeipam::run(context, options.node_ipam.clone())),
     },
     Controller {
         name: "nodelifecycle",
-        on: true,
+        on: |_| true,
         account: "node-controller",
         start: |context, options| Box::pin(nodelifecycle::run(context, options.node_lifecycle.clone())),
     },
     Controller {
         name: "persistentvolume-binder",
-        on: true,
+        on: |_| true,
         account: "persistent-volume-binder",
         start: |context, options| {
             Box::pin(persistentvolume_binder::run(context, options.persistent_volumes.clone()))
@@ -230,37 +231,37 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "persistentvolume-expander",
-        on: true,
+        on: |_| true,
         account: "expand-controller",
         start: |context, _| Box::pin(persistentvolume_expander::run(context)),
     },
     Controller {
         name: "podgc",
-        on: true,
+        on: |_| true,
         account: "pod-garbage-collector",
         start: |context, options| Box::pin(podgc::run(context, options.pod_gc.clone())),
     },
     Controller {
         name: "pv-protection",
-        on: true,
+        on: |_| true,
         account: "pv-protection-controller",
         start: |context, _| Box::pin(pv_protection::run(context)),
     },
     Controller {
         name: "pvc-protection",
-        on: true,
+        on: |_| true,
         account: "pvc-protection-controller",
         start: |context, _| Box::pin(pvc_protection::run(context)),
     },
     Controller {
         name: "replicaset",
-        on: true,
+        on: |_| true,
         account: "replicaset-controller",
         start: |context, options| Box::pin(replicas::run::<ReplicaSet>(context, options.replica_set_workers)),
     },
     Controller {
         name: "replicationcontroller",
-        on: true,
+        on: |_| true,
         account: "replication-controller",
         start: |context, options| {
             let workers = options.replication_controller_workers;
@@ -269,13 +270,13 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "resourcequota",
-        on: true,
+        on: |_| true,
         account: "resourcequota-controller",
         start: |context, options| Box::pin(resourcequota::run(context, options.resource_quotas.clone())),
     },
     Controller {
         name: "root-ca-cert-publisher",
-        on: true,
+        on: |_| true,
         account: "root-ca-cert-publisher",
         start: |context, options| {
             Box::pin(root_ca_publisher::run(context, options.root_ca_publisher.clone()))
@@ -283,13 +284,13 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "serviceaccount",
-        on: true,
+        on: |_| true,
         account: "service-account-controller",
         start: |context, options| Box::pin(serviceaccount::run(context, options.service_accounts.clone())),
     },
     Controller {
         name: "serviceaccount-token",
-        on: true,
+        on: |_| true,
         account: "",
         start: |context, options| {
             Box::pin(serviceaccount_token::run(context, options.service_account_tokens.clone()))
@@ -297,31 +298,31 @@ pub const CONTROLLERS: &[Controller] = &[
     },
     Controller {
         name: "statefulset",
-        on: true,
+        on: |_| true,
         account: "statefulset-controller",
         start: |context, options| Box::pin(statefulset::run(context, options.stateful_set_workers)),
     },
     Controller {
         name: "storage-version-gc",
-        on: false,
+        on: |gates| gates.storage_versions,
         account: "storage-version-garbage-collector",
         start: |context, _| Box::pin(storage_version_gc::run(context)),
     },
     Controller {
         name: "tokencleaner",
-        on: false,
+        on: |_| false,
         account: "token-cleaner",
         start: |context, _| Box::pin(token_cleaner::run(context)),
     },
     Controller {
         name: "ttl",
-        on: true,
+        on: |_| true,
         account: "ttl-controller",
         start: |context, _| Box::pin(ttl::run(context)),
     },
     Controller {
         name: "ttl-after-finished",
-        on: true,
+        on: |_| true,
         account: "ttl-after-finished-controller",
         start: |context, options| {
             Box::pin(ttlafterfinished::run(context, options.ttl_after_finished_workers))
@@ -335,7 +336,7 @@ pub const CONTROLLERS: &[Controller] = &[
 pub struct Unknown(pub Vec<String>);
 
 /// The loops that the names choose: a name counts more than `*`, and the first of two about the same loop.
-pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
+pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller>, Unknown> {
     let known: BTreeSet<&str> = CONTROLLERS.iter().map(|it| it.name).collect();
     let plain = |name: &str| name.strip_prefix('-').unwrap_or(name).to_owned();
     let unknown: Vec<String> = names
@@ -350,24 +351,32 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Unknown> {
         let said = names.iter().find(|name| plain(name) == controller.name);
         match said {
             Some(name) => !name.starts_with('-'),
-            None => controller.on && names.iter().any(|name| name == "*"),
+            None => (controller.on)(gates) && names.iter().any(|name| name == "*"),
         }
     };
     Ok(CONTROLLERS.iter().filter(runs).collect())
 }
 
+/// Which loops run, under which manager.
+const RUNS: About = About::alpha("running_managed_controllers", "Loops that run.").by(&["manager", "name"]);
+
 /// Runs the chosen loops until one of them ends, which none should, or this is dropped.
 pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
-    for (at, controller) in chosen(&options.controllers)?.into_iter().enumerate() {
+    let manager = format!("{}-controller-manager", context.names.prefix);
+    let runs = context.measures.registry().family::<Gauge>(RUNS);
+    for (at, controller) in chosen(&options.controllers, &options.gates)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {
             tokio::time::sleep(options.start_interval).await;
         }
         tracing::info!(controller = controller.name, "starts");
+        let runs = runs.of(&[&manager, controller.name]);
+        runs.set(1);
         let started = (controller.start)(context.of_account(controller.account), options);
         running.spawn(context.measures.clone().scope(async move {
             started.await;
+            runs.set(0);
             controller.name
         }));
     }
@@ -391,10 +400,14 @@ mod tests {
     fn names_choose_loops() {
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&names).map(|all| all.iter().map(|it| it.name).collect::<Vec<_>>())
+            chosen(&names, &Gates::default()).map(|all| all.iter().map(|it| it.name).collect::<Vec<_>>())
         };
         assert!(of(&["*"]).unwrap().contains(&"serviceaccount"));
         assert!(!of(&["*", "-serviceaccount"]).unwrap().contains(&"serviceaccount"));
+        let gates = Gates { storage_versions: true, ..Gates::default() };
+        let gated = chosen(&["*".to_owned()], &gates).unwrap();
+        assert!(gated.iter().any(|it| it.name == "storage-version-gc"));
+        assert!(!of(&["*"]).unwrap().contains(&"storage-version-gc"));
         assert_eq!(of(&["serviceaccount"]).unwrap(), ["serviceaccount"]);
         assert_eq!(of(&[]).unwrap(), [""; 0]);
         let why = of(&["*", "-nothing", "nor"]).unwrap_err().to_string();

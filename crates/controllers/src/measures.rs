@@ -119,6 +119,13 @@ impl Measures {
         &self.shared.registry
     }
 
+    /// How many keys wait in each queue, as a table for people.
+    pub fn waiting(&self) -> String {
+        let lines = self.shared.queues.counts().into_iter();
+        let lines = lines.map(|(name, counts)| format!("{:7}  {:7}  {name}\n", counts.depth, counts.adds));
+        std::iter::once("waiting  added    queue\n".to_owned()).chain(lines).collect()
+    }
+
     /// Everything, as collectors read it.
     pub fn text(&self) -> String {
         self.shared.registry.text()

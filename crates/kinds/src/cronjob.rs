@@ -1,7 +1,7 @@
 //! CronJobs: jobs that are made again and again, by a schedule.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, Selector};
 use crate::{Options, failurepolicy, gates, job, metadata, read};
 use cron::{Schedule, Zone};
@@ -28,7 +28,9 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         prepare_create: Some(|object, context| prepare(object, None, context)),
         prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),
         validate_create: Some(create::<PRIVILEGED>),
-        validate_update: Some(|new, old, context| spec::<PRIVILEGED>(new, Some(old), context)),
+        validate_update: Some(|new, old, context| {
+            gated::keeping(old.at(TEMPLATE), context, |context| spec::<PRIVILEGED>(new, Some(old), context))
+        }),
         warn: Some(warn),
         subresources: &STATUS,
         cells: Some(cells),

@@ -4,7 +4,7 @@
 //! counts on creation only.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read, scheduling};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
@@ -91,7 +91,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
         out.push(check::invalid_shown(&selector_path, &selector.shown(), WHY));
     }
     let kind = "DaemonSet";
-    let running = Running { names: context.names, privileged: PRIVILEGED, kind, many: true };
+    let running = Running { context, privileged: PRIVILEGED, kind, many: true };
     running.check(template, &template_path, &mut out);
     check::not_negative(spec, "minReadySeconds", &path, &mut out);
     strategy(spec, &path.field("updateStrategy"), &mut out);
@@ -138,7 +138,8 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
 
 /// The rules are told twice, as those of any state and as those of a change.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = validate::<PRIVILEGED>(new, context);
+    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
+    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
     out.extend(out.clone());
     let path = Path::ROOT.field("spec");
     workload::same_selector(new, old, &path.field("selector"), &mut out);

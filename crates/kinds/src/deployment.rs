@@ -1,7 +1,7 @@
 //! Deployments: how many pods, and how they are replaced by others.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read};
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
@@ -103,7 +103,7 @@ pub(crate) fn replicated<const PRIVILEGED: bool>(
     workload::selected(template, selector.is_empty() || selector.matches(labels), &path, out);
     let many = read::int(object, &["spec", "replicas"]) > 1;
     let kind = "ReplicaSet";
-    Running { names: context.names, privileged: PRIVILEGED, kind, many }.check(template, &path, out);
+    Running { context, privileged: PRIVILEGED, kind, many }.check(template, &path, out);
 }
 
 fn strategy(spec: &Value, path: &Path<'_>, out: &mut Problems) {
@@ -140,7 +140,8 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = validate::<PRIVILEGED>(new, context);
+    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
+    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
     let path = Path::ROOT.field("spec");
     workload::same_selector(new, old, &path.field("selector"), &mut out);
     out

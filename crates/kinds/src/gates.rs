@@ -58,9 +58,15 @@ pub(crate) const FAILURE_POLICY: Gate = open("JobPodFailurePolicy", "jobs keep `
 pub(crate) const GRPC_PROBES: Gate = open("GRPCContainerProbe", "probes keep `grpc`");
 pub(crate) const HINTS: Gate =
     open("TopologyAwareHints", "endpoint slices keep `hints`, and get them from the loop that makes them");
+pub(crate) const HUGE_PAGES: Gate =
+    open("DownwardAPIHugePages", "containers may be shown their limits and requests of huge pages");
 pub(crate) const INCLUSION: Gate = open(
     "NodeInclusionPolicyInPodTopologySpread",
     "spread constraints keep `nodeAffinityPolicy` and `nodeTaintsPolicy`",
+);
+pub(crate) const LONG_SEARCHES: Gate = open(
+    "ExpandedDNSConfig",
+    "pods may have 32 search paths for names of 2048 characters, and not just 6 of 256",
 );
 pub(crate) const MATCH_LABEL_KEYS: Gate =
     closed("MatchLabelKeysInPodTopologySpread", "pods keep `matchLabelKeys` of spread constraints");
@@ -116,7 +122,9 @@ pub const OF_KINDS: &[Gate] = &[
     FAILURE_POLICY,
     GRPC_PROBES,
     HINTS,
+    HUGE_PAGES,
     INCLUSION,
+    LONG_SEARCHES,
     MATCH_LABEL_KEYS,
     MAX_UNAVAILABLE,
     MIN_DOMAINS,

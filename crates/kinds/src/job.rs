@@ -3,7 +3,7 @@
 //! Unless its maker wants to do it, the server marks the pods of a job with the job's uid and selects them by it.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{Options, failurepolicy, gates, metadata, read, scheduling};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
@@ -209,7 +209,7 @@ pub(crate) fn spec_alone<const PRIVILEGED: bool>(
     }
     let template_path = path.field("template");
     let template = spec.at(&["template"]).unwrap_or(&Value::Null);
-    template::validate(template, &template_path, context.names, PRIVILEGED, out);
+    template::validate(template, &template_path, context, PRIVILEGED, out);
     let path = template_path.field("spec");
     let path = path.field("restartPolicy");
     match template.text(&["spec", "restartPolicy"]) {
@@ -245,9 +245,12 @@ fn completion_mode(spec: &Value, mode: &str, path: &Path<'_>, out: &mut Problems
 
 /// The rules are told twice, as those of any state and as those of a change.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = validate::<PRIVILEGED>(new, context);
     let path = Path::ROOT.field("spec");
-    whole_spec::<PRIVILEGED>(new, context, &path, &mut out);
+    let mut out = gated::keeping(old.at(TEMPLATE), context, |context| {
+        let mut out = validate::<PRIVILEGED>(new, context);
+        whole_spec::<PRIVILEGED>(new, context, &path, &mut out);
+        out
+    });
     immutable(new, old, "completions", &path, &mut out);
     workload::same_selector(new, old, &path.field("selector"), &mut out);
     let was = comparable_template(new, old, context);

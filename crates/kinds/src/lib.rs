@@ -133,6 +133,16 @@ pub fn stored(kind: &Kind) -> Option<Ref<Kind>> {
     tables::kind_named(group, version, &kind.name).map(Ref::Static)
 }
 
+/// All versions of a kind that is kept, itself first.
+pub fn versions(stored: &Kind) -> impl Iterator<Item = &Kind> {
+    let others = tables::KINDS.iter().filter(|kind| {
+        let (group, version) = (&stored.group, &stored.version);
+        kind.name == stored.name
+            && kind.stored_as.as_ref().is_some_and(|it| it.0 == *group && it.1 == *version)
+    });
+    std::iter::once(stored).chain(others.copied())
+}
+
 fn hooks(kind: &Kind, options: Options) -> Hooks {
     match (&*kind.group.stem, &*kind.version, &*kind.name) {
         ("", "v1", "Binding") => binding::hooks(),

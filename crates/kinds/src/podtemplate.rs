@@ -1,7 +1,7 @@
 //! PodTemplates: a template for pods, kept for others to use.
 
 use crate::check::Problems;
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::{Options, metadata, read, workload};
 use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::{Path, Value};
@@ -21,7 +21,9 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
             template::prepare(next.at_mut(TEMPLATE), old.at(TEMPLATE), context);
         }),
         validate_create: Some(validate::<PRIVILEGED>),
-        validate_update: Some(|new, _, context| validate::<PRIVILEGED>(new, context)),
+        validate_update: Some(|new, old, context| {
+            gated::keeping(old.at(TEMPLATE), context, |context| validate::<PRIVILEGED>(new, context))
+        }),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
         delete_returns_object: true,
         cells: Some(cells),
@@ -33,7 +35,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
     let template = object.at(TEMPLATE).unwrap_or(&Value::Null);
-    template::validate(template, &Path::ROOT.field("template"), context.names, PRIVILEGED, &mut out);
+    template::validate(template, &Path::ROOT.field("template"), context, PRIVILEGED, &mut out);
     out
 }
 

@@ -1,7 +1,7 @@
 //! ReplicaSets: a number of pods that are all alike.
 
 use crate::check::Problems;
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::{Options, deployment, metadata, read, workload};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use rest::view::Missing;
@@ -46,7 +46,8 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
 
 /// The rules are told twice, as those of any state and as those of a change.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = validate::<PRIVILEGED>(new, context);
+    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
+    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
     out.extend(out.clone());
     let path = Path::ROOT.field("spec");
     workload::same_selector(new, old, &path.field("selector"), &mut out);

@@ -1,7 +1,7 @@
 //! ReplicationControllers: a number of pods that are all alike, selected by equality alone.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, Running};
 use crate::{Options, read, replicaset};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
@@ -62,13 +62,14 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
     workload::selected(template, matches, &path, &mut out);
     let many = read::int(spec, &["replicas"]) > 1;
     let kind = "ReplicationController";
-    Running { names: context.names, privileged: PRIVILEGED, kind, many }.check(template, &path, &mut out);
+    Running { context, privileged: PRIVILEGED, kind, many }.check(template, &path, &mut out);
     out
 }
 
 /// The rules are told twice, as those of any state and as those of a change.
-fn update<const PRIVILEGED: bool>(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
-    let out = validate::<PRIVILEGED>(new, context);
+fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
+    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
+    let out = gated::keeping(old.at(TEMPLATE), context, check);
     [&out[..], &out[..]].concat()
 }
 

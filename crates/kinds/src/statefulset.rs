@@ -1,7 +1,7 @@
 //! StatefulSets: pods with names and volumes that stay theirs.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
+use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, gates, metadata, quantities, read};
 use rest::hooks::{Context, Hooks, SubresourceHooks};
@@ -117,7 +117,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
         out.push(check::invalid_shown(&selector_path, &selector.shown(), ""));
     }
     let kind = "StatefulSet";
-    let running = Running { names: context.names, privileged: PRIVILEGED, kind, many: false };
+    let running = Running { context, privileged: PRIVILEGED, kind, many: false };
     running.check_lasting(template, &template_path, &mut out);
     out
 }
@@ -176,7 +176,8 @@ fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_
         "minReadySeconds",
         "ordinals",
     ];
-    let mut out = validate::<PRIVILEGED>(new, context);
+    let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
+    let mut out = gated::keeping(old.at(TEMPLATE), context, check);
     let fixed = |object: &Value| {
         let mut spec = object.at(&["spec"]).cloned().unwrap_or_default();
         for field in CHANGEABLE {

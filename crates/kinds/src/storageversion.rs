@@ -12,6 +12,9 @@ use schema::{Path, Value};
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// The condition that says whether all servers write the same version.
+const AGREEMENT: &str = "AllEncodingVersionsEqual";
+
 pub fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
@@ -111,6 +114,49 @@ fn agreement(object: &Value, servers: &[Value], path: &Path<'_>, out: &mut Probl
     }
 }
 
+/// Puts what a server says about itself into a record, and with it whether all servers agree; says whether that
+/// changed anything.
+pub fn report(object: &mut Value, said: Value, now: &str) -> bool {
+    let server = said.text(&["apiServerID"]);
+    let mut servers = object.items(&["status", "storageVersions"]).to_vec();
+    match servers.iter_mut().find(|one| one.text(&["apiServerID"]) == server) {
+        Some(old) => *old = said,
+        None => servers.push(said),
+    }
+    let common = agreed(&servers).map(str::to_owned);
+    let turned = read::opt_text(object, &["status", "commonEncodingVersion"]) != common.as_deref();
+    let (state, reason, message) = match common {
+        Some(_) => ("True", "CommonEncodingVersionSet", "Common encoding version set"),
+        None => ("False", "CommonEncodingVersionUnset", "Common encoding version unset"),
+    };
+    let mut conditions = object.items(&["status", "conditions"]).to_vec();
+    let same = |one: &Value| one.text(&["type"]) == AGREEMENT;
+    let since = conditions.iter().find(|one| same(one) && one.text(&["status"]) == state && !turned);
+    let since = since.map_or(now, |one| one.text(&["lastTransitionTime"])).to_owned();
+    conditions.retain(|one| !same(one));
+    let mut condition = Value::map();
+    condition.set(&["type"], AGREEMENT);
+    condition.set(&["status"], state);
+    condition.set(&["lastTransitionTime"], since);
+    condition.set(&["reason"], reason);
+    condition.set(&["message"], message);
+    if let Some(generation) = object.at(&["metadata", "generation"]) {
+        condition.set(&["observedGeneration"], generation.clone());
+    }
+    conditions.push(condition);
+    let mut status = Value::map();
+    status.set(&["storageVersions"], Value::List(servers));
+    if let Some(common) = common {
+        status.set(&["commonEncodingVersion"], common);
+    }
+    status.set(&["conditions"], Value::List(conditions));
+    if object.at(&["status"]) == Some(&status) {
+        return false;
+    }
+    object.set(&["status"], status);
+    true
+}
+
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     const TOLD: usize = 4;
     let servers = object.items(&["status", "storageVersions"]);
@@ -156,6 +202,40 @@ mod tests {
         check(&["apps/v1"], None, false);
         check(&["v1", "v2"], None, true);
         check(&["v1", "v2"], Some("v1"), false);
+    }
+
+    #[test]
+    fn servers_report_beside_each_other() {
+        let said = |server: &str, version: &str| {
+            json(&format!(
+                r#"{{"apiServerID":"{server}","encodingVersion":"{version}","decodableVersions":["{version}"]}}"#
+            ))
+        };
+        let told = |object: &Value| {
+            let one = &object.items(&["status", "conditions"])[0];
+            let common = object.text(&["status", "commonEncodingVersion"]).to_owned();
+            let since = one.text(&["lastTransitionTime"]).to_owned();
+            (
+                object.items(&["status", "storageVersions"]).len(),
+                common,
+                one.text(&["status"]).to_owned(),
+                since,
+            )
+        };
+        let expected = |servers: usize, common: &str, state: &str, since: &str| {
+            (servers, common.to_owned(), state.to_owned(), since.to_owned())
+        };
+        let mut object = json("{}");
+        assert!(report(&mut object, said("a", "v1"), "1"));
+        assert_eq!(told(&object), expected(1, "v1", "True", "1"));
+        assert!(!report(&mut object, said("a", "v1"), "2"));
+        assert!(report(&mut object, said("b", "v1"), "2"));
+        assert_eq!(told(&object), expected(2, "v1", "True", "1"));
+        assert!(report(&mut object, said("b", "v2"), "3"));
+        assert_eq!(told(&object), expected(2, "", "False", "3"));
+        assert!(report(&mut object, said("a", "v2"), "4"));
+        assert_eq!(told(&object), expected(2, "v2", "True", "4"));
+        assert!(validate(&object).is_empty());
     }
 
     #[test]

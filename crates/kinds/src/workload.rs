@@ -5,7 +5,7 @@
 use crate::check::{self, Problems};
 use crate::pod::template;
 use crate::{read, scheduling};
-use names::Names;
+use rest::hooks::Context;
 use schema::problem::{Problem, quoted};
 use schema::{Map, Path, Value};
 
@@ -148,7 +148,7 @@ pub(crate) fn selected(template: &Value, matches: bool, path: &Path<'_>, out: &m
 
 /// What makes a template one for pods that are kept running.
 pub(crate) struct Running<'a> {
-    pub names: &'a Names,
+    pub context: &'a Context<'a>,
     pub privileged: bool,
     /// The kind, as messages name it.
     pub kind: &'a str,
@@ -159,7 +159,7 @@ pub(crate) struct Running<'a> {
 impl Running<'_> {
     /// A template all of whose rules are checked.
     pub fn check(&self, template: &Value, path: &Path<'_>, out: &mut Problems) {
-        template::validate(template, path, self.names, self.privileged, out);
+        template::validate(template, path, self.context, self.privileged, out);
         if self.many {
             shared_disks(template, path, out);
         }

@@ -90,8 +90,8 @@ impl<M: Metric> Family<M> {
 }
 
 impl<M: Metric> Shown for Family<M> {
-    fn name(&self) -> &'static str {
-        self.about.name
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn show(&self, out: &mut Text) {
@@ -117,8 +117,8 @@ impl<M> Family<M> {
 pub(crate) struct Counted(pub Family<Histogram>);
 
 impl Shown for Counted {
-    fn name(&self) -> &'static str {
-        self.0.about.name
+    fn about(&self) -> &About {
+        &self.0.about
     }
 
     fn show(&self, out: &mut Text) {

@@ -84,6 +84,12 @@ impl Histogram {
         self.0.sum.load(Ordering::Relaxed)
     }
 
+    /// How often each bucket was met, and the sum as it is shown.
+    pub fn shape(&self) -> (Box<[u64]>, f64) {
+        let counts = self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        (counts, self.sum() as f64 / self.0.buckets.unit)
+    }
+
     pub(crate) fn write(&self, name: &str, labels: &str, out: &mut Text) {
         let Buckets { bounds, unit } = self.0.buckets;
         let mut seen = 0;

@@ -75,6 +75,13 @@ impl About {
         self
     }
 
+    /// The same, as a histogram of thousandths.
+    #[must_use]
+    pub const fn in_thousandths(mut self, bounds: &'static [u64]) -> Self {
+        self.buckets = Buckets { bounds, unit: 1e3 };
+        self
+    }
+
     /// The same, as a histogram of whole numbers.
     #[must_use]
     pub const fn sizes(mut self, bounds: &'static [u64]) -> Self {

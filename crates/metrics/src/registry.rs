@@ -2,11 +2,12 @@
 
 use crate::family::{Counted, Family, Metric};
 use crate::text::{Text, labels};
-use crate::{About, Histogram};
+use crate::{About, Counter, Histogram, Stability};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What stands for the values of a label that are not listed.
 const UNEXPECTED: &str = "unexpected";
@@ -42,7 +43,7 @@ impl Allowed {
 
 /// What can be shown to a collector.
 pub(crate) trait Shown: Send + Sync {
-    fn name(&self) -> &'static str;
+    fn about(&self) -> &About;
     fn show(&self, out: &mut Text);
 }
 
@@ -52,7 +53,25 @@ pub struct Registry {
     shown: Mutex<Vec<Arc<dyn Shown>>>,
     families: Mutex<BTreeMap<&'static str, Box<dyn Any + Send + Sync>>>,
     disabled: BTreeSet<String>,
+    /// How many of those there are.
+    left_out: Counter,
+    tells_of_itself: AtomicBool,
     allowed: Arc<Allowed>,
+}
+
+const REGISTERED: About =
+    About::alpha("registered_metric_total", "What is counted, by how far one may rely on it.")
+        .by(&["deprecated_version", "stability_level"]);
+
+/// How many there are of each stability, this one included.
+fn registered(shown: &[Arc<dyn Shown>]) -> Arc<dyn Shown> {
+    let stable = shown.iter().filter(|one| one.about().stability == Stability::Stable).count();
+    let alpha = shown.len() - stable + 1;
+    let answer = move |out: &mut Samples<'_>| {
+        out.add(&["", "ALPHA"], alpha as f64);
+        out.add(&["", "STABLE"], stable as f64);
+    };
+    Arc::new(Asked { about: REGISTERED, kind: Counter::KIND, answer: Box::new(answer) })
 }
 
 impl Registry {
@@ -100,15 +119,33 @@ impl Registry {
     }
 
     fn show(&self, one: Arc<dyn Shown>) {
-        if !self.disabled.contains(one.name()) {
+        if self.disabled.contains(one.about().name) {
+            self.left_out.inc();
+        } else {
             self.shown.lock().push(one);
         }
+    }
+
+    /// Tells also how much is counted, and how much of that is not shown.
+    pub fn tell_of_itself(&self) {
+        let of_itself = [
+            About::alpha("disabled_metric_total", "What is counted and not shown, as the operator decided."),
+            About::alpha("hidden_metric_total", "What is counted and not shown, since it is going away."),
+        ];
+        let counters = [self.left_out.clone(), Counter::default()];
+        for (about, counter) in of_itself.into_iter().zip(counters) {
+            self.ask::<Counter>(about, move |out| out.add(&[], counter.get() as f64));
+        }
+        self.tells_of_itself.store(true, Ordering::Relaxed);
     }
 
     /// What there is to read, piece by piece.
     pub fn pages(&self) -> Pages {
         let mut shown = self.shown.lock().clone();
-        shown.sort_by_key(|one| one.name());
+        if self.tells_of_itself.load(Ordering::Relaxed) && !self.disabled.contains(REGISTERED.name) {
+            shown.push(registered(&shown));
+        }
+        shown.sort_by_key(|one| one.about().name);
         Pages(shown.into_iter())
     }
 
@@ -144,8 +181,8 @@ struct Asked {
 }
 
 impl Shown for Asked {
-    fn name(&self) -> &'static str {
-        self.about.name
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn show(&self, out: &mut Text) {
@@ -168,8 +205,8 @@ struct AskedHistograms {
 }
 
 impl Shown for AskedHistograms {
-    fn name(&self) -> &'static str {
-        self.about.name
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn show(&self, out: &mut Text) {

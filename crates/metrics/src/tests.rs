@@ -188,3 +188,22 @@ fn pieces_are_not_larger_than_they_need_be() {
     assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() < 32 * 1024), "{}", pieces.len());
     assert!(names.iter().all(|name| pieces.concat().contains(&format!("# TYPE {name} counter\n"))));
 }
+
+#[test]
+fn a_registry_tells_how_much_it_counts() {
+    let registry = Registry::new(Options { disabled: ["b".to_owned()].into(), ..Options::default() });
+    registry.one::<Counter>(About::stable("a", "A."));
+    registry.one::<Counter>(About::alpha("b", "B."));
+    assert!(!registry.text().contains("_metric_total"));
+    registry.tell_of_itself();
+    let text = registry.text();
+    for line in [
+        "disabled_metric_total 1\n",
+        "hidden_metric_total 0\n",
+        // those three tell of themselves, too
+        "registered_metric_total{deprecated_version=\"\",stability_level=\"ALPHA\"} 3\n",
+        "registered_metric_total{deprecated_version=\"\",stability_level=\"STABLE\"} 1\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}

@@ -15,6 +15,11 @@ use crate::flags::{self, Line, Unread};
 use crate::options::{Apiserver, ControllerManager, Loops, Problems};
 use crate::wanted::{Company, Wanted};
 
+/// What the process was started with.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
     format!("pintle {} (Kubernetes API 1.26)", env!("CARGO_PKG_VERSION"))

@@ -10,6 +10,7 @@
 //! libraries, too. It can be changed while the server runs.
 
 use crate::options::Wrong;
+use crate::options::gates::LOGS;
 use clap::{ArgAction, Args, ValueEnum};
 use std::fmt::{self, Write as _};
 use std::io::stderr;
@@ -67,6 +68,13 @@ fn least(level: u8) -> &'static str {
 }
 
 impl Logs {
+    /// Whether the log may have the form that is asked for.
+    pub fn check(&self, shaped: bool, wrong: &mut Wrong) {
+        if self.logging_format == Form::Json && !shaped {
+            wrong.add("--logging-format", format!("--feature-gates {LOGS}=true is needed for json"));
+        }
+    }
+
     /// The parts and their levels as a filter has them.
     fn modules(&self, wrong: &mut Wrong) -> String {
         let mut out = String::new();

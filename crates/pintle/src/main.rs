@@ -79,9 +79,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             runtime()?.block_on(up::apiserver(*asked, world, verbosity))
         }
         Command::ControllerManager(asked) => {
-            begin_log(&asked.logs, &cli.warnings)?;
+            let verbosity = begin_log(&asked.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(controller_manager::controller_manager(*asked, world))
+            runtime()?.block_on(controller_manager::controller_manager(*asked, world, verbosity))
         }
     }
 }

@@ -67,6 +67,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        asked.logs.check(decided.shapes_log(), &mut wrong);
         identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
         let audit = asked.audit.read(&names, &mut wrong);
@@ -77,8 +78,8 @@ impl Wanted {
             metrics: Arc::new(Registry::new(asked.observing.numbers.read(&mut wrong))),
             tracing: asked.observing.tracing(gates.tracing, &names, &mut wrong),
             verbosity: None,
-            profiling: asked.observing.profiling,
-            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            profiling: asked.observing.numbers.profiling,
+            command: crate::cli::command_line(),
         };
         let serving = Serving::parse(asked.runtime_config.iter().map(String::as_str), &names);
         let serving = wrong.take("--runtime-config", serving).unwrap_or_default();

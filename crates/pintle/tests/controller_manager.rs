@@ -158,9 +158,24 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
         "kubernetes_build_info{",
         "kubernetes_feature_enabled{name=\"ComponentSLIs\",stage=\"ALPHA\"} 1",
         "leader_election_master_status{name=\"kube-controller-manager\"} 1",
+        "running_managed_controllers{manager=\"kube-controller-manager\",name=\"csrsigning\"} 1",
+        "registered_metric_total{deprecated_version=\"\",stability_level=\"STABLE\"} ",
+        "cronjob_controller_job_creation_skew_duration_seconds_bucket{le=\"512\"} 0",
+        "ttl_after_finished_controller_job_deletion_duration_seconds_count 0",
+        "pod_gc_collector_force_delete_pods_total 0",
     ] {
         assert!(metrics.contains(part), "{part} is not in {metrics}");
     }
+    loops_count_what_they_do(&admin, &known).await;
+    // so is the inside of the process
+    assert_eq!(nobody.get("/debug/pprof/").await.unwrap().status, 403);
+    until("pages", &known, "/debug/pprof/", |code, text| code == 200 && text.contains("goroutine")).await;
+    let waiting = until("queues", &known, "/debug/pprof/heap", |code, _| code == 200).await;
+    assert!(waiting.contains("  serviceaccount\n"), "{waiting}");
+    let line = until("command line", &known, "/debug/pprof/cmdline", |code, _| code == 200).await;
+    assert!(line.contains("controller-manager\0--bind-address"), "{line}");
+    assert_eq!(known.get("/debug/flags/v").await.unwrap().status, 406);
+    assert_eq!(known.get("/debug/nothing").await.unwrap().status, 404);
     // how often health was well is told to who may look
     assert_eq!(nobody.get("/metrics/slis").await.unwrap().status, 403);
     let checks = until("checks", &known, "/metrics/slis", |code, _| code == 200).await;
@@ -179,6 +194,27 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     assert!(!lease.contains("\"holderIdentity\":\"\""), "{lease}");
 }
 
+async fn loops_count_what_they_do(admin: &Caller, known: &Caller) {
+    let pod = serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    let job = serde_json::json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}});
+    post(admin, "/apis/batch/v1/namespaces/default/jobs", job).await;
+    let spec = serde_json::json!({"ports": [{"port": 80}], "selector": {"a": "b"}});
+    let service = serde_json::json!({"metadata": {"name": "s"}, "spec": spec});
+    post(admin, "/api/v1/namespaces/default/services", service).await;
+    let labels = "completion_mode=\"NonIndexed\",result=\"success\"";
+    let made = format!("job_controller_job_syncs_total{{action=\"pods_created\",{labels}}} 1\n");
+    let parts = [
+        made.as_str(),
+        "root_ca_cert_publisher_sync_total{code=\"200\"} ",
+        "endpoint_slice_controller_changes{operation=\"create\"} 1\n",
+        "endpoint_slice_controller_endpointslices_changed_per_sync_sum{topology=\"Disabled\"} 1\n",
+        "endpoint_slice_controller_num_endpoint_slices 1\n",
+        "endpoint_slice_controller_desired_endpoint_slices 1\n",
+        "endpoint_slice_controller_endpoints_desired 0\n",
+    ];
+    until("counts of the loops", known, "/metrics", |_, text| parts.iter().all(|it| text.contains(it))).await;
+}
+
 #[tokio::test]
 async fn of_two_one_works_and_the_other_takes_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -190,10 +226,12 @@ async fn of_two_one_works_and_the_other_takes_over() {
     };
     let mut first = manager(directory.path(), &[]);
     let held = holder(&until("the lease", &admin, LEASE, |code, _| code == 200).await);
-    let mut second = manager(directory.path(), &[]);
+    let mut second = manager(directory.path(), &["--profiling=false"]);
     let port = second.port;
     until("the second waits", &looking(directory.path(), port, false), "/healthz", |code, _| code == 200)
         .await;
+    let inside = looking(directory.path(), port, true).get("/debug/pprof/").await.unwrap();
+    assert_eq!(inside.status, 404, "{}", String::from_utf8_lossy(&inside.body));
     // one that crashes is replaced when its lease has run out
     first.process.0.kill().unwrap();
     first.process.ends();

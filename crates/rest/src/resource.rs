@@ -261,7 +261,7 @@ fn row_reads(kind: &Kind, hooks: &Hooks, paths: &[Option<JsonPath>]) -> Wanted {
     }
 }
 
-pub(crate) fn api_version(group: &str, version: &str) -> String {
+pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 

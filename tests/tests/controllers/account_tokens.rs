@@ -4,6 +4,7 @@ use apiserver::identity::jose::Signer;
 use apiserver::identity::{self};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use controllers::gates::Gates;
 use controllers::loops;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
@@ -15,9 +16,14 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
 async fn managed() -> Managed {
+    managed_by(Gates::default()).await
+}
+
+async fn managed_by(gates: Gates) -> Managed {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
     let mut options =
         loops::Options { controllers: vec!["serviceaccount-token".to_owned()], ..loops::Options::default() };
+    options.gates = gates;
     let signs = signer.clone();
     options.service_account_tokens.authority = Some("PEM".to_owned());
     options.service_account_tokens.sign = Some(Arc::new(move |claims| {
@@ -104,4 +110,29 @@ async fn accounts_forget_secrets_that_are_gone() {
         it.secrets.iter().flatten().filter_map(|one| one.name.clone()).collect()
     };
     until("the reference's end", &accounts, |all| names(&all["robot"]) == ["other"]).await;
+}
+
+#[tokio::test]
+async fn accounts_get_tokens_unasked_where_that_is_switched_on() {
+    let managed = managed_by(Gates { asked_tokens: false, ..Gates::default() }).await;
+    managed.cluster.named(ACCOUNTS, "robot").await;
+    let secrets: Api<Secret> = Api::namespaced(managed.client(), "default");
+    let accounts: Api<ServiceAccount> = Api::namespaced(managed.client(), "default");
+    let named = |account: &ServiceAccount| -> Vec<String> {
+        account.secrets.iter().flatten().filter_map(|it| it.name.clone()).collect()
+    };
+    let first = until("a token", &accounts, |all| named(&all["robot"]).len() == 1).await;
+    let first = named(&first["robot"]).remove(0);
+    assert!(first.starts_with("robot-token-"), "{first}");
+    until("it is filled", &secrets, |all| all.get(&first).is_some_and(is_full)).await;
+    // what is taken away comes again, once
+    managed.cluster.delete(&format!("{SECRETS}/{first}")).await.code(200);
+    let next = until("another", &accounts, |all| {
+        let named = named(&all["robot"]);
+        named.len() == 1 && named[0] != first
+    })
+    .await;
+    let next = named(&next["robot"]).remove(0);
+    let all = until("it is filled, too", &secrets, |all| all.get(&next).is_some_and(is_full)).await;
+    assert_eq!(all.keys().collect::<Vec<_>>(), [&next]);
 }

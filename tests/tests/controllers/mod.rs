@@ -27,4 +27,5 @@ mod rollouts;
 mod root_authority;
 mod service_accounts;
 mod stateful_sets;
+mod storage_versions;
 mod volumes;

@@ -272,6 +272,8 @@ async fn kinds_follow_the_gates() {
         "TopologyAwareHints",
         "JobMutableNodeSchedulingDirectives",
         "CustomResourceValidationExpressions",
+        "DownwardAPIHugePages",
+        "ExpandedDNSConfig",
     ];
     for decided in [false, true] {
         let names = |gates: &[&str]| -> Vec<String> {
@@ -294,7 +296,80 @@ async fn kinds_follow_the_gates() {
         let made = cluster.create(PODS, profiled).await;
         assert_eq!(made["metadata"].get("annotations").is_none(), decided, "{made}");
         jobs(&cluster, decided).await;
+        pods(&cluster, decided).await;
     }
+}
+
+async fn pods(cluster: &Cluster, decided: bool) {
+    let mut shown = pod("shown");
+    shown["spec"]["containers"][0]["env"] =
+        json!([{"name": "E", "valueFrom": {"resourceFieldRef": {"resource": "limits.hugepages-2Mi"}}}]);
+    let made = cluster.post(PODS, shown).await;
+    assert_eq!(made.status, if decided { 422 } else { 201 }, "{}", made.text());
+    let mut resolved = pod("resolved");
+    resolved["spec"]["dnsConfig"] = json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]});
+    let template = json!({"metadata": {"name": "resolved"}, "template": {"spec": resolved["spec"]}});
+    for (path, object) in [(PODS, resolved), ("/api/v1/namespaces/default/podtemplates", template)] {
+        let made = cluster.post(path, object).await;
+        assert_eq!(made.status, if decided { 422 } else { 201 }, "{}", made.text());
+        assert_eq!(
+            made.text().contains("must not have more than 6 search paths"),
+            decided,
+            "{}",
+            made.text()
+        );
+    }
+}
+
+const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+
+#[tokio::test]
+async fn servers_say_in_which_versions_they_keep_objects() {
+    let start = async |storage_versions: bool, identity: bool| {
+        let found = apiserver::Found { machine: Some("vm".to_owned()), ..Default::default() };
+        let gates = Gates { storage_versions, identity, ..Gates::default() };
+        let alpha = ["internal.apiserver.k8s.io/v1alpha1"];
+        let serving = kinds::Serving::parse(alpha, &names::Names::kubernetes()).unwrap();
+        Cluster::with(Options { found, gates, serving, ..Options::default() }).await
+    };
+    for (gate, identity) in [(false, true), (true, false)] {
+        let cluster = start(gate, identity).await;
+        assert_eq!(cluster.read(VERSIONS).await["items"], json!([]));
+    }
+    let cluster = start(true, true).await;
+    let all = cluster.read(VERSIONS).await;
+    let found = names(&all);
+    for name in ["core.pods", "apps.deployments", "apiextensions.k8s.io.customresourcedefinitions"] {
+        assert!(found.contains(&name), "{name}: {found:?}");
+    }
+    // what is never kept is kept in no version, and every kind is told of once
+    for name in ["core.bindings", "core.componentstatuses", "events.k8s.io.events"] {
+        assert!(!found.contains(&name), "{name}: {found:?}");
+    }
+    assert!(!found.iter().any(|it| it.contains("review")), "{found:?}");
+    let server = "kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha";
+    for (name, kept, readable) in [
+        ("core.events", "v1", json!(["v1", "events.k8s.io/v1"])),
+        (
+            "autoscaling.horizontalpodautoscalers",
+            "autoscaling/v1",
+            json!(["autoscaling/v1", "autoscaling/v2"]),
+        ),
+        ("coordination.k8s.io.leases", "coordination.k8s.io/v1", json!(["coordination.k8s.io/v1"])),
+    ] {
+        let one = cluster.read(&format!("{VERSIONS}/{name}")).await;
+        let said = json!([{"apiServerID": server, "encodingVersion": kept, "decodableVersions": readable}]);
+        let condition = json!([{"type": "AllEncodingVersionsEqual", "status": "True",
+            "reason": "CommonEncodingVersionSet", "message": "Common encoding version set",
+            "lastTransitionTime": schema::time::format_time(tests::NOW as i64)}]);
+        assert_eq!(
+            one["status"],
+            json!({"storageVersions": said, "commonEncodingVersion": kept,
+            "conditions": condition})
+        );
+    }
+    // the lease by which the server is known was there before
+    cluster.read(&format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{server}")).await;
 }
 
 async fn claims(cluster: &Cluster, decided: bool) {

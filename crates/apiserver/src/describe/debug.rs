@@ -4,6 +4,7 @@
 //! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).
 
 use crate::handle::{Call, Service, text};
+use crate::observe::Verbosity;
 use crate::serve::Body;
 use http::{HeaderValue, Method, Response, header};
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ const INDEX: &str = "\
 
 cmdline    the command line that the process was started with
 goroutine  tasks: how many there are, and how many wait for a thread
-heap       what the caches hold, by resource
+heap       what is held in memory: by resource, or by queue
 profile    where time is spent: not from inside, use a profiler on a build with symbols
 trace      not from inside: see --tracing-config-file for spans of requests
 ";
@@ -27,42 +28,66 @@ There is no profiler in the server. A build with symbols can be looked at from o
   perf record -g -p PID -- sleep 30
 ";
 
-/// A page by its path; none where there is no such page.
-pub(crate) fn page(service: &Service, call: &Call<'_>) -> Option<Response<Body>> {
-    let path = call.asked.path.as_str();
-    if let Some(rest) = path.strip_prefix(FLAGS) {
-        return flag(rest, service, call);
-    }
-    let rest = path.strip_prefix(PROFILES)?;
-    Some(match rest {
-        "" => {
-            let mut response = text(302, String::new());
-            response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/debug/pprof/"));
-            response
-        }
-        "/" => text(200, INDEX.to_owned()),
-        "/cmdline" => text(200, service.command.join("\0")),
-        "/goroutine" => text(200, tasks()),
-        "/heap" | "/allocs" => text(200, holdings(service)),
-        "/profile" | "/trace" | "/symbol" | "/block" | "/mutex" | "/threadcreate" => {
-            text(501, NO_PROFILE.to_owned())
-        }
-        _ => return None,
-    })
+/// What there is to look into.
+pub struct Inside<'a> {
+    /// The command line of the process.
+    pub command: &'a [String],
+    /// Changes how much is logged.
+    pub verbosity: Option<&'a Verbosity>,
+    /// What is held in memory, as a table for people.
+    pub holdings: &'a dyn Fn() -> String,
 }
 
-/// `/debug/flags/v` takes how much is logged.
-fn flag(rest: &str, service: &Service, call: &Call<'_>) -> Option<Response<Body>> {
-    match (rest, &service.verbosity) {
-        ("" | "/", _) => Some(text(200, "/debug/flags/\n\nv  how much is logged\n".to_owned())),
-        ("/v", Some(_)) if call.asked.method != Method::PUT => {
-            Some(text(406, "unsupported http method\n".to_owned()))
+/// A page of the server.
+pub(crate) fn page(service: &Service, call: &Call<'_>) -> Option<Response<Body>> {
+    let inside = Inside {
+        command: &service.command,
+        verbosity: service.verbosity.as_ref(),
+        holdings: &|| holdings(service),
+    };
+    inside.page(&call.asked.method, &call.asked.path, &call.body)
+}
+
+impl Inside<'_> {
+    /// A page by its path; none where there is no such page.
+    pub fn page(&self, method: &Method, path: &str, body: &[u8]) -> Option<Response<Body>> {
+        match path.strip_prefix(FLAGS) {
+            Some(rest) => self.flag(method, rest, body),
+            None => self.profile(path.strip_prefix(PROFILES)?),
         }
-        ("/v", Some(change)) => Some(match change(&String::from_utf8_lossy(&call.body)) {
-            Ok(level) => text(200, format!("successfully set klog.logging.verbosity to {level}\n")),
-            Err(why) => text(400, format!("{why}\n")),
-        }),
-        _ => None,
+    }
+
+    fn profile(&self, rest: &str) -> Option<Response<Body>> {
+        Some(match rest {
+            "" => {
+                let mut response = text(302, String::new());
+                response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/debug/pprof/"));
+                response
+            }
+            "/" => text(200, INDEX.to_owned()),
+            "/cmdline" => text(200, self.command.join("\0")),
+            "/goroutine" => text(200, tasks()),
+            "/heap" | "/allocs" => text(200, (self.holdings)()),
+            "/profile" | "/trace" | "/symbol" | "/block" | "/mutex" | "/threadcreate" => {
+                text(501, NO_PROFILE.to_owned())
+            }
+            _ => return None,
+        })
+    }
+
+    /// `/debug/flags/v` takes how much is logged.
+    fn flag(&self, method: &Method, rest: &str, body: &[u8]) -> Option<Response<Body>> {
+        match (rest, self.verbosity) {
+            ("" | "/", _) => Some(text(200, "/debug/flags/\n\nv  how much is logged\n".to_owned())),
+            ("/v", Some(_)) if method != Method::PUT => {
+                Some(text(406, "unsupported http method\n".to_owned()))
+            }
+            ("/v", Some(change)) => Some(match change(&String::from_utf8_lossy(body)) {
+                Ok(level) => text(200, format!("successfully set klog.logging.verbosity to {level}\n")),
+                Err(why) => text(400, format!("{why}\n")),
+            }),
+            _ => None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the server says about itself: discovery, OpenAPI, version, health, metrics.
 
-pub(crate) mod debug;
+pub mod debug;
 pub mod discovery;
 pub mod health;
 pub mod metrics;

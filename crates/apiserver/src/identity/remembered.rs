@@ -8,7 +8,7 @@
 //! each time.
 
 use ambient::World;
-use metrics::Counter;
+use metrics::{Buckets, Counter, Gauge, Histogram, seconds};
 use parking_lot::Mutex;
 use ring::hmac;
 use std::collections::HashMap;
@@ -16,11 +16,50 @@ use std::collections::HashMap;
 const SHARDS: usize = 16;
 
 /// How often it was remembered whose a token is, and what came of it where it was not.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct Lookups {
     pub remembered: Counter,
     pub found_out: Counter,
     pub failed: Counter,
+    /// Requests that wait until it is found out by asking elsewhere, and questions under way for them.
+    pub waiting: Gauge,
+    pub asking: Gauge,
+    /// How long such questions took.
+    pub took: Histogram,
+}
+
+/// The bounds of what they took.
+pub const LOOKUP_SECONDS: &[f64] = &SECONDS;
+const BOUNDS: &[u64] = &seconds(SECONDS);
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Lookups {
+            remembered: Counter::default(),
+            found_out: Counter::default(),
+            failed: Counter::default(),
+            waiting: Gauge::default(),
+            asking: Gauge::default(),
+            took: Histogram::new(Buckets { bounds: BOUNDS, unit: 1e9 }),
+        }
+    }
+}
+
+/// Counted for as long as it is there.
+pub struct Present(Gauge);
+
+impl Present {
+    pub fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Present(gauge.clone())
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// Stands for a token.

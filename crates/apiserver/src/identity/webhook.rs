@@ -5,7 +5,7 @@
 //! kept nor told: what is kept is found by a digest of them.
 
 use crate::answers::{list_of, texts};
-use crate::identity::remembered::Lookups;
+use crate::identity::remembered::{Lookups, Present};
 use ambient::{Soon, World};
 use auth::User;
 use auth::tokens::{Authenticator, Identified, Verdict};
@@ -47,6 +47,7 @@ pub struct Remote {
     asking: Together<Verdict>,
     /// How often it was remembered what was answered.
     pub lookups: Lookups,
+    world: World,
 }
 
 impl Remote {
@@ -59,10 +60,12 @@ impl Remote {
             memory: Memory::new(world.clone(), KEPT, KEPT_BYTES),
             asking: Together::default(),
             lookups: Lookups::default(),
+            world: world.clone(),
         }
     }
 
     async fn ask(&self, token: &str, audiences: &[String], key: Key) -> Verdict {
+        let (_under_way, since) = (Present::new(&self.lookups.asking), self.world.elapsed());
         let mut question = Value::map();
         question.set(&["apiVersion"], self.group_version.as_str());
         question.set(&["kind"], "TokenReview");
@@ -72,7 +75,9 @@ impl Remote {
             question.set(&["spec", "audiences"], texts(audiences));
         }
         question.set(&["status", "user"], Value::map());
-        match self.hook.ask(&question).await.and_then(|answer| self.verdict(&answer, audiences)) {
+        let answer = self.hook.ask(&question).await;
+        self.lookups.took.took(self.world.elapsed().saturating_sub(since));
+        match answer.and_then(|answer| self.verdict(&answer, audiences)) {
             Ok(verdict) => {
                 self.lookups.found_out.inc();
                 if !matches!(verdict, Verdict::Refused(_)) {
@@ -174,7 +179,10 @@ impl Authenticator for Remote {
                 self.lookups.remembered.inc();
                 verdict.into()
             }
-            None => Soon::later(self.asking.ask(key, self.ask(token, audiences, key))),
+            None => Soon::later(async move {
+                let _waits = Present::new(&self.lookups.waiting);
+                self.asking.ask(key, self.ask(token, audiences, key)).await
+            }),
         }
     }
 }

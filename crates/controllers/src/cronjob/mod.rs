@@ -17,6 +17,7 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use metrics::{About, Histogram, counts};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -24,10 +25,17 @@ use std::time::{Duration, UNIX_EPOCH};
 /// How much after a time it is looked again: clocks and timers need not agree to the millisecond.
 const LATE: Duration = Duration::from_millis(100);
 
+const LATENESS: About = About::stable(
+    "cronjob_controller_job_creation_skew_duration_seconds",
+    "How long after their time jobs were made.",
+)
+.seconds(&counts::<10>(1_000_000_000, 2));
+
 struct CronJobs {
     context: Context,
     crons: Written<CronJob>,
     jobs: Written<Job>,
+    late: Histogram,
 }
 
 pub async fn run(context: Context) {
@@ -44,7 +52,8 @@ pub async fn run(context: Context) {
     });
     crons.synced().await;
     jobs.synced().await;
-    let this = CronJobs { context, crons: Written::new(crons), jobs: Written::new(jobs) };
+    let late = context.measures.registry().one(LATENESS);
+    let this = CronJobs { context, crons: Written::new(crons), jobs: Written::new(jobs), late };
     run::run(Arc::new(this), queue, run::WORKERS).await;
 }
 
@@ -182,6 +191,8 @@ impl CronJobs {
             Ok(made) => {
                 let message = format!("Created job {}", made.name_any());
                 self.context.events.note(cron, Note::normal("SuccessfulCreate", message));
+                let late = self.context.now().saturating_sub(time);
+                self.late.took(Duration::from_secs(u64::try_from(late).unwrap_or(0)));
                 made
             }
             Err(kube::Error::Api(answer)) if answer.code == 409 => {

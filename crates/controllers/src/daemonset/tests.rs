@@ -1,10 +1,13 @@
-use super::fit::Fit;
+use super::Everyone;
+use super::fit::{Asks, Fit};
 use super::plan::{Plan, View, plan};
 use super::status::status;
+use crate::{Change, Key, Queue};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::chrono::{DateTime, Utc};
 use kube::ResourceExt;
+use names::Names;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,4 +230,29 @@ fn what_is_told() {
     assert_eq!(counts("n1 n2 n3 n4? n5- n6 n7", &pods), [5, 3, 2, 2, 1, 4, 2]);
     // of several the first counts
     assert_eq!(counts("n1", &["n1 a old made=1", "n1 b new ready made=2"]), [1, 1, 0, 0, 0, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_node_that_changes_concerns_only_sets_that_see_it_otherwise() {
+    let (everyone, queue) = (Everyone::default(), Queue::<Key>::default());
+    let names = Names::kubernetes();
+    let mut asks = everyone.asks.write();
+    for at in 0..1000 {
+        let chosen = json!({"pool": format!("p{}", at % 100)});
+        let template = json!({"spec": {"nodeSelector": chosen, "containers": []}});
+        asks.insert(Key::new("n", format!("s{at}")), Asks::of(&set(json!({"template": template})), &names));
+    }
+    drop(asks);
+    let node = |pool: &str, heard: &str| -> Arc<Node> {
+        let conditions = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": heard}]);
+        let node = json!({"metadata": {"name": "a", "labels": {"pool": pool}}, "status": {"conditions": conditions}});
+        Arc::new(serde_json::from_value(node).unwrap())
+    };
+    let concerned = everyone.concerned(queue.clone());
+    let (before, after) = (node("p1", "2023-01-01T00:00:00Z"), node("p1", "2023-01-01T00:00:10Z"));
+    concerned(&Change::Updated { old: &before, new: &after });
+    assert_eq!(queue.counted().upgrade().unwrap().counts().depth, 0);
+    concerned(&Change::Updated { old: &after, new: &node("p2", "2023-01-01T00:00:20Z") });
+    // ten that it was for, and ten that it is for now
+    assert_eq!(queue.counted().upgrade().unwrap().counts().depth, 20);
 }

@@ -2,6 +2,7 @@
 
 mod desired;
 mod hints;
+mod measured;
 mod pack;
 
 use crate::backends::{self, Backends, Triggers};
@@ -12,6 +13,7 @@ use hints::Zones;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use measured::{Measured, Writes};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ struct Loop {
     triggers: Triggers,
     most: usize,
     manager: String,
+    measured: Measured,
 }
 
 fn manager(names: &Names) -> String {
@@ -42,15 +45,18 @@ pub async fn run(context: Context, options: slices::Options) {
     backends.synced().await;
     nodes.synced().await;
     slices.synced().await;
+    let (manager, most) = (manager(&context.names), options.most.max(1));
+    let measured = Measured::new(&context.measures, &slices, (&manager, &context.names, most));
     let this = Loop {
-        manager: manager(&context.names),
+        manager,
+        measured,
         context,
         backends,
         nodes,
         written: Written::new(slices.clone()),
         slices,
         triggers: Triggers::default(),
-        most: options.most.max(1),
+        most,
     };
     run::run(Arc::new(this), queue, options.workers).await;
 }
@@ -82,11 +88,13 @@ impl Reconcile for Loop {
         let wanted = Wanted { service: &service, zones, most: self.most, manager: &self.manager };
         let (mut plan, lost) = wanted.plan(&pods, node, &existing, &self.context.names);
         self.note_trigger(&mut plan, trigger.as_deref());
+        let writes = Writes::of(&plan, &existing);
         let going = service.metadata.deletion_timestamp.is_some();
         let mut done = plan.carry_out(&self.context.client, &self.written, key, going).await;
         if let (Ok(()), Some(why)) = (&done, lost) {
             done = Err(Failure::Other(why));
         }
+        self.measured.looked(&writes, hinted, done.is_ok());
         if let Err(why) = &done
             && !why.is(409)
         {

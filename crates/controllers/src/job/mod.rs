@@ -16,6 +16,7 @@ mod conditions;
 mod decide;
 mod failure_policy;
 mod indexes;
+mod measured;
 mod orphans;
 mod status;
 mod tally;
@@ -36,6 +37,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use measured::{Action, Measured};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -51,6 +53,7 @@ struct Jobs {
     pods: Pods,
     marks: Marks,
     failures: Failures,
+    measured: Measured,
 }
 
 pub async fn run(context: Context) {
@@ -67,6 +70,7 @@ pub async fn run(context: Context) {
         pods: Pods::new(context.clone()),
         marks: Marks::new(&context.names),
         failures: Failures::default(),
+        measured: Measured::new(&context.measures),
         context,
     };
     tokio::join!(run::run(Arc::new(this), queue, run::WORKERS), orphans.run());
@@ -93,7 +97,11 @@ impl Reconcile for Jobs {
             self.context.events.note(&*job, Note::warning("UnknownCompletionMode", message));
             return Ok(Next::Changes);
         }
-        self.look(key, &job).await
+        let (since, mut action) = (self.context.world.elapsed(), Action::Nothing);
+        let looked = self.look(key, &job, &mut action).await;
+        let took = self.context.world.elapsed().saturating_sub(since);
+        self.measured.looked(&job, action, looked.is_ok(), took);
+        looked
     }
 }
 
@@ -108,6 +116,7 @@ struct Done {
     /// Those that run, besides those that were made.
     active: Vec<Arc<Pod>>,
     made: usize,
+    action: Action,
     end: Option<End>,
     /// When to look again, whatever happens.
     wait: Option<Duration>,
@@ -115,7 +124,7 @@ struct Done {
 }
 
 impl Jobs {
-    async fn look(&self, key: &Key, job: &Job) -> Result<Next, Failure> {
+    async fn look(&self, key: &Key, job: &Job, action: &mut Action) -> Result<Next, Failure> {
         let Some(spec) = &job.spec else { return Ok(Next::Changes) };
         let plain = (!self.context.gates.failure_policy && spec.pod_failure_policy.is_some())
             .then(|| JobSpec { pod_failure_policy: None, ..spec.clone() });
@@ -142,6 +151,7 @@ impl Jobs {
             Some(why) => self.fail(job, active, why).await,
             None => self.go_on(key, &view, active, succeeded, &mut next).await,
         };
+        *action = done.action;
         next.active =
             Some(i32::try_from(done.active.len() + done.made).unwrap_or(i32::MAX)).filter(|it| *it > 0);
         let ready = done.active.iter().filter(|it| state::is_ready(it)).count();
@@ -159,7 +169,7 @@ impl Jobs {
         active.retain(|it| !gone.contains(uid(it)));
         // it has not ended before the last of them is on its way out
         let end = active.is_empty().then_some(End::Failed(why));
-        Done { active, made: 0, end, wait: None, broke }
+        Done { active, made: 0, action: Action::Nothing, end, wait: None, broke }
     }
 
     /// Makes or removes pods; or the job is complete.
@@ -171,7 +181,8 @@ impl Jobs {
         succeeded: i32,
         next: &mut JobStatus,
     ) -> Done {
-        let mut done = Done { active, made: 0, end: None, wait: decide::deadline(view), broke: None };
+        let (action, wait) = (Action::Nothing, decide::deadline(view));
+        let mut done = Done { active, made: 0, action, end: None, wait, broke: None };
         let is_leaving = view.job.metadata.deletion_timestamp.is_some();
         if !is_leaving {
             let ended = tally::write_down(view, &mut view.status.clone(), false).ended;
@@ -179,11 +190,15 @@ impl Jobs {
             match decide::plan(view, &done.active, succeeded, &view.succeeded_indexes(), pause) {
                 Plan::Nothing => {}
                 Plan::Remove(extra) => {
+                    done.action = Action::Removed;
                     let (gone, broke) = self.remove(view.job, &extra, true).await;
                     done.active.retain(|it| !gone.contains(uid(it)));
                     done.broke = broke;
                 }
-                Plan::Make(indexes) => (done.made, done.broke) = self.make(view.job, &indexes).await,
+                Plan::Make(indexes) => {
+                    done.action = Action::Made;
+                    (done.made, done.broke) = self.make(view.job, &indexes).await;
+                }
                 Plan::Wait(pause) => done.wait = Some(done.wait.map_or(pause, |it| it.min(pause))),
             }
         }
@@ -223,6 +238,7 @@ impl Jobs {
                 return Ok(());
             };
             self.jobs.wrote(key, &written);
+            self.measured.wrote(&job, &before, &next);
             job = written;
             next = job.status.clone().unwrap_or_default();
         }
@@ -250,6 +266,12 @@ impl Jobs {
             && let Some(written) = status::write(&self.context.client, &job, &written_down, &next).await?
         {
             self.jobs.wrote(key, &written);
+            self.measured.wrote(&job, &written_down, &next);
+            if !told.is_empty()
+                && let Some(end) = &end
+            {
+                self.measured.ended(&job, end);
+            }
             told.into_iter().for_each(|note| self.context.events.note(view.job, note));
         }
         broke.map_or(Ok(()), Err)

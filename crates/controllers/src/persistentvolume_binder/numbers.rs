@@ -5,7 +5,7 @@ use crate::measures::Measures;
 use crate::volumes::{self, Marks};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
-use metrics::{About, Gauge};
+use metrics::{About, Counter, Gauge};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,13 @@ const UNBOUND_CLAIMS: About =
     About::alpha("pv_collector_unbound_pvc_count", "Claims that are not bound to a volume.").by(NAMESPACE);
 const ALL_VOLUMES: About = About::alpha("pv_collector_total_pv_count", "Volumes, by what they are made of.")
     .by(&["plugin_name", "volume_mode"]);
+
+const LATE: About = About::alpha(
+    "retroactive_storageclass_total",
+    "Claims that got the default class when there came to be one.",
+);
+const LATE_FAILED: About =
+    About::alpha("retroactive_storageclass_errors_total", "Those that could not get it.");
 
 /// What plugins are called below the well-known domain, where that is not the name of the field in small letters.
 const PLUGINS: &[(&str, &str)] = &[
@@ -52,6 +59,11 @@ fn plugin(volume: &PersistentVolume, names: &Names) -> String {
     let named = PLUGINS.iter().copied().chain(SIMPLE.iter().map(|it| (*it, *it)));
     let found = named.into_iter().find(|(field, _)| fields.get(field).is_some());
     found.map_or("N/A".to_owned(), |(_, name)| names.well_known(name))
+}
+
+/// A claim was to get the default class late.
+pub fn gave_class(measures: &Measures, well: bool) {
+    measures.registry().one::<Counter>(if well { LATE } else { LATE_FAILED }).inc();
 }
 
 pub fn show(

@@ -2,7 +2,7 @@
 
 use super::bind::{self, Wish};
 use super::claim::{self, Searched, Unmatched};
-use super::{Binder, listen};
+use super::{Binder, listen, numbers};
 use crate::pods::rank;
 use crate::volumes::claims;
 use crate::{Failure, Key, Next};
@@ -53,8 +53,9 @@ impl Binder {
             Unmatched::GiveClass(class) => {
                 let mut next = claim.clone();
                 next.spec.get_or_insert_default().storage_class_name = Some(class);
-                self.replace_claim(key, &next).await?;
-                Ok(Next::Changes)
+                let given = self.replace_claim(key, &next).await;
+                numbers::gave_class(&self.context.measures, given.is_ok());
+                given.map(|_| Next::Changes)
             }
             Unmatched::Provision { by, note } => {
                 if let Some(next) = claim::provisioned_by(claim, &by, &self.marks) {

@@ -9,6 +9,7 @@ use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::Api;
+use metrics::{About, Counter};
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
@@ -59,12 +60,21 @@ impl fmt::Display for Task {
     }
 }
 
+const FORCED: About = About::alpha(
+    "pod_gc_collector_force_delete_pods_total",
+    "Pods that were removed from nodes that are out of service.",
+);
+const FAILED: About =
+    About::alpha("pod_gc_collector_force_delete_pod_errors_total", "Those of them that could not be.");
+
 struct Collector {
     context: Context,
     options: Options,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     out_of_service: String,
+    forced: Counter,
+    failed: Counter,
 }
 
 pub async fn run(context: Context, options: Options) {
@@ -92,7 +102,9 @@ pub async fn run(context: Context, options: Options) {
         }
     });
     pods.synced().await;
-    let this = Collector { context, options, pods, nodes, out_of_service };
+    let registry = context.measures.registry();
+    let (forced, failed) = (registry.one(FORCED), registry.one(FAILED));
+    let this = Collector { context, options, pods, nodes, out_of_service, forced, failed };
     run::run(Arc::new(this), queue, 1).await;
 }
 
@@ -203,7 +215,15 @@ impl Collector {
                 .get(&Key::new("", node))
                 .is_some_and(|node| is_out_of_service(&node, &self.out_of_service)),
         };
-        if lost { self.fail_and_delete(pod, None).await } else { Ok(()) }
+        if !lost {
+            return Ok(());
+        }
+        let removed = self.fail_and_delete(pod, None).await;
+        if rank::node(pod).is_some() {
+            self.forced.inc();
+            self.failed.inc_by(removed.is_err().into());
+        }
+        removed
     }
 
     async fn fail_and_delete(&self, pod: &Pod, condition: Option<serde_json::Value>) -> Result<(), Failure> {

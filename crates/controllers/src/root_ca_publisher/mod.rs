@@ -4,6 +4,7 @@ use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, is_terminat
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
+use metrics::{About, Family, Histogram, counts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,6 +12,13 @@ use std::sync::Arc;
 const DATA: &str = "ca.crt";
 const DESCRIPTION: &str = "The certificate authority by which pods of this namespace recognize the API server at its \
                            service address. It is not meant for anything else.";
+
+const TOOK: About =
+    About::alpha("root_ca_cert_publisher_sync_duration_seconds", "How long looks at namespaces took.")
+        .by(&["code"])
+        .seconds(&counts::<15>(1_000_000, 2));
+const LOOKS: About =
+    About { name: "root_ca_cert_publisher_sync_total", help: "Looks at namespaces.", ..TOOK };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -33,6 +41,7 @@ struct Publisher {
     description: String,
     namespaces: Informer<Namespace>,
     maps: Informer<ConfigMap>,
+    took: Family<Histogram>,
 }
 
 pub async fn run(context: Context, options: Options) {
@@ -47,7 +56,11 @@ pub async fn run(context: Context, options: Options) {
     let name = context.names.root_authority_map();
     let namespaces = context.informer::<Namespace>();
     let maps = context.informer_of::<ConfigMap>("", &format!("metadata.name={name}"));
+    let registry = context.measures.registry();
+    let took = registry.family(TOOK);
+    registry.counted(LOOKS, &took);
     let this = Arc::new(Publisher {
+        took,
         authority,
         name,
         description: context.names.well_known("description"),
@@ -80,6 +93,20 @@ impl Reconcile for Publisher {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let since = self.context.world.elapsed();
+        let looked = self.look(key).await;
+        let code = match &looked {
+            Ok(_) => 200,
+            Err(Failure::Api(kube::Error::Api(answer))) => answer.code,
+            Err(_) => 500,
+        };
+        self.took.of(&[&code.to_string()]).took(self.context.world.elapsed().saturating_sub(since));
+        looked
+    }
+}
+
+impl Publisher {
+    async fn look(&self, key: &Key) -> Result<Next, Failure> {
         let Some(namespace) = self.namespaces.get(key) else { return Ok(Next::Changes) };
         if namespace.status.as_ref().and_then(|it| it.phase.as_deref()) != Some("Active") {
             return Ok(Next::Changes);

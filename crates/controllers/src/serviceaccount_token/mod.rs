@@ -2,10 +2,13 @@
 //! account.
 //!
 //! A secret asks for a token by its type and by an annotation that names the account. It gets the token, the authority
-//! by which the API server is known, and the name of its namespace. Nobody makes such secrets by himself any more.
+//! by which the API server is known, and the name of its namespace. Unless a gate is closed (`unasked.rs`), nobody makes
+//! such secrets by himself any more.
 //!
 //! What always holds: a secret is filled for the account that it names, or removed when there is none; that there is
 //! none is asked of the server, and not of what was seen a little ago. A token that is there is never replaced.
+
+mod unasked;
 
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::ByteString;
@@ -49,6 +52,8 @@ impl fmt::Debug for Options {
 enum Work {
     /// An account that is gone, with the tokens that were its own.
     Account(Reference),
+    /// An account that is there and should name a token.
+    Unasked(Key),
     /// A secret that is there.
     Secret(Key),
     /// A secret that is gone, which its account may still name.
@@ -66,6 +71,7 @@ impl fmt::Display for Work {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Work::Account(account) => write!(out, "account {}", account.key),
+            Work::Unasked(key) => write!(out, "account {key}"),
             Work::Secret(key) => write!(out, "secret {key}"),
             Work::Gone { secret, account } => write!(out, "secret {}/{secret}", account.key.namespace),
         }
@@ -122,10 +128,12 @@ pub async fn run(context: Context, options: Options) {
         let named = secret.annotations().iter().filter(|(key, _)| key.ends_with("/service-account.name"));
         named.map(|(_, name)| Key::new(secret.namespace().unwrap_or_default(), name).to_string()).collect()
     });
-    let news = queue.clone();
+    let (news, unasked) = (queue.clone(), !context.gates.asked_tokens);
     accounts.listen(move |change| {
         if change.is_removal() {
             news.add(Work::Account(Reference { key: change.key(), uid: change.object().uid() }));
+        } else if unasked {
+            news.add(Work::Unasked(change.key()));
         }
     });
     let (news, of) = (queue.clone(), annotations.clone());
@@ -157,6 +165,7 @@ impl Reconcile for Tokens {
     async fn reconcile(&self, work: &Work) -> Result<Next, Failure> {
         match work {
             Work::Account(account) => self.remove_tokens(account).await?,
+            Work::Unasked(key) => self.give_token(key).await?,
             Work::Secret(key) => self.fill(key).await?,
             Work::Gone { secret, account } => self.remove_reference(secret, account).await?,
         }

@@ -6,12 +6,20 @@ use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Preconditions};
+use metrics::{About, Histogram, counts};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+const LATENESS: About = About::alpha(
+    "ttl_after_finished_controller_job_deletion_duration_seconds",
+    "How long after their time jobs were removed.",
+)
+.seconds(&counts::<14>(100_000_000, 2));
 
 struct Finished {
     context: Context,
     jobs: Informer<Job>,
+    late: Histogram,
 }
 
 pub async fn run(context: Context, workers: usize) {
@@ -26,11 +34,17 @@ pub async fn run(context: Context, workers: usize) {
         }
     });
     jobs.synced().await;
-    run::run(Arc::new(Finished { context, jobs }), queue, workers).await;
+    let late = context.measures.registry().one(LATENESS);
+    run::run(Arc::new(Finished { context, jobs, late }), queue, workers).await;
 }
 
 /// How long a job has left to live; nothing where it lives for ever, or is going away.
 fn left(job: &Job, now: SystemTime) -> Option<Duration> {
+    Some(expires(job)?.duration_since(now).unwrap_or_default())
+}
+
+/// When a job's time has passed.
+fn expires(job: &Job) -> Option<SystemTime> {
     let lives = job.spec.as_ref()?.ttl_seconds_after_finished?;
     if job.metadata.deletion_timestamp.is_some() {
         return None;
@@ -38,8 +52,7 @@ fn left(job: &Job, now: SystemTime) -> Option<Duration> {
     let finished = outcome(job)?.condition();
     let conditions = job.status.as_ref()?.conditions.as_deref()?;
     let since = conditions.iter().find(|it| it.type_ == finished)?.last_transition_time.as_ref()?;
-    let expires = SystemTime::from(since.0) + Duration::from_secs(u64::try_from(lives).unwrap_or(0));
-    Some(expires.duration_since(now).unwrap_or_default())
+    Some(SystemTime::from(since.0) + Duration::from_secs(u64::try_from(lives).unwrap_or(0)))
 }
 
 impl Reconcile for Finished {
@@ -68,6 +81,8 @@ impl Reconcile for Finished {
         let same = Preconditions { uid: fresh.uid(), resource_version: fresh.resource_version() };
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::foreground() };
         unless(404, jobs.delete(&key.name, &params).await)?;
+        let late = expires(&fresh).and_then(|it| self.context.world.now().duration_since(it).ok());
+        late.into_iter().for_each(|late| self.late.took(late));
         Ok(Next::Changes)
     }
 }

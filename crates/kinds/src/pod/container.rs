@@ -331,26 +331,32 @@ pub(super) fn field_ref(reference: &Value, allowed: &[&str], path: &Path<'_>, ou
     }
 }
 
+/// The amounts that a container may get to see, those of huge pages aside.
+pub(super) const SHOWN_RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// Whether it is an amount of huge pages that a container gets to see.
+pub(super) fn is_huge(resource: &str) -> bool {
+    let amount = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
+    amount.is_some_and(|it| it.starts_with(quantities::HUGE_PAGES))
+}
+
 /// An amount of a container's resources that a container gets to see.
 pub(super) fn resource_field_ref(reference: &Value, path: &Path<'_>, in_volume: bool, out: &mut Problems) {
-    const KNOWN: &[&str] = &[
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
     let resource = reference.text(&["resource"]);
-    let huge = ["limits.", "requests."]
-        .iter()
-        .any(|start| resource.strip_prefix(start).is_some_and(|it| it.starts_with(quantities::HUGE_PAGES)));
+    let huge = is_huge(resource);
     if in_volume && reference.text(&["containerName"]).is_empty() {
         out.push(Problem::required(&path.field("containerName"), ""));
     } else if resource.is_empty() {
         out.push(Problem::required(&path.field("resource"), ""));
-    } else if !KNOWN.contains(&resource) && !huge {
-        out.push(check::unsupported(&path.field("resource"), resource, KNOWN));
+    } else if !SHOWN_RESOURCES.contains(&resource) && !huge {
+        out.push(check::unsupported(&path.field("resource"), resource, SHOWN_RESOURCES));
     }
     let divisor = reference.at(&["divisor"]).unwrap_or(&Value::Null);
     if quantities::parse(divisor).is_zero() {

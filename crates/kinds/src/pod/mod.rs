@@ -9,6 +9,7 @@ mod container;
 mod defaults;
 mod drop;
 mod eviction;
+pub(crate) mod gated;
 mod host_process;
 mod image;
 pub mod references;
@@ -113,8 +114,7 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
 }
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
-    whole::<PRIVILEGED>(object, context, &mut out);
+    let mut out = whole::<PRIVILEGED>(object, context);
     if !object.items(&["spec", "ephemeralContainers"]).is_empty() {
         let path = Path::ROOT.field("spec");
         out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
@@ -124,21 +124,24 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
 }
 
 /// Everything that holds for a pod at any time.
-fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>, out: &mut Problems) {
+fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
+    let mut out = Vec::new();
     let metadata = Path::ROOT.field("metadata");
-    spec::annotations(object, &metadata.field("annotations"), context.names, out);
+    spec::annotations(object, &metadata.field("annotations"), context.names, &mut out);
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
-    spec::validate(spec, object.text(&["metadata", "name"]), &path, PRIVILEGED, out);
+    spec::validate(spec, object.text(&["metadata", "name"]), &path, PRIVILEGED, &mut out);
+    gated::validate(spec, &path, context, &mut out);
     if object.text(&["spec", "serviceAccountName"]).is_empty() {
-        tokens_without_account(object, &path, out);
+        tokens_without_account(object, &path, &mut out);
     }
     for list in ["containers", "initContainers"] {
         let path = path.field(list);
         for (at, one) in object.items(&["spec", list]).iter().enumerate() {
-            container::image_is_trimmed(one, &path.index(at), out);
+            container::image_is_trimmed(one, &path.index(at), &mut out);
         }
     }
+    out
 }
 
 fn tokens_without_account(object: &Value, spec: &Path<'_>, out: &mut Problems) {

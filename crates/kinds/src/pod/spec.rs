@@ -1,6 +1,7 @@
 //! The rules of a pod as a whole, in the order in which clients are told about them.
 
 use super::container::{self, Pod};
+use super::gated::Searches;
 use super::{host_process, seccomp, security, volume};
 use crate::check::{self, Problems};
 use crate::{quantities, read, scheduling};
@@ -144,8 +145,6 @@ fn host_aliases(items: &[Value], path: &Path<'_>, out: &mut Problems) {
 
 fn dns_config(spec: &Value, path: &Path<'_>, out: &mut Problems) {
     const MOST_SERVERS: usize = 3;
-    const MOST_SEARCHES: usize = 32;
-    const MOST_CHARACTERS: usize = 2048;
     let config = spec.at(&["dnsConfig"]).filter(|it| !it.is_null());
     let own = spec.text(&["dnsPolicy"]) == "None";
     let Some(config) = config else {
@@ -161,25 +160,16 @@ fn dns_config(spec: &Value, path: &Path<'_>, out: &mut Problems) {
         out.push(Problem::required(&servers_path, WHY));
         return;
     }
-    let too_many = |path: &Path<'_>, items: &[Value], why: String| {
-        check::invalid_shown(path, &check::shown_texts(items), &format!("must not have more than {why}"))
-    };
     if servers.len() > MOST_SERVERS {
-        out.push(too_many(&servers_path, servers, format!("{MOST_SERVERS} nameservers")));
+        let why = format!("must not have more than {MOST_SERVERS} nameservers");
+        out.push(check::invalid_shown(&servers_path, &check::shown_texts(servers), &why));
     }
     for (at, server) in servers.iter().enumerate() {
         check::ip(read::text(server), &servers_path.index(at), out);
     }
     let searches = config.items(&["searches"]);
     let searches_path = path.field("searches");
-    if searches.len() > MOST_SEARCHES {
-        out.push(too_many(&searches_path, searches, format!("{MOST_SEARCHES} search paths")));
-    }
-    let length = searches.iter().map(|it| read::text(it).len() + 1).sum::<usize>().saturating_sub(1);
-    if length > MOST_CHARACTERS {
-        let why = format!("{MOST_CHARACTERS} characters (including spaces) in the search list");
-        out.push(too_many(&searches_path, searches, why));
-    }
+    Searches::MANY.check(searches, &searches_path, out);
     for (at, search) in searches.iter().enumerate() {
         let search = read::text(search);
         check::subdomain(search.strip_suffix('.').unwrap_or(search), &searches_path.index(at), out);

@@ -3,7 +3,7 @@
 //! The paths in messages begin where the template stands. Its labels and annotations are reported right below
 //! it, without `metadata`, as clients know them.
 
-use super::{defaults, drop, seccomp, spec, warn};
+use super::{defaults, drop, gated, seccomp, spec, warn};
 use crate::check::Problems;
 use names::Names;
 use rest::hooks::Context;
@@ -34,15 +34,16 @@ pub(crate) fn prepare(template: Option<&mut Value>, old: Option<&Value>, context
 pub(crate) fn validate(
     template: &Value,
     path: &Path<'_>,
-    names: &Names,
+    context: &Context<'_>,
     privileged: bool,
     out: &mut Problems,
 ) {
-    metadata(template, path, names, out);
+    metadata(template, path, context.names, out);
     let at = path.field("spec");
     let spec = template.at(&["spec"]).unwrap_or(&Value::Null);
     spec::validate(spec, "", &at, privileged, out);
-    seccomp::agree(template, &at, names, out);
+    gated::validate(spec, &at, context, out);
+    seccomp::agree(template, &at, context.names, out);
     if !spec.items(&["ephemeralContainers"]).is_empty() {
         const WHY: &str = "ephemeral containers not allowed in pod template";
         out.push(Problem::forbidden(&at.field("ephemeralContainers"), WHY));
@@ -66,7 +67,7 @@ pub(crate) fn warnings(template: Option<&Value>, path: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{json, problems};
+    use crate::testing::{context, json, problems};
 
     #[test]
     fn paths_begin_at_the_template() {
@@ -76,7 +77,7 @@ mod tests {
                         "ephemeralContainers":[]}}"#,
         );
         let mut out = Vec::new();
-        validate(&template, &Path::ROOT.field("template"), &Names::kubernetes(), false, &mut out);
+        validate(&template, &Path::ROOT.field("template"), &context(), false, &mut out);
         let found = problems(&out);
         assert!(found[0].starts_with("template.labels: Invalid value: \"a b\""), "{found:?}");
         assert_eq!(found[1..], ["template.spec.containers: Required value"]);

@@ -1,7 +1,7 @@
 //! What may change in a pod once it exists: little.
 
 use super::spec::app_armor_prefix;
-use super::whole;
+use super::{gated, whole};
 use crate::check::{self, Problems};
 use crate::{read, scheduling};
 use names::Names;
@@ -21,8 +21,7 @@ pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context
     if same(&["spec"]) && same(&["metadata", "annotations"]) {
         return Vec::new();
     }
-    let mut out = Vec::new();
-    whole::<PRIVILEGED>(new, context, &mut out);
+    let mut out = gated::keeping(Some(old), context, |context| whole::<PRIVILEGED>(new, context));
     annotations(new, old, context.names, &mut out);
     let spec = Path::ROOT.field("spec");
     for list in ["containers", "initContainers"] {
@@ -179,8 +178,7 @@ pub(super) fn validate_ephemeral<const PRIVILEGED: bool>(
     if read::map(old, &["metadata", "annotations"]).contains(&mirror) {
         return vec![Problem::forbidden(&Path::ROOT, "static pods do not support ephemeral containers")];
     }
-    let mut out = Vec::new();
-    whole::<PRIVILEGED>(new, context, &mut out);
+    let mut out = gated::keeping(Some(old), context, |context| whole::<PRIVILEGED>(new, context));
     annotations(new, old, context.names, &mut out);
     let path = Path::ROOT.field("spec");
     let path = path.field("ephemeralContainers");

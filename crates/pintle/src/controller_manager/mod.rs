@@ -6,11 +6,13 @@
 mod port;
 
 use crate::cli::version;
+use crate::logs;
 use crate::options::{ControllerManager, Problems, Wrong};
 use crate::process;
 use crate::signals::Signals;
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::observe::Verbosity;
 use call::{Credentials, Target};
 use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
@@ -48,6 +50,7 @@ impl Wanted {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
         let decided = asked.features.read(&mut wrong);
+        asked.logs.check(decided.shapes_log(), &mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
         let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
@@ -82,7 +85,11 @@ pub fn problems(asked: &ControllerManager) -> Vec<String> {
 }
 
 /// Runs the loops until a signal stops it or the lease is lost.
-pub async fn controller_manager(asked: ControllerManager, world: World) -> anyhow::Result<()> {
+pub async fn controller_manager(
+    asked: ControllerManager,
+    world: World,
+    verbosity: logs::Verbosity,
+) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let wanted = Wanted::read(&asked, identity(&world))?;
     let Wanted { work, port, counted, gates } = wanted;
@@ -90,7 +97,12 @@ pub async fn controller_manager(asked: ControllerManager, world: World) -> anyho
     let registry = Arc::new(Registry::new(counted));
     process::tell(&registry);
     apiserver::describe::metrics::about_component(&registry, &gates);
-    let told = Told { measures: Measures::new(registry), health: Arc::default(), world };
+    let told = Told {
+        measures: Measures::new(registry),
+        health: Arc::default(),
+        world,
+        verbosity: Arc::new(move |text| verbosity.set(text)),
+    };
     let port = Port::open(port, &told, work.names.clone()).await?;
     let working = work.run(told);
     tokio::select! {
@@ -107,6 +119,8 @@ struct Told {
     measures: Measures,
     health: Arc<Health>,
     world: World,
+    /// Changes how much is logged.
+    verbosity: Verbosity,
 }
 
 impl Work {
@@ -130,7 +144,7 @@ impl Work {
     }
 
     async fn loop_for_ever(&self, context: Context, health: &Health) -> anyhow::Result<()> {
-        health.runs(loops::chosen(&self.loops.controllers)?.iter().map(|it| it.name));
+        health.runs(loops::chosen(&self.loops.controllers, &self.loops.gates)?.iter().map(|it| it.name));
         loops::run(context, &self.loops).await?;
         anyhow::bail!("all loops have ended: see the log, with -v for more")
     }

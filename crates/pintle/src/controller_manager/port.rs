@@ -5,12 +5,15 @@
 //! with those.
 
 use super::Told;
+use crate::cli::command_line;
 use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
+use apiserver::describe::debug::Inside;
 use apiserver::describe::health;
 use apiserver::describe::slis::Slis;
 use apiserver::identity::{self, Chain};
+use apiserver::observe::Verbosity;
 use apiserver::permission;
 use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial};
 use auth::{Attributes, Authorizer, User};
@@ -19,6 +22,7 @@ use controllers::client::{self, Rate};
 use controllers::measures::Measures;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -51,6 +55,8 @@ pub struct Wanted {
     allowed: Vec<String>,
     /// Whether it is told how health checks went.
     slis: bool,
+    /// Whether the inside of the process is shown.
+    profiling: bool,
 }
 
 impl Wanted {
@@ -73,6 +79,7 @@ impl Wanted {
             permissions: delegation.permissions(names, wrong),
             allowed: delegation.authorization_always_allow_paths.clone(),
             slis,
+            profiling: asked.numbers.profiling,
         }
     }
 }
@@ -128,7 +135,7 @@ struct Open {
 
 impl Port {
     pub async fn open(wanted: Wanted, told: &Told, names: Names) -> anyhow::Result<Self> {
-        let Told { measures, health, world } = told;
+        let Told { measures, health, world, verbosity } = told;
         let Some(address) = wanted.address else { return Ok(Port { open: None }) };
         let lookup = match &wanted.lookup {
             Some(target) => Some(trust_map(target, &names, measures, world)?),
@@ -158,6 +165,7 @@ impl Port {
             health: health.clone(),
             allowed: wanted.allowed,
             slis: wanted.slis,
+            debug: wanted.profiling.then(|| Debug { command: command_line(), verbosity: verbosity.clone() }),
             tokens: wanted.tokens.map(|options| {
                 Arc::new(identity::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
             }),
@@ -272,6 +280,8 @@ struct Answers {
     /// What everybody may look at.
     allowed: Vec<String>,
     slis: bool,
+    /// Where the inside of the process is shown.
+    debug: Option<Debug>,
     tokens: Option<Arc<dyn auth::tokens::Authenticator>>,
     permissions: Option<permission::webhook::Remote>,
     /// Who knows callers, as of now.
@@ -279,7 +289,31 @@ struct Answers {
     world: World,
 }
 
+/// What pages about the inside of the process are made from.
+struct Debug {
+    command: Vec<String>,
+    verbosity: Verbosity,
+}
+
 impl Answers {
+    /// A page about the inside of the process, if it is one.
+    async fn look_inside(&self, request: Request<Incoming>) -> Result<Response<Body>, Request<Incoming>> {
+        let Some(debug) = self.debug.as_ref().filter(|_| request.uri().path().starts_with("/debug/")) else {
+            return Err(request);
+        };
+        let (parts, body) = request.into_parts();
+        let Ok(body) = http_body_util::Limited::new(body, 1024).collect().await else {
+            return Ok(answer(StatusCode::BAD_REQUEST, "the body is too long\n"));
+        };
+        let inside = Inside {
+            command: &debug.command,
+            verbosity: Some(&debug.verbosity),
+            holdings: &|| self.measures.waiting(),
+        };
+        let page = inside.page(&parts.method, parts.uri.path(), &body.to_bytes());
+        Ok(page.unwrap_or_else(|| answer(StatusCode::NOT_FOUND, "404 page not found\n")))
+    }
+
     /// Goes by what was found out from now on.
     fn know(&self, found: &FoundOut) {
         self.chain.store(Some(Arc::new(Chain {
@@ -353,6 +387,11 @@ impl Handler for Answers {
             self.health.slis.reset();
             return answer(StatusCode::OK, "metrics reset\n");
         }
+        let request = match self.look_inside(request).await {
+            Ok(page) => return page,
+            Err(request) => request,
+        };
+        let path = request.uri().path();
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
         }

@@ -17,7 +17,7 @@ const OLD_DELAY: &str = "how long is waited is said by behaviors, and by the sta
 const BY_TAINTS: &str = "pods are sent away by taints, for as long as they bear them, and by nothing else";
 const IS_CHOSEN: &str = "--controllers=*,-garbagecollector runs the manager without the collector";
 const NO_MIGRATION: &str = "there is no cloud controller manager that loops could move to";
-const NO_PROFILES: &str = "there are no profiles to serve yet";
+const NO_PROFILES: &str = "what waits for a lock is not counted";
 
 pub const IDLE: &[Idle] = &[
     Idle::new("allow-untagged-cloud", Bool, "false", NO_CLOUD).deprecated(),
@@ -56,7 +56,6 @@ pub const IDLE: &[Idle] = &[
     ),
     Idle::new("node-sync-period", Duration, "0s", NO_CLOUD).deprecated(),
     Idle::new("pod-eviction-timeout", Duration, "5m0s", BY_TAINTS).deprecated(),
-    Idle::new("profiling", Bool, "true", NO_PROFILES),
     Idle::new("pv-recycler-increment-timeout-nfs", Int, "30", NO_PLUGINS),
     Idle::new("pv-recycler-minimum-timeout-hostpath", Int, "60", NO_PLUGINS),
     Idle::new("pv-recycler-minimum-timeout-nfs", Int, "300", NO_PLUGINS),

@@ -143,6 +143,7 @@ fn changes(gate: &Gate) -> String {
         (Some(changes), _) => changes.to_owned(),
         _ if gate.locked => "nothing: the feature is finished, and cannot be switched".to_owned(),
         (None, Some(whose)) => format!("nothing here: it is about {whose}"),
+        (None, None) if gate.stage == "ga" => "nothing: the feature is finished".to_owned(),
         (None, None) => "nothing yet".to_owned(),
     }
 }

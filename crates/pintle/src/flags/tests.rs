@@ -171,7 +171,8 @@ fn a_component_alone_does_what_upstreams_does() {
 fn everything_wrong_is_told_at_once() {
     let told = wrong(
         "pintle apiserver --nonsense value --secure-port=x stray --watch-cache=perhaps --kubelet-timeout 5 \
-         --etcd-servers=http://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x",
+         --etcd-servers=http://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
+         --logging-format=json --feature-gates=LoggingBetaOptions=false",
     );
     for part in [
         "--nonsense",
@@ -184,12 +185,13 @@ fn everything_wrong_is_told_at_once() {
         "unrecognized feature gate: Nope",
         "at least a second",
         "'-v': it is no whole number",
+        "--logging-format: --feature-gates LoggingBetaOptions=true is needed for json",
     ] {
         assert_eq!(told.iter().filter(|it| it.contains(part)).count(), 1, "{part} in {told:#?}");
     }
-    assert_eq!(told.len(), 10, "{told:#?}");
+    assert_eq!(told.len(), 11, "{told:#?}");
     assert!(told.iter().all(|it| it.lines().count() == 1), "{told:#?}");
-    assert!(told[9].ends_with("(see 'pintle apiserver --help')"), "{told:#?}");
+    assert!(told[10].ends_with("(see 'pintle apiserver --help')"), "{told:#?}");
 }
 
 #[test]

@@ -84,6 +84,8 @@ fn warn(asked: &[(String, bool)]) {
                 Some(whose) => {
                     tracing::warn!("{OPTION}: {name}={open} has no effect here: it is about {whose}")
                 }
+                // that it is finished was said
+                None if gate.stage == "ga" => {}
                 None => tracing::warn!(
                     "{OPTION}: {name}={open} has no effect: nothing stands behind this gate yet"
                 ),
@@ -95,6 +97,11 @@ fn warn(asked: &[(String, bool)]) {
 impl Decided {
     pub fn is_open(&self, gate: &Gate) -> bool {
         self.0.get(gate.name).copied().unwrap_or(gate.open)
+    }
+
+    /// Whether the log may be anything but plain text.
+    pub fn shapes_log(&self) -> bool {
+        gates::all().any(|gate| gate.name == gates::LOGS && self.is_open(&gate))
     }
 
     /// The gates of kinds and fields that are open although nobody would have opened them, and those that are closed

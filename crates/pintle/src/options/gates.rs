@@ -68,6 +68,12 @@ pub const BEHIND: &[Behind] = &[
         "unknown and repeated fields are warned of or refused (`fieldValidation`)",
         |gates| &mut gates.field_validation,
     ),
+    (
+        "StorageVersionAPI",
+        "the server says in `storageversions`, if they are served, in which version it keeps the objects of each \
+         built-in resource (with `APIServerIdentity`)",
+        |gates| &mut gates.storage_versions,
+    ),
     ("StorageVersionHash", "discovery says by a hash in which version objects are kept", |gates| {
         &mut gates.storage_hash
     }),
@@ -84,6 +90,11 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
     ("CronJobTimeZone", "", |gates| &mut gates.time_zones),
     ("JobPodFailurePolicy", "", |gates| &mut gates.failure_policy),
     ("JobReadyPods", "jobs tell how many of their pods are ready", |gates| &mut gates.ready_pods),
+    (
+        "LegacyServiceAccountTokenNoAutoGeneration",
+        "tokens are kept in secrets for those only who ask for one; closed, every service account gets one",
+        |gates| &mut gates.asked_tokens,
+    ),
     (
         "LogarithmicScaleDown",
         "of pods that are too many, ages are compared by their order of magnitude",
@@ -106,8 +117,12 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
     ),
     ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
     ("StatefulSetStartOrdinal", "", |gates| &mut gates.ordinals),
+    ("StorageVersionAPI", "", |gates| &mut gates.storage_versions),
     ("TopologyAwareHints", "", |gates| &mut gates.hints),
 ];
+
+/// The gate of logs that are not plain text.
+pub const LOGS: &str = "LoggingBetaOptions";
 
 /// Gates of what is done elsewhere: by whom, and which.
 const ELSEWHERE: &[(&str, &[&str])] = &[
@@ -159,6 +174,11 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     ("the scheduler", &["VolumeCapacityPriority"]),
+    ("how upstream's code hands on its log", &["ContextualLogging"]),
+    ("options of the log that have no effect here (`--log-json-*`)", &["LoggingAlphaOptions"]),
+    ("volumes that a controller manager makes itself, and this one makes none", &["HonorPVReclaimPolicy"]),
+    ("keys of another server for stored objects, which are not encrypted yet", &["KMSv2"]),
+    ("ranges for nodes from `clustercidrs`, which no loop hands out yet", &["MultiCIDRRangeAllocator"]),
     (
         "code for particular clouds",
         &[
@@ -197,6 +217,9 @@ fn of_kinds(name: &str) -> Option<&'static str> {
 pub fn behind(name: &str) -> Option<&'static str> {
     if GROUPS.iter().any(|(group, _)| *group == name) {
         return Some("all gates of this stage that are not named");
+    }
+    if name == LOGS {
+        return Some("the log may be written as JSON (`--logging-format`)");
     }
     let kinds = of_kinds(name)
         .or_else(|| guards_kinds(name).then_some("kinds that need it are served, if their version is"));

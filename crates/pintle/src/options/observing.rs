@@ -28,6 +28,10 @@ pub struct Numbers {
     /// metric is hidden at present
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub show_hidden_metrics_for_version: String,
+
+    /// Serve pages that show the inside of the process, below /debug/pprof/ and /debug/flags/
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub profiling: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -39,10 +43,6 @@ pub struct Observing {
     /// A file that says where spans of requests are sent, and of how many; needs the gate APIServerTracing
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
-
-    /// Serve pages that show the inside of the server, below /debug/pprof/ and /debug/flags/
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub profiling: bool,
 }
 
 impl Numbers {
@@ -113,6 +113,7 @@ mod tests {
             allow_metric_labels: labels.iter().map(|text| (*text).to_owned()).collect(),
             disabled_metrics: vec!["a".to_owned(), " b".to_owned(), String::new()],
             show_hidden_metrics_for_version: hidden.to_owned(),
+            profiling: true,
         };
         let mut wrong = Wrong::default();
         let options = asked.read(&mut wrong);

@@ -13,7 +13,7 @@ pub use requests::{Events, Labels, Lasting, Requests, resource_name};
 use crate::audit;
 use crate::filters::in_flight::InFlight;
 use crate::gates::Gates;
-use crate::identity::remembered::Lookups;
+use crate::identity::remembered::{LOOKUP_SECONDS, Lookups};
 use crate::identity::service_accounts::Uses;
 use metrics::{About, Counter, Family, Gauge, Registry};
 use rest::{Api, Resource};
@@ -36,6 +36,7 @@ const ODD: About = About::alpha(
 
 /// What every component tells: what it is, and what is switched on.
 pub fn about_component(registry: &Registry, gates: &Gates) {
+    registry.tell_of_itself();
     asked::about_build(registry);
     gates.tell(registry);
 }
@@ -82,6 +83,31 @@ impl Metrics {
         self.registry.ask::<Counter>(found.by(STATUS), move |out| {
             out.add(&["ok"], it.found_out.get() as f64);
             out.add(&["error"], it.failed.get() as f64);
+        });
+        let under_way = About::alpha(
+            "authentication_token_cache_active_fetch_count",
+            "Requests that wait until it is found out whose a token is, and questions under way for that.",
+        );
+        let it = lookups.clone();
+        self.registry.ask::<Gauge>(under_way.by(STATUS), move |out| {
+            out.add(&["blocked"], it.waiting.get() as f64);
+            out.add(&["in_flight"], it.asking.get() as f64);
+        });
+        let took = About::alpha(
+            "authentication_token_cache_request_duration_seconds",
+            "Time to know whose a token is. What takes no question to anybody is counted as taking none.",
+        );
+        let it = lookups.clone();
+        self.registry.ask_histograms(took.by(STATUS), move |out| {
+            let (mut misses, sum) = it.took.shape();
+            let mut hits = vec![0; misses.len()].into_boxed_slice();
+            let asked: u64 = misses.iter().sum();
+            if let (Some(hit), Some(miss)) = (hits.first_mut(), misses.first_mut()) {
+                *hit = it.remembered.get();
+                *miss += (it.found_out.get() + it.failed.get()).saturating_sub(asked);
+            }
+            out.add(&["hit"], LOOKUP_SECONDS, hits, 0.0);
+            out.add(&["miss"], LOOKUP_SECONDS, misses, sum);
         });
     }
 

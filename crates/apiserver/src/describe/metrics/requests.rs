@@ -25,6 +25,12 @@ const DURATION: About =
     About::stable("apiserver_request_duration_seconds", "Time from a request to its answer.")
         .by(&["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"])
         .seconds(LATENCY);
+const CHECKED: About = About::alpha(
+    "field_validation_request_duration_seconds",
+    "Time from a write to its answer, by what was to become of fields that nobody knows.",
+)
+.by(&["enabled", "field_validation"])
+.seconds(LATENCY.split_at(2).1);
 const WHAT: &[&str] = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
 const SLI: About = About::alpha(
     "apiserver_request_sli_duration_seconds",
@@ -78,6 +84,9 @@ pub struct Requests {
     total: Family<Counter>,
     duration: Family<Histogram>,
     sli: Family<Histogram>,
+    checked: Family<Histogram>,
+    /// Whether fields are checked at all, as it is shown.
+    checks: &'static str,
     sizes: Family<Histogram>,
     lasting: Family<Gauge>,
     terminated: Family<Counter>,
@@ -95,6 +104,8 @@ struct Line {
     sli: Histogram,
     /// For those who read.
     size: Option<Histogram>,
+    /// For those who write.
+    checked: Option<Histogram>,
 }
 
 impl Line {
@@ -102,6 +113,9 @@ impl Line {
         self.total.inc();
         self.duration.took(took);
         self.sli.took(took.saturating_sub(elsewhere));
+        if let Some(checked) = &self.checked {
+            checked.took(took);
+        }
     }
 }
 
@@ -116,6 +130,8 @@ pub struct Labels<'a> {
     subresource: &'a str,
     scope: &'static str,
     component: &'static str,
+    /// What a write says about fields that nobody knows.
+    checking: &'static str,
     /// All of this as one number: the same for requests that are alike, and for no others.
     number: u64,
 }
@@ -133,6 +149,7 @@ impl<'a> Labels<'a> {
             subresource: "",
             scope: SCOPES[scope],
             component: COMPONENT,
+            checking: CHECKINGS[0],
             number: (verb << 4 | scope << 2 | dry_run) as u64,
         };
         let Some(target) = &asked.target else {
@@ -145,12 +162,17 @@ impl<'a> Labels<'a> {
         let resources = api.resources();
         let Some(resource) = resources.get(&target.group_version, &target.resource) else { return labels };
         let part = part_number(resource, &target.subresource).unwrap_or(0);
+        let checking = if WRITES.contains(&labels.verb) { checking(asked) } else { 0 };
         Labels {
+            checking: CHECKINGS[checking],
             group: &target.group,
             version: &target.version,
             resource: &target.resource,
             subresource: if part == 0 { "" } else { &target.subresource },
-            number: labels.number | (part as u64) << PART | u64::from(resource.number) << RESOURCE,
+            number: labels.number
+                | (part as u64) << PART
+                | u64::from(resource.number) << RESOURCE
+                | (checking as u64) << CHECKING,
             ..labels
         }
     }
@@ -171,10 +193,14 @@ impl<'a> Labels<'a> {
 const PART: u32 = 8;
 const RESOURCE: u32 = 16;
 const CODE: u32 = 48;
+const CHECKING: u32 = 60;
 
 const PAGES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 const SCOPES: [&str; 4] = ["", "resource", "namespace", "cluster"];
 const DRY_RUNS: [&str; 3] = ["", "All", "invalid"];
+/// What is said about fields that nobody knows; the last stands for what is not known itself.
+const CHECKINGS: [&str; 5] = ["", "Ignore", "Warn", "Strict", "invalid"];
+const WRITES: [&str; 4] = ["POST", "PUT", "APPLY", "PATCH"];
 const VERBS: [&str; 10] =
     ["other", "WATCH", "GET", "LIST", "POST", "PUT", "APPLY", "PATCH", "DELETE", "CONNECT"];
 
@@ -202,6 +228,11 @@ fn verb(asked: &Asked, headers: &HeaderMap, scope: &str) -> usize {
     }
 }
 
+fn checking(asked: &Asked) -> usize {
+    let said = asked.query.get("fieldValidation").unwrap_or_default();
+    CHECKINGS.iter().position(|it| *it == said).unwrap_or(CHECKINGS.len() - 1)
+}
+
 fn dry_run(asked: &Asked) -> usize {
     let mut given = asked.query.pairs.iter().filter(|(key, _)| key == "dryRun").peekable();
     if given.peek().is_none() {
@@ -221,6 +252,8 @@ impl Requests {
             total: registry.family(TOTAL),
             duration: registry.family(DURATION),
             sli,
+            checked: registry.family(CHECKED),
+            checks: "true",
             sizes: registry.family(SIZES),
             lasting: registry.family(LASTING),
             terminated: registry.family(TERMINATED),
@@ -229,6 +262,11 @@ impl Requests {
             event_sizes,
             initial: registry.family(INITIAL),
         }
+    }
+
+    /// From now on fields are not checked, whatever is asked for.
+    pub fn check_nothing(&mut self) {
+        self.checks = "false";
     }
 
     fn line<R>(&self, labels: &Labels<'_>, code: StatusCode, then: impl FnOnce(&Line) -> R) -> R {
@@ -240,6 +278,8 @@ impl Requests {
                 total: self.total.of(&key),
                 duration: self.duration.of(&key[..key.len() - 1]),
                 sli: self.sli.of(&labels.what()),
+                checked: (WRITES.contains(&verb) && !resource.is_empty())
+                    .then(|| self.checked.of(&[self.checks, labels.checking])),
                 size: matches!(verb, "GET" | "LIST").then(|| self.sizes.of(&labels.what())),
             }
         };

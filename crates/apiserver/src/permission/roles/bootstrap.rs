@@ -18,15 +18,14 @@ use std::sync::Arc;
 /// what a start needs of memory is no more than what serving needs.
 const AT_ONCE: usize = 8;
 
-/// Brings all of them about.
-pub(crate) async fn ensure(api: &Arc<Api>) -> Result<(), StartError> {
+/// Brings all of them about that there are where these gates are open.
+pub(crate) async fn ensure(api: &Arc<Api>, opened: &[String]) -> Result<(), StartError> {
     let group_version = format!("{}/v1", api.names.group("rbac.authorization"));
     let annotation = defaults::kept_up_annotation(&api.names);
-    let steps = defaults::all(&api.names).into_iter().filter_map(|mut wanted| {
+    let steps = defaults::all(&api.names, opened).into_iter().filter_map(|mut wanted| {
         if wanted.plural == "clusterroles" && wanted.name == defaults::BASIC_USER {
             wanted.permit_self_review(api);
         }
-        wanted.permit_opened(&api.opened);
         let resource = api.resources().get(&group_version, wanted.plural).cloned()?;
         let step = match api.lookup(wanted.plural, &wanted.namespace, &wanted.name) {
             None => Step::Create(wanted.object.clone()),
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn what_lacks_something_is_completed() {
         let names = Names::kubernetes();
-        let all = defaults::all(&names);
+        let all = defaults::all(&names, &[]);
         let annotation = defaults::kept_up_annotation(&names);
         let of = |plural: &str, name: &str| {
             all.iter().find(|one| one.plural == plural && one.name == name).unwrap()

@@ -19,13 +19,6 @@ pub(super) struct Wanted {
     pub object: Value,
 }
 
-/// Rules that roles have only where a feature gate is open: the gate, the role, the rule.
-const GATED: &[(&str, &str, &str)] = &[(
-    "StatefulSetAutoDeletePVC",
-    "system:controller:statefulset-controller",
-    "update of -: persistentvolumeclaims",
-)];
-
 /// The role of everybody who is identified.
 pub(super) const BASIC_USER: &str = "system:basic-user";
 
@@ -43,15 +36,6 @@ impl Wanted {
         self.add(rule);
     }
 
-    /// Who does what stands behind a gate may do it.
-    pub fn permit_opened(&mut self, opened: &[String]) {
-        let gated = GATED.iter().filter(|(gate, role, _)| {
-            self.plural == "clusterroles" && self.name == *role && opened.iter().any(|it| it == gate)
-        });
-        let rules: Vec<_> = gated.filter_map(|(_, _, line)| rule(line)).collect();
-        rules.into_iter().for_each(|rule| self.add(rule));
-    }
-
     fn add(&mut self, rule: Value) {
         if let Some(Value::List(rules)) = self.object.at_mut(&["rules"]) {
             rules.push(rule);
@@ -64,14 +48,20 @@ pub(super) fn kept_up_annotation(names: &Names) -> String {
     names.well_known_under(GROUP, "autoupdate")
 }
 
-/// All of them, in the order of the file.
-pub(super) fn all(names: &Names) -> Vec<Wanted> {
+/// All of them where these feature gates are open, in the order of the file.
+pub(super) fn all(names: &Names, opened: &[String]) -> Vec<Wanted> {
     let mut out: Vec<Wanted> = Vec::new();
+    let mut there = true;
     for line in lines(names) {
+        let (line, gate) = line.split_once(" if ").unwrap_or((&line, ""));
+        let open = gate.is_empty() || opened.iter().any(|it| it == gate);
         match line.strip_prefix("  ") {
-            None => out.extend(head(&line, names)),
+            None => {
+                there = open;
+                out.extend(head(line, names).filter(|_| open));
+            }
             Some(line) => {
-                if let Some(last) = out.last_mut() {
+                if let Some(last) = out.last_mut().filter(|_| there && open) {
                     extend(last, line, names);
                 }
             }
@@ -196,34 +186,42 @@ fn rule(line: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
+    /// Every gate that the file names.
+    fn gates(names: &Names) -> Vec<String> {
+        lines(names).filter_map(|line| line.split_once(" if ").map(|(_, gate)| gate.to_owned())).collect()
+    }
+
     #[test]
     fn every_line_is_understood_in_every_dialect() {
         for names in [Names::kubernetes(), Names::neutral("acme.example", "acme")] {
             let lines: Vec<_> = lines(&names).collect();
-            let all = all(&names);
+            let all = all(&names, &gates(&names));
             let heads = lines.iter().filter(|line| !line.starts_with(' ')).count();
             let items =
                 |one: &Wanted| one.object.items(&["rules"]).len() + one.object.items(&["subjects"]).len();
             assert_eq!((all.len(), all.iter().map(items).sum::<usize>()), (heads, lines.len() - heads));
             assert!(lines.iter().all(|line| !line.contains('{')), "a name of the dialect is not known");
         }
-        let count =
-            |plural: &str| all(&Names::kubernetes()).iter().filter(|one| one.plural == plural).count();
-        let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
-        assert_eq!(counts, [62, 43, 7, 7]);
+        let names = Names::kubernetes();
+        let counts = |opened: &[String]| {
+            let all = all(&names, opened);
+            let count = |plural: &str| all.iter().filter(|one| one.plural == plural).count();
+            ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count)
+        };
+        assert_eq!(counts(&[]), [62, 43, 7, 7]);
+        assert_eq!(counts(&gates(&names)), [64, 45, 7, 7]);
     }
 
     #[test]
     fn rules_behind_gates_are_there_where_these_are_open() {
-        for (gate, role, line) in GATED {
-            let mut wanted = all(&Names::kubernetes());
-            let wanted = wanted.iter_mut().find(|one| one.name == *role).unwrap();
-            let before = wanted.object.items(&["rules"]).len();
-            wanted.permit_opened(&["Another".to_owned()]);
-            assert_eq!(wanted.object.items(&["rules"]).len(), before);
-            wanted.permit_opened(&[(*gate).to_owned()]);
-            let rules = wanted.object.items(&["rules"]);
-            assert_eq!((rules.len(), rules.last()), (before + 1, rule(line).as_ref()));
-        }
+        let rules = |gate: &str, role: &str| {
+            let all = all(&Names::kubernetes(), &[gate.to_owned()]);
+            let role = all.iter().find(|one| one.plural == "clusterroles" && one.name == role);
+            role.map(|one| one.object.items(&["rules"]).len())
+        };
+        let set = "system:controller:statefulset-controller";
+        assert_eq!((rules("Another", set), rules("StatefulSetAutoDeletePVC", set)), (Some(8), Some(9)));
+        let versions = "system:controller:storage-version-garbage-collector";
+        assert_eq!((rules("Another", versions), rules("StorageVersionAPI", versions)), (None, Some(3)));
     }
 }

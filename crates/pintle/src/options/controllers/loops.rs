@@ -78,7 +78,7 @@ pub struct Loops {
 impl Loops {
     /// Puts what was said in the place of what is usual.
     pub fn onto(&self, options: &mut Options, wrong: &mut Wrong) {
-        wrong.take("--controllers", loops::chosen(&self.controllers));
+        wrong.take("--controllers", loops::chosen(&self.controllers, &Default::default()));
         options.controllers.clone_from(&self.controllers);
         options.start_interval = self.controller_start_interval;
         if let Some(authority) = wrong.text("--root-ca-file", self.root_ca_file.as_deref()) {

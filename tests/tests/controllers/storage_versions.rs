@@ -1,0 +1,44 @@
+//! What servers that are gone said about how they keep objects is forgotten.
+
+use apiserver::{Found, Gates};
+use controllers::loops;
+use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
+use kube::Api;
+use serde_json::json;
+use tests::{Managed, Options, until};
+
+const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+
+#[tokio::test]
+async fn only_servers_with_a_lease_are_believed() {
+    let names = names::Names::kubernetes();
+    let options = Options {
+        found: Found { machine: Some("vm".to_owned()), ..Found::default() },
+        gates: Gates { storage_versions: true, ..Gates::default() },
+        serving: kinds::Serving::parse(["internal.apiserver.k8s.io/v1alpha1"], &names).unwrap(),
+        ..Options::default()
+    };
+    let controllers = vec!["storage-version-gc".to_owned()];
+    let managed = Managed::with(options, loops::Options { controllers, ..loops::Options::default() }).await;
+    let cluster = &managed.cluster;
+    let all: Api<StorageVersion> = Api::all(managed.client());
+    let server = "kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha";
+    let servers = |one: &StorageVersion| -> Vec<String> {
+        one.status.storage_versions.iter().flatten().filter_map(|it| it.api_server_id.clone()).collect()
+    };
+    // another server, which wrote in another version and is gone, beside the one that is there and alone
+    let gone = json!({"apiServerID": "gone", "encodingVersion": "v2", "decodableVersions": ["v2"]});
+    let path = format!("{VERSIONS}/core.pods");
+    let add = json!([{"op": "add", "path": "/status/storageVersions/-", "value": gone},
+        {"op": "remove", "path": "/status/commonEncodingVersion"}]);
+    cluster.patch(&format!("{path}/status"), add).await.code(200);
+    cluster.create(VERSIONS, json!({"metadata": {"name": "example.org.things"}, "spec": {}})).await;
+    let told = json!({"status": {"storageVersions": [gone], "commonEncodingVersion": "v2"}});
+    cluster.patch(&format!("{VERSIONS}/example.org.things/status"), told).await.code(200);
+    let left = until("the one that is gone is forgotten", &all, |all| {
+        !all.contains_key("example.org.things") && servers(&all["core.pods"]) == [server]
+    })
+    .await;
+    assert_eq!(left["core.pods"].status.common_encoding_version.as_deref(), Some("v1"));
+    assert_eq!(servers(&left["apps.deployments"]), [server]);
+}
