@@ -134,7 +134,16 @@ fn dependencies_come_from_one_registry() {
     let foreign = sources.filter(|(_, line)| !line.contains("github.com/rust-lang/crates.io-index"));
     let foreign: Vec<_> = foreign.map(|(at, line)| format!("Cargo.lock:{}: {line}", at + 1)).collect();
     assert!(foreign.is_empty(), "\n{}", foreign.join("\n"));
-    assert!(!tree::root().join(".cargo").exists(), "cargo is configured by the workspace alone");
+}
+
+/// Where crates come from and how they are built stands in the workspace. The file that can say otherwise says only what
+/// the workspace cannot: with which options the C code of a dependency is compiled.
+#[test]
+fn cargo_is_configured_by_the_workspace() {
+    let config = tree::text(".cargo/config.toml");
+    let told = config.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let told: Vec<_> = told.map(|line| line.split(" =").next().unwrap_or_default()).collect();
+    assert_eq!(told, ["[env]", "CFLAGS"]);
 }
 
 #[test]
