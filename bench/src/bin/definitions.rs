@@ -163,8 +163,7 @@ struct Found {
 
 #[derive(Default, Deserialize)]
 struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Deserialize)]
@@ -202,7 +201,7 @@ impl Client {
         loop {
             let found = self.expect(Method::GET, &path, String::new(), StatusCode::OK).await?;
             let found: Found = serde_json::from_slice(&found)?;
-            let mut conditions = found.status.unwrap_or_default().conditions.into_iter();
+            let mut conditions = found.status.unwrap_or_default().conditions.into_iter().flatten();
             if conditions.any(|it| it.kind == "Established" && it.status == "True") {
                 return Ok(());
             }
