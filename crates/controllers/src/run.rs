@@ -68,32 +68,46 @@ fn worker<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Runn
 }
 
 async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
-    let failed = match this.reconcile(&key).await {
+    let held = Held { queue, key };
+    let key = &held.key;
+    let why = match this.reconcile(key).await {
         Ok(next) => {
-            queue.forget(&key);
+            queue.forget(key);
             if let Next::After(pause) = next {
                 queue.add_after(key.clone(), pause);
             }
-            None
+            return;
         }
-        Err(why) => Some(why),
+        Err(why) => why,
     };
-    if let Some(why) = failed {
-        let name = this.name();
-        if this.gives_up_after().is_some_and(|most| queue.failures(&key) >= most) {
-            tracing::warn!(controller = name, %key, %why, "given up until it changes");
-            queue.forget(&key);
-        } else {
-            // somebody else was faster: nothing worth telling
-            if why.is(409) {
-                tracing::debug!(controller = name, %key, %why, "tried again");
-            } else {
-                tracing::info!(controller = name, %key, %why, "failed, and is tried again");
-            }
-            queue.add_failed(key.clone());
-        }
+    let name = this.name();
+    if this.gives_up_after().is_some_and(|most| queue.failures(key) >= most) {
+        tracing::warn!(controller = name, %key, %why, "given up until it changes");
+        queue.forget(key);
+        return;
     }
-    queue.done(&key);
+    // somebody else was faster: nothing worth telling
+    if why.is(409) {
+        tracing::debug!(controller = name, %key, %why, "tried again");
+    } else {
+        tracing::info!(controller = name, %key, %why, "failed, and is tried again");
+    }
+    queue.add_failed(key.clone());
+}
+
+/// A key that is worked on. It is done whatever becomes of the work; one whose worker panicked is tried again.
+struct Held<'q, K: Clone + Eq + Hash> {
+    queue: &'q Queue<K>,
+    key: K,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Held<'_, K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queue.add_failed(self.key.clone());
+        }
+        self.queue.done(&self.key);
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +140,37 @@ mod tests {
         fn gives_up_after(&self) -> Option<u32> {
             self.most
         }
+    }
+
+    struct Fragile(Mutex<u32>);
+
+    impl Reconcile for Fragile {
+        type Key = u8;
+
+        fn name(&self) -> &'static str {
+            "fragile"
+        }
+
+        async fn reconcile(&self, _: &u8) -> Result<Next, Failure> {
+            let mut looked = self.0.lock();
+            *looked += 1;
+            assert!(*looked > 3, "on purpose");
+            Ok(Next::Changes)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_costs_neither_the_worker_nor_the_key() {
+        let (this, queue) = (Arc::new(Fragile(Mutex::new(0))), Queue::default());
+        queue.add(1);
+        let running = tokio::spawn(run(this.clone(), queue.clone(), 1));
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(*this.0.lock(), 4);
+        queue.add(1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.close();
+        running.await.unwrap();
+        assert_eq!(*this.0.lock(), 5);
     }
 
     async fn seen(most: Option<u32>) -> usize {
