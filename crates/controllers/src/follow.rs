@@ -11,7 +11,7 @@ use crate::informer::Key;
 use crate::queue::Backoff;
 use futures_util::{AsyncBufReadExt, pin_mut};
 use kube::Client;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchParams};
 use kube::core::ErrorResponse;
 use kube::core::request::{Error, Request};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub(crate) trait Sink: Send + Sync + 'static {
     /// Everything has been listed: there is nothing else, as of this revision.
     fn whole(&self, all: HashSet<Key>, version: &str);
 
-    /// Something has happened, as [`event`] reads it.
+    /// Something has happened: a [`kube::api::WatchEvent`].
     fn told(&self, line: &str) -> Result<Told, serde_json::Error>;
 }
 
@@ -70,16 +70,6 @@ pub(crate) enum Told {
     /// Everything up to this revision is known.
     UpTo(String),
     Failed(ErrorResponse),
-}
-
-/// Reads a line of a watch, and says what it tells of an object: whether it is still there.
-pub(crate) fn event<T: DeserializeOwned>(line: &str) -> Result<Result<(T, bool), Told>, serde_json::Error> {
-    Ok(match serde_json::from_str(line)? {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Ok((object, true)),
-        WatchEvent::Deleted(object) => Ok((object, false)),
-        WatchEvent::Bookmark(mark) => Err(Told::UpTo(mark.metadata.resource_version)),
-        WatchEvent::Error(status) => Err(Told::Failed(status)),
-    })
 }
 
 /// Where objects come from.

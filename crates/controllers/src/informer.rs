@@ -6,6 +6,7 @@
 //! field is left out: no loop looks at it, and it is often half of an object.
 
 use crate::follow::{self, Page, Sink, Told};
+use kube::api::WatchEvent;
 use kube::{Resource, ResourceExt};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -302,15 +303,14 @@ impl<K: Watched> Sink for Informer<K> {
     }
 
     fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
-        Ok(match follow::event::<K>(line)? {
-            Ok((object, true)) => Told::UpTo(self.tell(object)),
-            Ok((object, false)) => Told::UpTo(self.tell_gone(&object)),
-            Err(told) => {
-                if let Told::UpTo(version) = &told {
-                    self.has_reached(version);
-                }
-                told
+        Ok(match serde_json::from_str::<WatchEvent<K>>(line)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Told::UpTo(self.tell(object)),
+            WatchEvent::Deleted(object) => Told::UpTo(self.tell_gone(&object)),
+            WatchEvent::Bookmark(mark) => {
+                self.has_reached(&mark.metadata.resource_version);
+                Told::UpTo(mark.metadata.resource_version)
             }
+            WatchEvent::Error(status) => Told::Failed(status),
         })
     }
 }

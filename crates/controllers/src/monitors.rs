@@ -10,6 +10,7 @@ use crate::follow::{self, Page, Sink, Source, Told, follow};
 use crate::informer::Key;
 use crate::queue::Backoff;
 use kube::Client;
+use kube::api::WatchEvent;
 use names::Names;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -239,14 +240,18 @@ impl Sink for Monitor {
     }
 
     fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
-        let (object, there) = match follow::event::<Object>(line)? {
-            Ok(it) => it,
-            Err(told) => return Ok(told),
+        let object = match serde_json::from_str::<WatchEvent<Object>>(line)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.tell(|listener| listener.put(&self.resource, &object.metadata));
+                object
+            }
+            WatchEvent::Deleted(object) => {
+                self.tell(|listener| listener.gone(&self.resource, &object.metadata));
+                object
+            }
+            WatchEvent::Bookmark(mark) => return Ok(Told::UpTo(mark.metadata.resource_version)),
+            WatchEvent::Error(status) => return Ok(Told::Failed(status)),
         };
-        match there {
-            true => self.tell(|listener| listener.put(&self.resource, &object.metadata)),
-            false => self.tell(|listener| listener.gone(&self.resource, &object.metadata)),
-        }
         self.defines();
         Ok(Told::UpTo(object.metadata.resource_version))
     }

@@ -114,6 +114,7 @@ impl<K: Clone + Eq + Hash> Drop for Held<'_, K> {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
+    use tokio::sync::watch;
 
     struct Flaky {
         seen: Mutex<Vec<u8>>,
@@ -142,7 +143,8 @@ mod tests {
         }
     }
 
-    struct Fragile(Mutex<u32>);
+    /// How often it has been looked.
+    struct Fragile(watch::Sender<u32>);
 
     impl Reconcile for Fragile {
         type Key = u8;
@@ -152,25 +154,24 @@ mod tests {
         }
 
         async fn reconcile(&self, _: &u8) -> Result<Next, Failure> {
-            let mut looked = self.0.lock();
-            *looked += 1;
-            assert!(*looked > 3, "on purpose");
+            self.0.send_modify(|looked| *looked += 1);
+            assert!(*self.0.borrow() > 3, "on purpose");
             Ok(Next::Changes)
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_costs_neither_the_worker_nor_the_key() {
-        let (this, queue) = (Arc::new(Fragile(Mutex::new(0))), Queue::default());
+        let (this, queue) = (Arc::new(Fragile(watch::Sender::new(0))), Queue::default());
+        let mut looked = this.0.subscribe();
         queue.add(1);
         let running = tokio::spawn(run(this.clone(), queue.clone(), 1));
-        tokio::time::sleep(Duration::from_secs(100)).await;
-        assert_eq!(*this.0.lock(), 4);
+        looked.wait_for(|times| *times == 4).await.unwrap();
         queue.add(1);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        looked.wait_for(|times| *times == 5).await.unwrap();
         queue.close();
         running.await.unwrap();
-        assert_eq!(*this.0.lock(), 5);
+        assert_eq!(*looked.borrow(), 5);
     }
 
     async fn seen(most: Option<u32>) -> usize {

@@ -23,8 +23,8 @@ pub struct Connecting<'a> {
 }
 
 impl Api {
-    /// Has the request admitted; gives its parameters as those leave them who may change them.
-    pub async fn connect(&self, to: &Connecting<'_>, query: &Query) -> Result<Value, ApiError> {
+    /// Has the request admitted.
+    pub async fn connect(&self, to: &Connecting<'_>, query: &Query) -> Result<(), ApiError> {
         let mut options = parameters(query, to.form.ty)?;
         options.set(&["kind"], to.form.kind);
         options.set(&["apiVersion"], to.form.api_version);
@@ -43,8 +43,7 @@ impl Api {
             rounds: Rounds::default(),
         };
         self.admit(&write, Some(&mut options), None).await?;
-        self.settle_admission(&write, &options, None).await?;
-        Ok(options)
+        self.settle_admission(&write, &options, None).await
     }
 }
 

@@ -40,12 +40,12 @@ impl Service {
         };
         let asked = &call.asked;
         if place.subresource != "proxy" {
-            return self.api.connect(&connecting, &asked.query).await.map(drop);
+            return self.api.connect(&connecting, &asked.query).await;
         }
         let mut query = asked.query.clone();
         query.pairs.retain(|(key, _)| key != "path");
         query.pairs.push(("path".to_owned(), path_behind(&asked.path, "proxy", place.namespace.is_empty())));
-        self.api.connect(&connecting, &query).await.map(drop)
+        self.api.connect(&connecting, &query).await
     }
 }
 

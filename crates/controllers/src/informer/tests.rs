@@ -4,7 +4,6 @@ use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::client::Body;
-use kube::core::WatchEvent;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
