@@ -26,11 +26,12 @@ namespace=
 round=0
 ready='{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
 
-# Says of all pods in the namespace that they are ready, as they come, until it is ended.
+# Says of all pods in the namespace that they are ready, as they come, until it is ended. Of pods of jobs it says nothing:
+# what becomes of those is said by the step, and a word that comes late would take it back.
 attend() {
   local pod
   while :; do
-    for pod in $(k get pods -n "$namespace" --field-selector status.phase=Pending -o name 2>/dev/null); do
+    for pod in $(k get pods -n "$namespace" --field-selector status.phase=Pending -l '!job-name' -o name 2>/dev/null); do
       k patch "$pod" -n "$namespace" --subresource=status --type=merge -p "$ready" >/dev/null 2>&1 || true
     done
     sleep 0.2
