@@ -32,6 +32,7 @@ pub mod handle;
 #[cfg(test)]
 mod holdings;
 pub mod identity;
+mod kept;
 pub mod limits;
 mod negotiate;
 pub mod observe;
@@ -51,5 +52,6 @@ pub mod trace;
 mod upkeep;
 
 pub use gates::Gates;
+pub use kept::StoreChoice;
 pub use negotiate::pretty;
-pub use server::{Config, Found, Server, StartError, StoreChoice};
+pub use server::{Config, Found, Server, StartError};

@@ -11,6 +11,7 @@ use crate::fairness::{self, Fairness};
 use crate::gates::Gates;
 use crate::handle::Service;
 use crate::identity::{self, Identity, TrustMap, service_accounts};
+use crate::kept::{self, StoreChoice};
 use crate::limits;
 use crate::observe;
 use crate::own;
@@ -32,10 +33,9 @@ use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Recovered, Store, StoreError};
+use store::StoreError;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// How to run an API server.
@@ -91,16 +91,6 @@ impl Default for Found {
     }
 }
 
-/// Where objects are kept.
-pub enum StoreChoice {
-    /// Nowhere: all is gone with the process.
-    Memory,
-    /// In a file below this directory.
-    Directory(PathBuf),
-    /// In a store that was opened elsewhere and is empty.
-    Opened(Arc<dyn Store>),
-}
-
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -151,7 +141,7 @@ impl Server {
         callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let (store, recovered) = open_store(config.store, config.limits.history, &config.world)?;
+        let (store, recovered) = kept::open(config.store, config.limits.history, &config.world).await?;
         // what the store has forgotten the caches need not remember
         let cache = cache::Options { retention: config.limits.history, ..config.cache };
         let storage = Storage::new(store, recovered, cache, config.world.clone())?;
@@ -366,25 +356,6 @@ fn from_here(address: SocketAddr) -> SocketAddr {
 fn has_port(name: &str) -> bool {
     let behind = name.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
     behind.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-}
-
-fn open_store(
-    choice: StoreChoice,
-    retention: Duration,
-    world: &World,
-) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
-    let options = store::Options { retention, ..store::Options::default() };
-    match choice {
-        StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
-        StoreChoice::Directory(directory) => {
-            let mut recovered = Vec::new();
-            let engine = store::embedded::open(&directory, &options, world.clone(), &mut |record| {
-                recovered.push(record)
-            })?;
-            Ok((Arc::new(engine), recovered))
-        }
-        StoreChoice::Opened(store) => Ok((store, Vec::new())),
-    }
 }
 
 async fn make_namespaces(api: &Arc<Api>) -> Result<(), StartError> {

@@ -182,8 +182,8 @@ pub struct Recovered {
     pub history: bool,
 }
 
-/// Receives each durable batch, in revision order, on the committer's thread, before its writers are
-/// answered. It must not block on a write to the same store.
+/// Receives each durable batch, in revision order, on a thread of the store's own, before its writers are
+/// answered. It may wait for others, though not for a write to the same store.
 pub type Subscriber = Box<dyn FnMut(&[Change]) + Send>;
 
 /// How long history is kept, and how much memory the engine may use.
@@ -244,6 +244,19 @@ pub trait Store: Send + Sync + 'static {
     fn oldest(&self) -> Revision;
 
     fn stats(&self) -> Stats;
+
+    /// Where others write to the same store: resolves once what anybody had written when this was called has
+    /// been handed to the subscriber. `None` where nobody else does, so that this is always so.
+    fn catch_up(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        None
+    }
+
+    /// Whether the value of a key would be kept in another form if it were written now, so that writing it
+    /// again, unchanged, is not in vain.
+    fn is_stale(&self, key: &str) -> bool {
+        let _ = key;
+        false
+    }
 
     /// Whether writes are expected to work: an error says why the last one could not be made durable.
     fn healthy(&self) -> Result<(), StoreError>;
