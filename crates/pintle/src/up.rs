@@ -283,6 +283,7 @@ async fn start_server(
     };
     let config = Config {
         store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
+        sealing: wanted.sealing,
         listen,
         world: world.clone(),
         names: wanted.names,
@@ -327,6 +328,9 @@ fn explained(error: StartError) -> anyhow::Error {
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
+        }
+        StartError::Unopened(_) => {
+            "see --encryption-provider-config: the key it was sealed with must stay there"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
         StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
