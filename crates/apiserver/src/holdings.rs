@@ -3,6 +3,8 @@
 //! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
 //! nor overbooked can be used up exactly.
 
+mod shared;
+
 use ambient::Simulated;
 use kinds::ServiceOptions;
 use kinds::service::{Network, PortRange};
@@ -11,6 +13,7 @@ use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Storage, Writing};
 use schema::Value;
+use shared::Shared;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +57,15 @@ impl Cluster {
                 Arc::new(store::embedded::open(directory, &options, world.clone(), &mut keep).unwrap())
             }
         };
+        Self::on(store, recovered, world)
+    }
+
+    /// One of several servers on a store.
+    fn among(shared: &Arc<Shared>, seed: u64) -> Self {
+        Self::on(Arc::new(shared.front()), Vec::new(), Simulated::new(1_700_000_000, seed))
+    }
+
+    fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: ambient::World) -> Self {
         let storage = Storage::new(store.clone(), recovered, Default::default(), world.clone()).unwrap();
         let api = Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()));
         let services = ServiceOptions {
@@ -238,4 +250,45 @@ async fn a_change_of_type_gives_and_takes() {
         cluster.create(&format!("p{port}"), &body).await.unwrap();
     }
     cluster.use_up().await;
+}
+
+#[tokio::test]
+async fn several_servers_never_give_the_same_thing() {
+    let shared = Arc::new(Shared::default());
+    // they choose the same numbers, and see each other only when they must
+    let servers: Vec<_> = (0..3).map(|_| Cluster::among(&shared, 16)).collect();
+    for round in 0..SIZE / 3 {
+        for (at, server) in servers.iter().enumerate() {
+            let made = server.create(&format!("s{round}-{at}"), ON_NODES).await;
+            made.unwrap_or_else(|why| panic!("{round} at {at}: {why}"));
+        }
+    }
+    assert!(shared.collisions() > 0, "nobody ever wanted what another had");
+    for server in &servers {
+        server.api.catch_up().await.unwrap();
+        server.check_distinct();
+        assert_eq!(server.stored().len(), SIZE);
+        let full = server.create("too-many", INSIDE).await.unwrap_err();
+        assert!(full.message.ends_with("range is full"), "{}", full.message);
+    }
+    assert_eq!(shared.holds().len(), 2 * SIZE);
+    // what one gives back another can have, and what one has another cannot
+    let wanted = servers[0].stored()[0].clone();
+    let body = format!(r#"{{"clusterIP":"{}","ports":[{{"port":1}}]}}"#, wanted.text(ADDRESS));
+    let why = servers[1].create("other", &body).await.unwrap_err();
+    assert!(why.message.ends_with("provided IP is already allocated"), "{}", why.message);
+    servers[0].delete(wanted.text(&["metadata", "name"])).await;
+    servers[1].api.catch_up().await.unwrap();
+    servers[1].create("other", &body).await.unwrap();
+    servers[2].api.catch_up().await.unwrap();
+    servers[2].delete("other").await;
+    for server in &servers {
+        server.api.catch_up().await.unwrap();
+    }
+    servers[0].use_up().await;
+    for name in servers[0].stored().iter().map(|it| it.text(&["metadata", "name"])) {
+        servers[1].api.catch_up().await.unwrap();
+        servers[1].delete(name).await;
+    }
+    assert_eq!(shared.holds(), Vec::<String>::new());
 }
