@@ -3,7 +3,7 @@
 //! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
 //! nor overbooked can be used up exactly.
 
-mod shared;
+pub(crate) mod shared;
 
 use ambient::Simulated;
 use kinds::ServiceOptions;

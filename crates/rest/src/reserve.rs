@@ -85,12 +85,12 @@ type Settle = Box<dyn FnOnce(bool) + Send>;
 /// Something taken for a write whose outcome is not known yet.
 pub struct Reservation {
     settle: Mutex<Option<Settle>>,
-    named: Named,
+    named: Claims,
 }
 
 /// What a write takes and gives back, by names that are unique within the kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct Claims {
     pub taken: Vec<String>,
     pub freed: Vec<String>,
 }
@@ -98,17 +98,17 @@ pub struct Named {
 impl Reservation {
     /// `settle` is called once: with true when the write is durable, with false when it will not be.
     pub fn new(settle: impl FnOnce(bool) + Send + 'static) -> Self {
-        Reservation { settle: Mutex::new(Some(Box::new(settle))), named: Named::default() }
+        Reservation { settle: Mutex::new(Some(Box::new(settle))), named: Claims::default() }
     }
 
     /// The same, of which other processes learn with the write.
     #[must_use]
-    pub fn naming(mut self, named: Named) -> Self {
+    pub fn naming(mut self, named: Claims) -> Self {
         self.named = named;
         self
     }
 
-    pub(crate) fn named(&self) -> &Named {
+    pub(crate) fn named(&self) -> &Claims {
         &self.named
     }
 

@@ -162,6 +162,19 @@ impl Storage {
         wrote
     }
 
+    /// Whether other processes may write to the same store.
+    pub fn is_shared(&self) -> bool {
+        self.store.catch_up().is_some()
+    }
+
+    /// What follows a prefix of keys that belong to no resource, in order.
+    pub fn beside(&self, prefix: &str) -> Vec<String> {
+        let unclaimed = self.unclaimed.lock();
+        let found =
+            unclaimed.range(Arc::<str>::from(prefix)..).map_while(|(key, _)| key.strip_prefix(prefix));
+        found.map(str::to_owned).collect()
+    }
+
     /// Drops what has outlived its time in the caches.
     pub fn trim(&self) {
         for collection in self.collections.load().values() {

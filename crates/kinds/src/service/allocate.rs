@@ -11,7 +11,7 @@ use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_nod
 use crate::{check, read};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
-use rest::reserve::{Asked, Named, Range, Reservation, Reserve};
+use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
@@ -154,7 +154,7 @@ impl Reserve for Allocator {
         let before = old.map(held).unwrap_or_default();
         let after = held(next);
         let free = before.beyond(&after);
-        let named = Named { taken: after.beyond(&before).names(), freed: free.names() };
+        let named = Claims { taken: after.beyond(&before).names(), freed: free.names() };
         let state = self.0.clone();
         let settle = move |durable| state.lock().give_back(if durable { &free } else { &taken });
         Ok(Reservation::new(settle).naming(named))
@@ -162,7 +162,7 @@ impl Reserve for Allocator {
 
     fn release(&self, last: &Value) -> Reservation {
         let (state, held) = (self.0.clone(), held(last));
-        let named = Named { taken: Vec::new(), freed: held.names() };
+        let named = Claims { taken: Vec::new(), freed: held.names() };
         let settle = move |durable| {
             if durable {
                 state.lock().give_back(&held);
