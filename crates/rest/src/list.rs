@@ -160,6 +160,8 @@ impl Api {
         if published.get() >= asked {
             return Ok(());
         }
+        // another process may know it already
+        self.catch_up().await?;
         match tokio::time::timeout(PATIENCE, published.reached(asked)).await {
             Ok(_) => Ok(()),
             Err(_) => Err(ApiError::too_large_resource_version(asked, published.get())),
