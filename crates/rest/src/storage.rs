@@ -95,7 +95,12 @@ impl Storage {
         for key in keys {
             records.extend(unclaimed.remove(&key).unwrap_or_default());
         }
-        fill(&collection, records, self.store.oldest())?;
+        let oldest = match self.is_shared() {
+            false => self.store.oldest().0,
+            // of what others wrote only the newest state was kept: there are no events to tell from before
+            true => records.iter().map(|record| record.revision.0).fold(self.published.get(), u64::max),
+        };
+        fill(&collection, records, oldest)?;
         let mut next = HashMap::clone(&self.collections.load());
         next.insert(prefix, collection.clone());
         self.collections.store(Arc::new(next));
@@ -337,7 +342,7 @@ fn split(path: &str, namespaced: bool) -> (&str, &str) {
     if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
 }
 
-fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) -> Result<(), Unreadable> {
+fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), Unreadable> {
     records.sort_by_key(|record| record.revision);
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
     let object = |record: &Recovered, value: &Bytes| {
@@ -350,7 +355,7 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) 
             loaded.push(object(record, value)?);
         }
     }
-    collection.cache.load(loaded, oldest.0);
+    collection.cache.load(loaded, oldest);
     for record in &history {
         let change = match &record.value {
             Some(value) => Change::Put(object(record, value)?),
