@@ -12,6 +12,8 @@ pub enum StoreChoice {
     Memory,
     /// In a file below this directory.
     Directory(PathBuf),
+    /// In an etcd, which others may use as well.
+    Etcd(Box<etcd::Options>),
     /// In a store that was opened elsewhere and is empty.
     Opened(Arc<dyn Store>),
 }
@@ -31,6 +33,10 @@ pub(crate) async fn open(
                 recovered.push(record)
             })?;
             Ok((Arc::new(engine), recovered))
+        }
+        StoreChoice::Etcd(options) => {
+            let (etcd, recovered) = etcd::open(*options, world.clone()).await?;
+            Ok((Arc::new(etcd), recovered))
         }
         StoreChoice::Opened(store) => Ok((store, Vec::new())),
     }
