@@ -114,6 +114,9 @@ pub enum StartError {
     System { name: String, why: ApiError },
 }
 
+/// How long a server that stops tries to tell the others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A running server.
 pub struct Server {
     pub service: Arc<Service>,
@@ -121,6 +124,8 @@ pub struct Server {
     shutdown: Shutdown,
     serving: JoinHandle<()>,
     upkeep: JoinHandle<()>,
+    /// How others find it.
+    own: Option<OwnService>,
     /// What is derived from objects and follows them.
     following: JoinSet<()>,
 }
@@ -290,7 +295,7 @@ impl Server {
             following.spawn(fairness.clone().follow(api.clone()));
         }
         let upkeep = tokio::spawn(upkeep.go_on(api));
-        Ok(Server { service, address, shutdown, serving, upkeep, following })
+        Ok(Server { service, address, shutdown, serving, upkeep, own, following })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -307,6 +312,13 @@ impl Server {
     pub async fn shutdown(mut self) {
         let limits = self.service.limits.clone();
         self.shutdown.drain();
+        self.upkeep.abort();
+        if let Some(own) = &self.own {
+            let left = tokio::time::timeout(PATIENCE, own.leave(&self.service.api)).await;
+            if !matches!(left, Ok(Ok(()))) {
+                tracing::warn!("others may look for this server for a few seconds more");
+            }
+        }
         if !limits.shutdown_delay.is_zero() {
             tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
             tokio::time::sleep(limits.shutdown_delay).await;
@@ -324,7 +336,6 @@ impl Server {
         if let Some(audit) = &self.service.audit {
             audit.close().await;
         }
-        self.upkeep.abort();
         self.following.shutdown().await;
         self.service.api.storage.store.close().await;
     }
@@ -406,6 +417,6 @@ async fn make_missing(api: &Api, group_version: &str, plural: &str, object: Valu
         return Ok(());
     }
     let place = own::Place { resource, namespace: "", name: "", subresource: "" };
-    let made = own::write(api, place, &object).await;
-    made.map(drop).map_err(|why| StartError::System { name: name.to_owned(), why })
+    let made = own::write(api, place, &object).await.map(drop);
+    own::or_another_did(made).map_err(|why| StartError::System { name: name.to_owned(), why })
 }

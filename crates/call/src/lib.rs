@@ -6,9 +6,11 @@
 //!
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
 //! which may be asked again. What was answered can be kept in a [`Memory`],
-//! and what many ask at the same time is asked [`Together`]. [`Procedures`] of a server are called with messages.
+//! and what many ask at the same time is asked [`Together`]. [`Procedures`] of a server are called with messages,
+//! and a [`Channel`] has streams of them besides.
 //! A [`Relay`] passes on requests that others made.
 
+mod channel;
 mod counted;
 mod grpc;
 mod kubeconfig;
@@ -20,6 +22,7 @@ mod together;
 mod transport;
 mod webhook;
 
+pub use channel::{Channel, Messages, Sender, Undone};
 pub use counted::Counted;
 pub use grpc::{Endpoint, Procedures};
 pub use kubeconfig::{BadKubeconfig, Shown, Users};

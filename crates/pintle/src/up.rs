@@ -281,8 +281,13 @@ async fn start_server(
         share_port: wanted.share_port,
         world: world.clone(),
     };
+    let at_etcd = wanted.etcd.is_some();
     let config = Config {
-        store: directory.map_or(StoreChoice::Memory, |path| StoreChoice::Directory(path.join("store"))),
+        store: match (wanted.etcd, directory) {
+            (Some(etcd), _) => StoreChoice::Etcd(Box::new(etcd)),
+            (None, Some(path)) => StoreChoice::Directory(path.join("store")),
+            (None, None) => StoreChoice::Memory,
+        },
         sealing: wanted.sealing,
         listen,
         world: world.clone(),
@@ -305,7 +310,7 @@ async fn start_server(
         browsers: wanted.browsers,
         observe: wanted.observe,
     };
-    Server::start(config).await.map_err(explained)
+    Server::start(config).await.map_err(|error| explained(error, at_etcd))
 }
 
 /// Whose certificates are believed: together with others the cluster's own authority and those that are given, alone
@@ -317,7 +322,7 @@ fn believed(company: Company, own: Option<&Pair>, given: Option<String>) -> Opti
     (!all.is_empty()).then(|| (all.join("\n") + "\n").into_bytes())
 }
 
-fn explained(error: StartError) -> anyhow::Error {
+fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
     let advice = match &error {
         StartError::Serve(ServeError::AddressInUse(_)) => {
             "stop what is using it, or choose another port with --secure-port"
@@ -325,6 +330,10 @@ fn explained(error: StartError) -> anyhow::Error {
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
         StartError::Serve(ServeError::Tls { .. }) => {
             "see the --tls options, or restore the certificates in the data directory, or remove them"
+        }
+        StartError::Store(_) if at_etcd => "see --etcd-servers and the options with --etcd",
+        StartError::Unreadable(_) if at_etcd => {
+            "mend or delete it in the etcd, or choose another --etcd-prefix"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"

@@ -50,6 +50,8 @@ pub struct Wanted {
     pub loop_gates: controllers::gates::Gates,
     pub browsers: browsers::Options,
     pub observe: observe::Options,
+    /// The etcd to keep objects in.
+    pub etcd: Option<etcd::Options>,
 }
 
 impl Wanted {
@@ -57,7 +59,7 @@ impl Wanted {
     pub fn read(asked: &Apiserver, company: Company) -> Result<Self, Problems> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        asked.store.read(&mut wrong);
+        let etcd = asked.etcd.read(asked.limits.etcd_compaction_interval, &mut wrong);
         asked.outward.read(&names, &mut wrong);
         if company == Company::Alone && asked.secure_port == 0 {
             wrong.add("--secure-port", "must be between 1 and 65535: it cannot be turned off with 0");
@@ -131,6 +133,7 @@ impl Wanted {
             loop_gates: decided.of_loops(),
             browsers,
             observe,
+            etcd,
             names,
         })
     }

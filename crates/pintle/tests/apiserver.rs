@@ -115,7 +115,7 @@ async fn with_what_it_is_given_it_needs_nothing_of_its_own() {
          --proxy-client-key-file={} --requestheader-allowed-names=front-proxy-client \
          --requestheader-client-ca-file={} --requestheader-extra-headers-prefix=X-Remote-Extra- \
          --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
-         --service-cluster-ip-range=10.96.0.0/12 --etcd-servers=https://127.0.0.1:2379",
+         --service-cluster-ip-range=10.96.0.0/12",
         data.display(),
         given.path("server.crt"),
         given.path("server.key"),
@@ -175,12 +175,11 @@ fn a_wrong_command_line_starts_nothing_and_names_everything() {
     let (told, code) = refused("apiserver --nope=1 --secure-port=x --request-timeout=soon");
     assert_eq!((told.len(), code), (3, 2), "{told:#?}");
     assert!(told.iter().all(|line| line.starts_with("pintle: ")), "{told:#?}");
-    let (told, code) = refused(
-        "apiserver --ephemeral --secure-port=0 --etcd-servers=http://10.0.0.1:2379 --feature-gates=X=true",
-    );
+    let (told, code) =
+        refused("apiserver --ephemeral --secure-port=0 --etcd-servers=ftp://10.0.0.1 --feature-gates=X=true");
     assert_eq!((told.len(), code), (3, 1), "{told:#?}");
     for (line, part) in told.iter().zip([
-        "--etcd-servers: an etcd cannot",
+        "--etcd-servers: \"ftp://10.0.0.1\" is not",
         "--secure-port: must be",
         "unrecognized feature gate: X",
     ]) {

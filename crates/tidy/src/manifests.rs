@@ -13,6 +13,7 @@ const ORDER: &[&str] = &[
     "rest",
     "auth",
     "seal",
+    "etcd",
     "call",
     "fair",
     "cache",

@@ -11,8 +11,6 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("service-cluster-ip-range", "10.0.0.0/24"),
 ];
 
-const NO_ETCD: &str = "objects are kept in a store of the server's own, which has no connection to secure";
-const OWN_STORE: &str = "the server's own store holds nothing but its objects";
 const COUNTED: &str = "numbers about the store are read when somebody asks for them";
 const MEMORY: &str = "reads are always answered from memory, which is never behind the store";
 const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
@@ -24,12 +22,7 @@ pub const IDLE: &[Idle] = &[
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
         .deprecated(),
     Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
-    Idle::new("etcd-cafile", Text, "", NO_ETCD),
-    Idle::new("etcd-certfile", Text, "", NO_ETCD),
     Idle::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
-    Idle::new("etcd-db-metric-poll-interval", Duration, "30s", COUNTED),
-    Idle::new("etcd-keyfile", Text, "", NO_ETCD),
-    Idle::new("etcd-prefix", Text, "/registry", OWN_STORE),
     Idle::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
     Idle::new("kubelet-client-certificate", Text, "", NO_AGENTS),
     Idle::new("kubelet-client-key", Text, "", NO_AGENTS),
@@ -42,7 +35,6 @@ pub const IDLE: &[Idle] = &[
     ),
     Idle::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
     Idle::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
-    Idle::new("lease-reuse-duration-seconds", Int, "60", "events expire by their own time, without leases"),
     Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
         .deprecated(),
     Idle::new(

@@ -171,7 +171,7 @@ fn a_component_alone_does_what_upstreams_does() {
 fn everything_wrong_is_told_at_once() {
     let told = wrong(
         "pintle apiserver --nonsense value --secure-port=x stray --watch-cache=perhaps --kubelet-timeout 5 \
-         --etcd-servers=http://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
+         --etcd-servers=ftp://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
          --logging-format=json --feature-gates=LoggingBetaOptions=false",
     );
     for part in [
@@ -180,7 +180,7 @@ fn everything_wrong_is_told_at_once() {
         "\"stray\"",
         "'perhaps' for '--watch-cache",
         "'5' for '--kubelet-timeout",
-        "--etcd-servers: an etcd cannot be used yet",
+        "--etcd-servers: \"ftp://a:1\" is not a URL",
         "--tls-cert-file: it goes with",
         "unrecognized feature gate: Nope",
         "at least a second",

@@ -1,7 +1,7 @@
 //! Everything that the API server can be told.
 
 use super::{
-    Admission, Aggregation, Audit, Authentication, Authorization, Browsers, Dialect, Features, Limits,
+    Admission, Aggregation, Audit, Authentication, Authorization, Browsers, Dialect, Etcd, Features, Limits,
     Observing, Outward, Store, Tls,
 };
 use crate::flags::duration;
@@ -80,6 +80,9 @@ pub struct Apiserver {
 
     #[command(flatten)]
     pub store: Store,
+
+    #[command(flatten)]
+    pub etcd: Etcd,
 
     #[command(flatten)]
     pub tls: Tls,

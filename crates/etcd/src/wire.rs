@@ -1,0 +1,94 @@
+//! Fields of messages, read one after the other and written backwards.
+
+use bytes::Bytes;
+use schema::proto::{Backward, DELIMITED, ProtoError, Reader, VARINT};
+
+/// What a field holds: nothing else is sent by an etcd.
+pub(crate) enum Field {
+    Number(u64),
+    Bytes(Bytes),
+}
+
+impl Field {
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Field::Number(number) => number,
+            Field::Bytes(_) => 0,
+        }
+    }
+
+    /// A revision or a count: what is below nothing is nothing.
+    pub(crate) fn count(self) -> u64 {
+        u64::try_from(self.signed()).unwrap_or(0)
+    }
+
+    pub(crate) fn signed(self) -> i64 {
+        self.number() as i64
+    }
+
+    pub(crate) fn flag(self) -> bool {
+        self.number() != 0
+    }
+
+    pub(crate) fn bytes(self) -> Bytes {
+        match self {
+            Field::Number(_) => Bytes::new(),
+            Field::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Hands over each field of a message. Bytes are parts of the message, not copies.
+pub(crate) fn fields(
+    message: &Bytes,
+    mut each: impl FnMut(i32, Field) -> Result<(), ProtoError>,
+) -> Result<(), ProtoError> {
+    let mut rest = Reader::new(message);
+    while let Some((number, wire)) = rest.tag("etcd")? {
+        match wire {
+            VARINT => each(number, Field::Number(rest.varint()?))?,
+            DELIMITED => each(number, Field::Bytes(message.slice_ref(rest.delimited()?)))?,
+            other => rest.skip(other)?,
+        }
+    }
+    Ok(())
+}
+
+/// A message that is being written, its last field first. What is zero or empty is left out, as everybody does.
+pub(crate) struct Writer(Backward);
+
+impl Writer {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Writer(Backward::new(capacity))
+    }
+
+    pub(crate) fn number(&mut self, field: u16, value: u64) -> &mut Self {
+        if value != 0 {
+            self.0.varint_field(field, value);
+        }
+        self
+    }
+
+    pub(crate) fn flag(&mut self, field: u16, value: bool) -> &mut Self {
+        self.number(field, value.into())
+    }
+
+    pub(crate) fn bytes(&mut self, field: u16, value: &[u8]) -> &mut Self {
+        if !value.is_empty() {
+            self.0.bytes_field(field, value);
+        }
+        self
+    }
+
+    /// A message within the message, which is there also when it is empty.
+    pub(crate) fn message(&mut self, field: u16, inside: impl FnOnce(&mut Self)) -> &mut Self {
+        let end = self.0.len();
+        inside(self);
+        self.0.enclose(field, end);
+        self
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0.finish()
+    }
+}
