@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Options};
 use apiserver::serve::InMemory;
 use auth::User;
 use controllers::context::Accounts;
+use controllers::measures::Measures;
 use controllers::{Context, loops};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};
@@ -28,6 +29,7 @@ struct Running {
     task: JoinHandle<()>,
     /// What every loop holds as long as it lives.
     held: Weak<dyn Fn(&'static str) -> Client + Send + Sync>,
+    measures: Measures,
 }
 
 impl Managed {
@@ -56,7 +58,7 @@ impl Managed {
 
     /// Ends all loops where they are, until they begin anew.
     pub async fn pause_loops(&mut self) {
-        let Some(Running { task, held }) = self.running.take() else { return };
+        let Some(Running { task, held, .. }) = self.running.take() else { return };
         task.abort();
         let _ = task.await;
         // a manager that has crashed asks for nothing any more, and what it asked for was done when another begins
@@ -69,6 +71,17 @@ impl Managed {
         // writes are done in order: when this one is, all before it are
         let last = json!({"metadata": {"generateName": "last-"}});
         self.cluster.create("/api/v1/namespaces/kube-public/configmaps", last).await;
+    }
+
+    /// Waits until this is among what the loops count.
+    pub async fn counted(&self, line: &str) {
+        let Some(running) = &self.running else { panic!("no loop runs") };
+        crate::soon(line, async {
+            while !running.measures.text().contains(line) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
     }
 
     /// A client through memory, as the administrator.
@@ -99,7 +112,9 @@ fn run(cluster: &Cluster, options: loops::Options) -> Running {
     let held = Arc::downgrade(&accounts);
     let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
     let context = context.with_accounts(accounts);
-    Running { task: tokio::spawn(async move { loops::run(context, &options).await.unwrap() }), held }
+    let measures = context.measures.clone();
+    let task = tokio::spawn(async move { loops::run(context, &options).await.unwrap() });
+    Running { task, held, measures }
 }
 
 /// Waits until the objects of a kind, by name, are as they should be, and gives them.

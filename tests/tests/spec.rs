@@ -36,6 +36,8 @@ mod spec {
     mod dialects;
     mod discovery;
     mod dry_run;
+    mod encryption;
+    mod encryption_servers;
     mod endpoints;
     mod errors;
     mod escalation;

@@ -3,14 +3,17 @@
 //! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
 //! nor overbooked can be used up exactly.
 
+pub(crate) mod shared;
+
 use ambient::Simulated;
 use kinds::ServiceOptions;
 use kinds::service::{Network, PortRange};
 use names::Names;
 use rest::input::{Format, Input};
-use rest::options::{DeleteOptions, WriteOptions};
+use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Storage, Writing};
 use schema::Value;
+use shared::Shared;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +45,28 @@ fn node_ports(service: &Value) -> Vec<i64> {
 /// Addresses .1 to .30 and as many ports.
 const SIZE: usize = 30;
 
+fn serving_nothing(
+    store: Arc<dyn Store>,
+    recovered: Vec<store::Recovered>,
+    world: ambient::World,
+) -> Arc<Api> {
+    let storage = Storage::new(store, recovered, Default::default(), world.clone()).unwrap();
+    Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()))
+}
+
+/// Serves services from now on.
+fn serve(api: &Api) -> Arc<Resource> {
+    let services = ServiceOptions {
+        network: Network::parse("10.0.0.0/27").unwrap(),
+        second_network: None,
+        node_ports: PortRange { first: 30001, last: 30030 },
+    };
+    let options = kinds::Options { services, ..kinds::Options::default() };
+    let mut found = kinds::builtin_with(options).into_iter().filter(|(kind, _)| kind.name == "Service");
+    let (kind, hooks) = found.next().unwrap();
+    api.register(kind, hooks).unwrap()
+}
+
 impl Cluster {
     fn start(directory: Option<&Path>, seed: u64) -> Self {
         let world: ambient::World = Simulated::new(1_700_000_000, seed);
@@ -54,18 +79,17 @@ impl Cluster {
                 Arc::new(store::embedded::open(directory, &options, world.clone(), &mut keep).unwrap())
             }
         };
-        let storage = Storage::new(store.clone(), recovered, Default::default(), world.clone()).unwrap();
-        let api = Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()));
-        let services = ServiceOptions {
-            network: Network::parse("10.0.0.0/27").unwrap(),
-            second_network: None,
-            node_ports: PortRange { first: 30001, last: 30030 },
-        };
-        let options = kinds::Options { services, ..kinds::Options::default() };
-        let mut found = kinds::builtin_with(options).into_iter().filter(|(kind, _)| kind.name == "Service");
-        let (kind, hooks) = found.next().unwrap();
-        let services = api.register(kind, hooks).unwrap();
-        Cluster { api, store, services }
+        Self::on(store, recovered, world)
+    }
+
+    /// One of several servers on a store.
+    fn among(shared: &Arc<Shared>, seed: u64) -> Self {
+        Self::on(Arc::new(shared.front()), Vec::new(), Simulated::new(1_700_000_000, seed))
+    }
+
+    fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: ambient::World) -> Self {
+        let api = serving_nothing(store.clone(), recovered, world);
+        Cluster { services: serve(&api), api, store }
     }
 
     async fn write(&self, name: &str, body: &str, dry_run: bool, is_new: bool) -> Result<Value, ApiError> {
@@ -238,4 +262,70 @@ async fn a_change_of_type_gives_and_takes() {
         cluster.create(&format!("p{port}"), &body).await.unwrap();
     }
     cluster.use_up().await;
+}
+
+#[tokio::test]
+async fn several_servers_never_give_the_same_thing() {
+    let shared = Arc::new(Shared::default());
+    // they choose the same numbers, and see each other only when they must
+    let servers: Vec<_> = (0..3).map(|_| Cluster::among(&shared, 16)).collect();
+    for round in 0..SIZE / 3 {
+        for (at, server) in servers.iter().enumerate() {
+            let made = server.create(&format!("s{round}-{at}"), ON_NODES).await;
+            made.unwrap_or_else(|why| panic!("{round} at {at}: {why}"));
+        }
+    }
+    assert!(shared.collisions() > 0, "nobody ever wanted what another had");
+    for server in &servers {
+        server.api.catch_up().await.unwrap();
+        server.check_distinct();
+        assert_eq!(server.stored().len(), SIZE);
+        let full = server.create("too-many", INSIDE).await.unwrap_err();
+        assert!(full.message.ends_with("range is full"), "{}", full.message);
+    }
+    assert_eq!(shared.holds().len(), 2 * SIZE);
+    // what one gives back another can have, and what one has another cannot
+    let wanted = servers[0].stored()[0].clone();
+    let body = format!(r#"{{"clusterIP":"{}","ports":[{{"port":1}}]}}"#, wanted.text(ADDRESS));
+    let why = servers[1].create("other", &body).await.unwrap_err();
+    assert!(why.message.ends_with("provided IP is already allocated"), "{}", why.message);
+    servers[0].delete(wanted.text(&["metadata", "name"])).await;
+    servers[1].api.catch_up().await.unwrap();
+    servers[1].create("other", &body).await.unwrap();
+    servers[2].api.catch_up().await.unwrap();
+    servers[2].delete("other").await;
+    for server in &servers {
+        server.api.catch_up().await.unwrap();
+    }
+    servers[0].use_up().await;
+    for name in servers[0].stored().iter().map(|it| it.text(&["metadata", "name"])) {
+        servers[1].api.catch_up().await.unwrap();
+        servers[1].delete(name).await;
+    }
+    assert_eq!(shared.holds(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_others_wrote_is_there_once_it_is_served() {
+    let shared = Arc::new(Shared::default());
+    let first = Cluster::among(&shared, 17);
+    let (store, world) = (Arc::new(shared.front()), Simulated::new(1_700_000_000, 18));
+    let api = serving_nothing(store.clone(), Vec::new(), world);
+    for name in ["a", "b", "c"] {
+        first.create(name, ON_NODES).await.unwrap();
+    }
+    api.catch_up().await.unwrap();
+    let before = api.storage.published.get();
+    first.write("a", INSIDE, false, false).await.unwrap();
+    first.delete("b").await;
+    api.catch_up().await.unwrap();
+    let late = Cluster { services: serve(&api), api, store };
+    let all = |cluster: &Cluster| cluster.api.list_of("services", None);
+    assert_eq!(all(&late), all(&first));
+    assert_eq!(all(&late).len(), 2);
+    // what happened before is not known, and nobody is told that it was nothing
+    let options = ListOptions { resource_version: before.to_string(), ..ListOptions::default() };
+    let gone = late.api.watch(&late.services, "", &options, 0).await.err().unwrap();
+    assert_eq!(gone.code, 410);
+    late.use_up().await;
 }

@@ -66,6 +66,11 @@ pub(crate) async fn write_as(
     }
 }
 
+/// What came of making something that every server of a cluster makes when it starts: one that was faster did the same.
+pub(crate) fn or_another_did(made: Result<(), ApiError>) -> Result<(), ApiError> {
+    made.or_else(|why| if why.code == 409 { Ok(()) } else { Err(why) })
+}
+
 /// Changes an object where it is, which spares it the way through text.
 pub(crate) async fn change(
     api: &Api,

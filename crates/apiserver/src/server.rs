@@ -21,6 +21,7 @@ use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::reach::Way;
+use crate::sealing;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
 use crate::storage_versions::StorageVersions;
@@ -32,6 +33,7 @@ use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
+use seal::Unopened;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,8 @@ use tokio::task::{JoinHandle, JoinSet};
 /// How to run an API server.
 pub struct Config {
     pub store: StoreChoice,
+    /// Who encrypts what is kept there, if anybody does.
+    pub sealing: Option<sealing::Options>,
     pub listen: Listen,
     pub world: World,
     pub names: Names,
@@ -104,9 +108,14 @@ pub enum StartError {
     Audit(#[from] BadAudit),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Unopened(#[from] Unopened),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
 }
+
+/// How long a server that stops tries to tell the others.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub struct Server {
@@ -115,6 +124,8 @@ pub struct Server {
     shutdown: Shutdown,
     serving: JoinHandle<()>,
     upkeep: JoinHandle<()>,
+    /// How others find it.
+    own: Option<OwnService>,
     /// What is derived from objects and follows them.
     following: JoinSet<()>,
 }
@@ -141,7 +152,10 @@ impl Server {
         callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let (store, recovered) = kept::open(config.store, config.limits.history, &config.world).await?;
+        let sealing = config.sealing.as_ref();
+        let keyring = sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry));
+        let kept = kept::open(config.store, config.limits.history, &config.world).await?;
+        let (store, recovered) = sealing::over(kept, keyring.clone(), &config.names, &config.world).await?;
         // what the store has forgotten the caches need not remember
         let cache = cache::Options { retention: config.limits.history, ..config.cache };
         let storage = Storage::new(store, recovered, cache, config.world.clone())?;
@@ -226,6 +240,10 @@ impl Server {
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
             Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        let keys_again = config.sealing.and_then(|it| it.again);
+        if let Some(keyring) = &keyring {
+            service.health.look_at_keys(keyring, keys_again.is_some());
+        }
         aggregation.measure(&registry);
         service.aggregation = aggregation;
         service.issuer = identity.published;
@@ -264,6 +282,9 @@ impl Server {
         if let Err(why) = service_accounts::tracking::keep_since(&api, tracked).await {
             tracing::warn!(%why, "it cannot be said since when uses of tokens are noted");
         }
+        if let (Some(again), Some(keyring)) = (keys_again, keyring) {
+            following.spawn(async move { again.follow(&keyring).await });
+        }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());
         }
@@ -274,7 +295,7 @@ impl Server {
             following.spawn(fairness.clone().follow(api.clone()));
         }
         let upkeep = tokio::spawn(upkeep.go_on(api));
-        Ok(Server { service, address, shutdown, serving, upkeep, following })
+        Ok(Server { service, address, shutdown, serving, upkeep, own, following })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -291,6 +312,13 @@ impl Server {
     pub async fn shutdown(mut self) {
         let limits = self.service.limits.clone();
         self.shutdown.drain();
+        self.upkeep.abort();
+        if let Some(own) = &self.own {
+            let left = tokio::time::timeout(PATIENCE, own.leave(&self.service.api)).await;
+            if !matches!(left, Ok(Ok(()))) {
+                tracing::warn!("others may look for this server for a few seconds more");
+            }
+        }
         if !limits.shutdown_delay.is_zero() {
             tracing::info!(delay = ?limits.shutdown_delay, "no longer ready, going on for a while");
             tokio::time::sleep(limits.shutdown_delay).await;
@@ -308,7 +336,6 @@ impl Server {
         if let Some(audit) = &self.service.audit {
             audit.close().await;
         }
-        self.upkeep.abort();
         self.following.shutdown().await;
         self.service.api.storage.store.close().await;
     }
@@ -390,6 +417,6 @@ async fn make_missing(api: &Api, group_version: &str, plural: &str, object: Valu
         return Ok(());
     }
     let place = own::Place { resource, namespace: "", name: "", subresource: "" };
-    let made = own::write(api, place, &object).await;
-    made.map(drop).map_err(|why| StartError::System { name: name.to_owned(), why })
+    let made = own::write(api, place, &object).await.map(drop);
+    own::or_another_did(made).map_err(|why| StartError::System { name: name.to_owned(), why })
 }

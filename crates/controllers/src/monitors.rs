@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -83,6 +84,8 @@ struct Shared {
     /// Those that have not been listed yet; nothing before it is known which there are.
     unlisted: Mutex<Option<HashSet<Arc<Resource>>>>,
     synced: watch::Sender<bool>,
+    /// How often it could not be found out which there are, or not all of them were listed in time.
+    troubles: AtomicU64,
     /// Definitions have changed, or somebody listens anew.
     poked: Notify,
 }
@@ -98,6 +101,7 @@ impl Monitors {
             listeners: RwLock::default(),
             unlisted: Mutex::default(),
             synced: watch::Sender::new(false),
+            troubles: AtomicU64::new(0),
             poked: Notify::new(),
         };
         Monitors { shared: Arc::new(shared) }
@@ -111,6 +115,15 @@ impl Monitors {
     /// Whether everything there is has been told.
     pub fn is_synced(&self) -> bool {
         *self.shared.synced.borrow()
+    }
+
+    /// How often it could not be found out which resources there are, or a whole period went by and not all were listed.
+    pub fn troubles(&self) -> u64 {
+        self.shared.troubles.load(Ordering::Relaxed)
+    }
+
+    fn trouble(&self) {
+        self.shared.troubles.fetch_add(1, Ordering::Relaxed);
     }
 
     pub async fn synced(&self) {
@@ -130,12 +143,17 @@ impl Monitors {
                 }
                 Err(why) => {
                     tracing::warn!(%why, "cannot find out which resources there are");
+                    self.trouble();
                     tokio::time::sleep(backoff.pause()).await;
                     continue;
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(PERIOD) => {}
+                () = tokio::time::sleep(PERIOD) => {
+                    if !self.is_synced() {
+                        self.trouble();
+                    }
+                }
                 () = self.shared.poked.notified() => tokio::time::sleep(SETTLE).await,
             }
         }
@@ -254,5 +272,47 @@ impl Sink for Monitor {
         };
         self.defines();
         Ok(Told::UpTo(object.metadata.resource_version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
+    use tower_service::Service;
+
+    /// A server that does not say what it has.
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Service<Request<Body>> for Silent {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            ready(Ok(Response::builder().status(503).body(Body::empty()).unwrap()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_found_out_is_counted() {
+        let client = Client::new(Silent, "default");
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        let monitors = Monitors::new(client, discovery, &Names::kubernetes());
+        let keeping = tokio::spawn(monitors.clone().keep());
+        while monitors.troubles() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!monitors.is_synced());
+        keeping.abort();
     }
 }

@@ -122,6 +122,17 @@ pub(crate) enum Compare {
     Exists,
 }
 
+impl Compare {
+    /// Whether it holds of a key that was last written at a revision, if at all. How often is not known.
+    pub(crate) fn holds(self, current: Option<u64>) -> bool {
+        match self {
+            Compare::ModIs(revision) => current.unwrap_or(0) == revision,
+            Compare::VersionIs(_) => true,
+            Compare::Exists => current.is_some(),
+        }
+    }
+}
+
 /// What is done to a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
@@ -129,7 +140,7 @@ pub(crate) enum Act {
     Delete,
 }
 
-/// One key is compared and then written, or else read.
+/// One key is compared and then written, or else read; others may go with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Txn {
     pub key: Bytes,
@@ -137,41 +148,60 @@ pub(crate) struct Txn {
     pub act: Act,
     /// Whether it is read without its value, in case that the comparison fails.
     pub keys_only: bool,
+    /// Keys that must not be there, and then are, with the name of this one.
+    pub taken: Vec<Bytes>,
+    /// Keys that go.
+    pub freed: Vec<Bytes>,
 }
 
 impl Txn {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let value = if let Act::Put { value, .. } = &self.act { value.len() } else { 0 };
-        let mut out = Writer::new(value + self.key.len() * (2 + self.compare.len()) + 96);
-        let range = Range { key: self.key.clone(), keys_only: self.keys_only, ..Range::default() };
-        out.message(3, |out| {
-            out.message(1, |out| range.write(out));
-        });
-        out.message(2, |out| match &self.act {
-            Act::Put { value, lease } => {
-                out.message(2, |out| {
-                    out.number(3, *lease as u64).bytes(2, value).bytes(1, &self.key);
-                });
-            }
-            Act::Delete => {
-                out.message(3, |out| {
-                    out.bytes(1, &self.key);
-                });
-            }
-        });
-        for compare in self.compare.iter().rev() {
-            out.message(1, |out| {
-                // which number is compared, and how: 0 is equality, 1 is greater; a number that is 0 is left out and
-                // means the same
-                match compare {
-                    Compare::ModIs(revision) => out.number(6, *revision).bytes(3, &self.key).number(2, 2),
-                    Compare::VersionIs(version) => out.number(4, *version).bytes(3, &self.key),
-                    Compare::Exists => out.bytes(3, &self.key).number(2, 1).number(1, 1),
-                };
+        let beside: usize =
+            self.taken.iter().chain(&self.freed).map(|key| 3 * key.len() + self.key.len() + 64).sum();
+        let mut out = Writer::new(value + self.key.len() * (2 + self.compare.len()) + 96 + beside);
+        // what is read where the comparison fails, this key first
+        for key in self.taken.iter().rev().chain([&self.key]) {
+            let range = Range { key: key.clone(), keys_only: self.keys_only, ..Range::default() };
+            out.message(3, |out| {
+                out.message(1, |out| range.write(out));
             });
         }
+        self.freed.iter().for_each(|key| write_act(&mut out, key, &Act::Delete));
+        let held = Act::Put { value: self.key.clone(), lease: 0 };
+        self.taken.iter().for_each(|key| write_act(&mut out, key, &held));
+        write_act(&mut out, &self.key, &self.act);
+        self.taken.iter().for_each(|key| write_compare(&mut out, key, Compare::ModIs(0)));
+        self.compare.iter().rev().for_each(|compare| write_compare(&mut out, &self.key, *compare));
         out.finish()
     }
+}
+
+fn write_act(out: &mut Writer, key: &Bytes, act: &Act) {
+    out.message(2, |out| match act {
+        Act::Put { value, lease } => {
+            out.message(2, |out| {
+                out.number(3, *lease as u64).bytes(2, value).bytes(1, key);
+            });
+        }
+        Act::Delete => {
+            out.message(3, |out| {
+                out.bytes(1, key);
+            });
+        }
+    });
+}
+
+fn write_compare(out: &mut Writer, key: &Bytes, compare: Compare) {
+    out.message(1, |out| {
+        // which number is compared, and how: 0 is equality, 1 is greater; a number that is 0 is left out and means the
+        // same
+        match compare {
+            Compare::ModIs(revision) => out.number(6, revision).bytes(3, key).number(2, 2),
+            Compare::VersionIs(version) => out.number(4, version).bytes(3, key),
+            Compare::Exists => out.bytes(3, key).number(2, 1).number(1, 1),
+        };
+    });
 }
 
 /// How a [`Txn`] went.
@@ -181,18 +211,25 @@ pub(crate) struct Decided {
     pub succeeded: bool,
     /// What the key is, where the comparison failed.
     pub current: Option<Pair>,
+    /// What of the keys that were to be taken was there, where the comparison failed.
+    pub held: Vec<Pair>,
 }
 
 impl Decided {
     pub(crate) fn read(message: &Bytes) -> Result<Self, ProtoError> {
         let mut decided = Decided::default();
+        let mut is_first = true;
         fields(message, |number, field| {
             match number {
                 1 => decided.header = Header::read(&field.bytes())?,
                 2 => decided.succeeded = field.flag(),
                 3 => fields(&field.bytes(), |number, field| {
                     if number == 1 {
-                        decided.current = Found::read(&field.bytes())?.pairs.into_iter().next();
+                        let found = Found::read(&field.bytes())?.pairs.into_iter().next();
+                        match std::mem::take(&mut is_first) {
+                            true => decided.current = found,
+                            false => decided.held.extend(found),
+                        }
                     }
                     Ok(())
                 })?,

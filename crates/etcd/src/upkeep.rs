@@ -46,6 +46,8 @@ impl Compacted {
             compare: vec![Compare::VersionIs(self.times)],
             act: Act::Put { value: self.revision.to_string().into(), lease: 0 },
             keys_only: false,
+            taken: Vec::new(),
+            freed: Vec::new(),
         };
         let decided = Decided::read(&shared.client.call(TXN, &txn.encode(), Ask::Writes).await?)?;
         let upto = std::mem::replace(&mut self.revision, decided.header.revision);

@@ -49,6 +49,12 @@ pub(crate) async fn write(
     drop(entry);
     counted.conflicts.fetch_add(1, Ordering::Relaxed);
     let current = decided.current.map(|pair| pair.mod_revision);
+    if let Some(held) = decided.held.first().filter(|_| compare(&write).iter().all(|it| it.holds(current))) {
+        // nothing is wrong with the key itself: somebody else has what was to go with it
+        shared.wait(held.mod_revision).await?;
+        let key = shared.prefix.inward(&held.key).unwrap_or(write.key);
+        return Err(StoreError::Conflict { key, current: Some(Revision(held.mod_revision)) });
+    }
     // of a key that is not there nobody says when it went: by now at the latest
     shared.wait(current.unwrap_or(revision)).await?;
     Err(StoreError::Conflict { key: write.key, current: current.map(Revision) })
@@ -59,6 +65,9 @@ async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<Decided,
         return Err(StoreError::Unavailable(format!("{} is not a key of this store", write.key)));
     };
     let compare = compare(write);
+    let outward = |keys: &[Arc<str>]| keys.iter().filter_map(|key| shared.prefix.outward(key)).collect();
+    let (taken, freed): (Vec<_>, Vec<_>) =
+        write.holds.as_ref().map(|it| (outward(&it.taken), outward(&it.freed))).unwrap_or_default();
     let bytes = match &write.op {
         Op::Put { value, .. } => value.len(),
         Op::Delete => 0,
@@ -84,7 +93,8 @@ async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<Decided,
                 (Act::Put { value: value.clone(), lease }, lease)
             }
         };
-        let txn = Txn { key: key.clone(), compare: compare.clone(), act, keys_only: true };
+        let (key, compare) = (key.clone(), compare.clone());
+        let txn = Txn { key, compare, act, keys_only: true, taken: taken.clone(), freed: freed.clone() };
         match shared.client.call(TXN, &txn.encode(), Ask::Writes).await {
             Ok(answer) => {
                 // what cannot be read may have been done

@@ -4,7 +4,7 @@ use crate::files;
 use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
 use apiserver::{
     Found, Gates, admission, aggregate, audit, browsers, fairness, identity, limits, observe, permission,
-    serve,
+    sealing, serve,
 };
 use kinds::Serving;
 use metrics::Registry;
@@ -25,6 +25,7 @@ pub enum Company {
 
 pub struct Wanted {
     pub names: Names,
+    pub sealing: Option<sealing::Options>,
     pub address: SocketAddr,
     pub share_port: bool,
     pub shown: Shown,
@@ -58,7 +59,6 @@ impl Wanted {
     pub fn read(asked: &Apiserver, company: Company) -> Result<Self, Problems> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        asked.store.read(&names, &mut wrong);
         let etcd = asked.etcd.read(asked.limits.etcd_compaction_interval, &mut wrong);
         asked.outward.read(&names, &mut wrong);
         if company == Company::Alone && asked.secure_port == 0 {
@@ -70,6 +70,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        let sealing = asked.store.sealing(&names, gates.key_servers, &mut wrong);
         asked.logs.check(decided.shapes_log(), &mut wrong);
         identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
@@ -102,6 +103,7 @@ impl Wanted {
             identity.anonymous = false;
         }
         Ok(Wanted {
+            sealing,
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
             share_port: asked.tls.permit_port_sharing,
             shown,

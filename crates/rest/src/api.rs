@@ -159,6 +159,7 @@ impl Api {
         let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
         let group = kind.group.full(&self.names.api_domain);
         if let (Some(reserve), None) = (&hooks.reserve, &kind.stored_as) {
+            let mut told = collection.reserve.lock();
             for (_, object) in collection.cache.snapshot().range(None, None) {
                 let unreadable = |why: schema::decode::DecodeError| Unreadable {
                     key: collection.key(&object.namespace, &object.name).to_string(),
@@ -166,6 +167,7 @@ impl Api {
                 };
                 reserve.recover(&object.value(&collection.kind).map_err(unreadable)?);
             }
+            *told = Some(reserve.clone());
         }
         let mut resource = Resource::new(kind, group, hooks, collection);
         let served = resource.hooks.views.iter().map(|view| {

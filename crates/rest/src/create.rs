@@ -5,9 +5,22 @@ use crate::api::Api;
 use crate::error::ApiError;
 use crate::input::Input;
 use crate::metadata;
-use crate::write::{Writing, Written, store_error};
+use crate::write::{ATTEMPTS, Writing, Written, store_error};
 use schema::Value;
 use store::{Expect, StoreError};
+
+/// Why an object was not created.
+enum Lost {
+    Told(ApiError),
+    /// Another process took something that it was to have: there may be another.
+    Race,
+}
+
+impl From<ApiError> for Lost {
+    fn from(why: ApiError) -> Self {
+        Lost::Told(why)
+    }
+}
 
 impl Api {
     pub async fn create(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
@@ -19,8 +32,28 @@ impl Api {
     pub(crate) async fn create_object(
         &self,
         writing: &mut Writing<'_>,
-        mut object: Value,
+        object: Value,
     ) -> Result<Written, ApiError> {
+        let warned = writing.warnings.len();
+        if writing.resource.hooks.reserve.is_some() {
+            for _ in 0..ATTEMPTS {
+                match self.create_once(writing, object.clone()).await {
+                    Err(Lost::Race) => writing.warnings.truncate(warned),
+                    Err(Lost::Told(why)) => return Err(why),
+                    Ok(written) => return Ok(written),
+                }
+            }
+        }
+        match self.create_once(writing, object).await {
+            Ok(written) => Ok(written),
+            Err(Lost::Told(why)) => Err(why),
+            Err(Lost::Race) => {
+                Err(ApiError::internal_error("what it needs was taken by others again and again".to_owned()))
+            }
+        }
+    }
+
+    async fn create_once(&self, writing: &mut Writing<'_>, mut object: Value) -> Result<Written, Lost> {
         let resource = writing.resource.clone();
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
@@ -91,10 +124,11 @@ impl Api {
             error
         };
         if versioned && !writing.options.dry_run {
-            return Err(ApiError::internal("resourceVersion should not be set on objects to be created"));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::internal(why).into());
         }
         if exists {
-            return Err(taken());
+            return Err(taken().into());
         }
         if writing.options.dry_run {
             return Ok(Written { created: true, json: writing.encode(&object), revision: None });
@@ -106,8 +140,13 @@ impl Api {
                 self.ready(&resource, std::slice::from_ref(&stored)).await?;
                 Ok(Written { created: true, json: resource.json(&stored), revision: Some(stored.revision) })
             }
-            Err(StoreError::Conflict { .. }) => Err(taken()),
-            Err(why) => Err(store_error(why)),
+            Err(StoreError::Conflict { key, .. })
+                if key != resource.collection.key(writing.namespace, &name) =>
+            {
+                Err(Lost::Race)
+            }
+            Err(StoreError::Conflict { .. }) => Err(taken().into()),
+            Err(why) => Err(store_error(why).into()),
         }
     }
 

@@ -16,8 +16,10 @@ impl Api {
         name: &str,
         resource_version: &str,
     ) -> Result<Arc<Object>, ApiError> {
-        if !matches!(resource_version, "" | "0") {
-            self.wait_for(parse_revision(resource_version)?).await?;
+        match resource_version {
+            "" => self.catch_up().await?,
+            "0" => {}
+            version => self.wait_for(parse_revision(version)?).await?,
         }
         let found = resource.collection.cache.get(namespace, name);
         let object = found.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;

@@ -48,4 +48,4 @@ pub use patch::PatchKind;
 pub use resource::{Collection, Resource};
 pub use storage::Storage;
 pub use watch::{Change, Seen, Watch};
-pub use write::{Writing, Written};
+pub use write::{Writing, Written, store_error};

@@ -53,7 +53,10 @@ impl Api {
             };
             let snapshot = match token.revision {
                 // a client that goes on inconsistently does so at the newest state
-                None => collection.cache.snapshot(),
+                None => {
+                    self.catch_up().await?;
+                    collection.cache.snapshot()
+                }
                 Some(revision) => {
                     collection.cache.at(revision).map_err(|_| expired(&token, &meta_version))?
                 }
@@ -77,6 +80,9 @@ impl Api {
         options: &ListOptions,
     ) -> Result<Snapshot<Object>, ApiError> {
         let cache = &resource.collection.cache;
+        if options.resource_version.is_empty() {
+            self.catch_up().await?;
+        }
         if matches!(&*options.resource_version, "" | "0") {
             return Ok(cache.snapshot());
         }
@@ -137,12 +143,25 @@ impl Api {
         format!("{}/v1", self.names.meta_group())
     }
 
+    /// Waits until what anybody has stored so far is seen, where other processes write to the same store: for reads of
+    /// the most recent state, and for writes.
+    pub async fn catch_up(&self) -> Result<(), ApiError> {
+        match self.storage.store.catch_up() {
+            None => Ok(()),
+            Some(seen) => seen.await.map_err(|why| {
+                ApiError::unavailable(format!("the store does not say what its newest state is: {why}"))
+            }),
+        }
+    }
+
     /// Waits until the state is at least as new as `asked`.
     pub async fn wait_for(&self, asked: u64) -> Result<(), ApiError> {
         let published = &self.storage.published;
         if published.get() >= asked {
             return Ok(());
         }
+        // another process may know it already
+        self.catch_up().await?;
         match tokio::time::timeout(PATIENCE, published.reached(asked)).await {
             Ok(_) => Ok(()),
             Err(_) => Err(ApiError::too_large_resource_version(asked, published.get())),

@@ -6,8 +6,10 @@
 //! being dropped, when it was refused, lost a race, failed, or was a dry run. A client that goes away in the
 //! middle changes nothing about that, since the committer's copy decides.
 //!
-//! What is held follows from the stored objects alone, so a start rebuilds it from them and nothing leaks.
-//! This is for one process that does all writing; several need a record of what is taken in the store.
+//! What is held follows from the stored objects alone, so a start rebuilds it from them and nothing leaks. Where other
+//! processes write to the same store, what they took and gave back is seen as their writes are; of two who take the same
+//! thing at once one loses, since each names what it takes to the store together with its write ([`Reservation::naming`]),
+//! and tries again.
 
 use crate::error::ApiError;
 use crate::hooks::Context;
@@ -18,8 +20,12 @@ use std::fmt;
 
 /// A kind's own record of what its objects hold.
 pub trait Reserve: Send + Sync {
-    /// Tells of an object that is stored already. Called for each, before the first write.
+    /// Tells of an object that is stored already: of each, before the first write.
     fn recover(&self, object: &Value);
+
+    /// Tells of a state that another process stored. What it holds may be reserved here at the same time, by a write
+    /// that is about to lose.
+    fn seen(&self, object: &Value);
 
     /// Takes what the next state needs beyond what the old one has, and writes it into the next state.
     fn reserve(
@@ -77,12 +83,33 @@ pub struct Asked<'a> {
 type Settle = Box<dyn FnOnce(bool) + Send>;
 
 /// Something taken for a write whose outcome is not known yet.
-pub struct Reservation(Mutex<Option<Settle>>);
+pub struct Reservation {
+    settle: Mutex<Option<Settle>>,
+    named: Claims,
+}
+
+/// What a write takes and gives back, by names that are unique within the kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub taken: Vec<String>,
+    pub freed: Vec<String>,
+}
 
 impl Reservation {
     /// `settle` is called once: with true when the write is durable, with false when it will not be.
     pub fn new(settle: impl FnOnce(bool) + Send + 'static) -> Self {
-        Reservation(Mutex::new(Some(Box::new(settle))))
+        Reservation { settle: Mutex::new(Some(Box::new(settle))), named: Claims::default() }
+    }
+
+    /// The same, of which other processes learn with the write.
+    #[must_use]
+    pub fn naming(mut self, named: Claims) -> Self {
+        self.named = named;
+        self
+    }
+
+    pub(crate) fn named(&self) -> &Claims {
+        &self.named
     }
 
     /// The write is durable.
@@ -91,7 +118,7 @@ impl Reservation {
     }
 
     fn settle(&self, durable: bool) {
-        let settle = self.0.lock().take();
+        let settle = self.settle.lock().take();
         if let Some(settle) = settle {
             settle(durable);
         }

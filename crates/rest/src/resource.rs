@@ -5,9 +5,11 @@ use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks};
 use crate::measure::Counted;
 use crate::object::Object;
+use crate::reserve::Reserve;
 use crate::selector::Selected;
 use bytes::Bytes;
 use cache::Cache;
+use parking_lot::Mutex;
 use schema::Value;
 use schema::decode::Wanted;
 use schema::encode::EmptyLists;
@@ -30,6 +32,8 @@ pub struct Collection {
     pub indexed: Option<usize>,
     /// What is done with it.
     pub(crate) counted: Counted,
+    /// Who must hear of what other processes store. Held while changes are applied, so that each is told exactly once.
+    pub(crate) reserve: Mutex<Option<Arc<dyn Reserve>>>,
 }
 
 impl Collection {

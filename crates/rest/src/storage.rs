@@ -3,7 +3,7 @@
 use crate::admission::Operation;
 use crate::measure::{Counted, Families};
 use crate::object::{Draft, Object};
-use crate::reserve::Reservation;
+use crate::reserve::{Reservation, Reserve};
 use crate::resource::Collection;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -11,18 +11,18 @@ use cache::{Cache, Change, Published};
 use metrics::Registry;
 use parking_lot::Mutex;
 use schema::encode::EmptyLists;
+use schema::proto;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock};
-use store::{Expect, Recovered, Revision, Store, StoreError, Write};
+use std::sync::{Arc, OnceLock, Weak};
+use store::{Expect, Holds, Recovered, Revision, Store, StoreError, Write};
 
 /// Everything that is stored.
 pub struct Storage {
     pub store: Arc<dyn Store>,
     pub published: Arc<Published>,
     collections: Arc<Collections>,
-    /// What was recovered for resources that nobody has registered yet, in revision order per key.
-    unclaimed: Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>,
+    unclaimed: Arc<Unclaimed>,
     options: cache::Options,
     world: ambient::World,
     measured: OnceLock<Arc<Families>>,
@@ -38,6 +38,10 @@ pub struct Unreadable {
 
 type Collections = ArcSwap<HashMap<String, Arc<Collection>>>;
 
+/// What is stored for resources that nobody has registered yet, in revision order per key. Held while a collection is
+/// made, so that what comes meanwhile from other processes is neither lost nor applied twice.
+type Unclaimed = Mutex<BTreeMap<Arc<str>, Vec<Recovered>>>;
+
 impl Storage {
     /// Takes an opened store and what it recovered.
     pub fn new(
@@ -51,10 +55,15 @@ impl Storage {
         for record in recovered {
             unclaimed.entry(record.key.clone()).or_default().push(record);
         }
-        let collections = Arc::new(Collections::default());
-        let (target, raised) = (collections.clone(), published.clone());
-        store.start(Box::new(move |changes| publish(changes, &target, &raised)))?;
-        let (unclaimed, measured) = (Mutex::new(unclaimed), OnceLock::new());
+        let (collections, unclaimed) = (Arc::new(Collections::default()), Arc::new(Mutex::new(unclaimed)));
+        let target = Target {
+            store: Arc::downgrade(&store),
+            collections: collections.clone(),
+            unclaimed: unclaimed.clone(),
+            published: published.clone(),
+        };
+        store.start(Box::new(move |changes| target.publish(changes)))?;
+        let measured = OnceLock::new();
         Ok(Storage { store, published, collections, unclaimed, options, world, measured })
     }
 
@@ -65,7 +74,7 @@ impl Storage {
 
     /// The collection of a stored kind, made and filled when it is first asked for.
     pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
-        let prefix = format!("/registry/{}/", kind.store_key.replace("{group}", &group));
+        let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
             return Ok(known.clone());
@@ -77,6 +86,7 @@ impl Storage {
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),
             counted: Counted::of(self.measured.get().cloned()),
+            reserve: Mutex::new(None),
         });
         let mut records = Vec::new();
         let from: Arc<str> = prefix.as_str().into();
@@ -85,7 +95,12 @@ impl Storage {
         for key in keys {
             records.extend(unclaimed.remove(&key).unwrap_or_default());
         }
-        fill(&collection, records, self.store.oldest())?;
+        let oldest = match self.is_shared() {
+            false => self.store.oldest().0,
+            // of what others wrote only the newest state was kept: there are no events to tell from before
+            true => records.iter().map(|record| record.revision.0).fold(self.published.get(), u64::max),
+        };
+        fill(&collection, records, oldest)?;
         let mut next = HashMap::clone(&self.collections.load());
         next.insert(prefix, collection.clone());
         self.collections.store(Arc::new(next));
@@ -112,6 +127,7 @@ impl Storage {
         let key = collection.key(&draft.namespace, &draft.name);
         let draft = Arc::new(draft);
         let mut write = Write::put(key, expect, draft.bytes()).with_note(draft.clone());
+        write.holds = draft.reservation.as_ref().and_then(|it| holds(collection, it));
         if let Some(at) = expires_at {
             write = write.expiring(at);
         }
@@ -133,6 +149,7 @@ impl Storage {
         let key = collection.key(&object.namespace, &object.name);
         let mut write = Write::delete(key, Expect::Revision(Revision(object.revision)));
         if let Some(held) = held {
+            write.holds = holds(collection, &held);
             write = write.with_note(Arc::new(held));
         }
         self.written(collection, Operation::Delete, write).await
@@ -148,6 +165,19 @@ impl Storage {
         let wrote = self.store.write(write).await;
         collection.wrote(operation, self.world.elapsed().saturating_sub(began));
         wrote
+    }
+
+    /// Whether other processes may write to the same store.
+    pub fn is_shared(&self) -> bool {
+        self.store.catch_up().is_some()
+    }
+
+    /// What follows a prefix of keys that belong to no resource, in order.
+    pub fn beside(&self, prefix: &str) -> Vec<String> {
+        let unclaimed = self.unclaimed.lock();
+        let found =
+            unclaimed.range(Arc::<str>::from(prefix)..).map_while(|(key, _)| key.strip_prefix(prefix));
+        found.map(str::to_owned).collect()
     }
 
     /// Drops what has outlived its time in the caches.
@@ -169,36 +199,99 @@ impl Storage {
     }
 }
 
-/// Called on the committer's thread with each durable batch.
-fn publish(changes: &[store::Change], collections: &Collections, published: &Published) {
-    let known = collections.load();
-    let mut batches: Vec<(&Arc<Collection>, Vec<Change<Object>>)> = Vec::new();
-    for change in changes {
-        let Some(collection) = collection_of(&known, &change.key) else { continue };
-        let at = match batches.iter().position(|(one, _)| Arc::ptr_eq(one, collection)) {
-            Some(at) => at,
-            None => {
-                batches.push((collection, Vec::new()));
-                batches.len() - 1
+/// What the keys of a kind's objects begin with.
+pub fn prefix(kind: &Kind, group: &str) -> String {
+    format!("/registry/{}/", kind.store_key.replace("{group}", group))
+}
+
+/// Where what is committed becomes visible.
+struct Target {
+    /// Weak, since the store holds this.
+    store: Weak<dyn Store>,
+    collections: Arc<Collections>,
+    unclaimed: Arc<Unclaimed>,
+    published: Arc<Published>,
+}
+
+impl Target {
+    /// Called on the store's thread with each durable batch; without changes when others have written elsewhere.
+    fn publish(&self, changes: &[store::Change]) {
+        let known = self.collections.load();
+        let mut batches: Vec<(&Arc<Collection>, Vec<&store::Change>)> = Vec::new();
+        for change in changes {
+            let Some(collection) = collection_of(&known, &change.key) else {
+                self.publish_unclaimed(change);
+                continue;
+            };
+            match batches.iter_mut().find(|(one, _)| Arc::ptr_eq(one, collection)) {
+                Some((_, batch)) => batch.push(change),
+                None => batches.push((collection, vec![change])),
             }
+        }
+        for (collection, batch) in batches {
+            apply(collection, &batch);
+        }
+        let reached = match changes.last() {
+            Some(last) => last.revision.0,
+            None => self.store.upgrade().map_or(0, |store| store.revision().0),
         };
-        let batch = &mut batches[at].1;
-        if let Some(change) = translate(collection, change, batch) {
-            batch.push(change);
+        self.published.raise(reached);
+    }
+
+    /// Another process serves what is not served here yet, or not any more: the newest state is kept until it is.
+    fn publish_unclaimed(&self, change: &store::Change) {
+        let mut unclaimed = self.unclaimed.lock();
+        // it may have been registered in between
+        if let Some(collection) = collection_of(&self.collections.load(), &change.key) {
+            return apply(collection, &[change]);
+        }
+        match &change.value {
+            None => drop(unclaimed.remove(&change.key)),
+            Some(value) => {
+                let record = Recovered {
+                    revision: change.revision,
+                    key: change.key.clone(),
+                    value: Some(value.clone()),
+                    previous: None,
+                    at: change.at,
+                    expires_at: None,
+                    history: false,
+                };
+                unclaimed.insert(change.key.clone(), vec![record]);
+            }
         }
     }
-    for (collection, batch) in batches {
-        collection.cache.apply(batch);
+}
+
+fn apply(collection: &Collection, changes: &[&store::Change]) {
+    let reserve = collection.reserve.lock();
+    let mut batch: Vec<Change<Object>> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
+        // the object may have been written earlier in this very batch
+        let last = || match batch.iter().rev().find(|one| is_about(one, namespace, name)) {
+            Some(Change::Put(object)) => Some(object.clone()),
+            Some(Change::Delete(_)) => None,
+            None => collection.cache.get(namespace, name),
+        };
+        let Some(next) = translate(collection, change, &last) else { continue };
+        if let (Some(reserve), None) = (&*reserve, &change.note) {
+            tell(&**reserve, collection, last().as_deref(), &next);
+        }
+        batch.push(next);
     }
-    if let Some(last) = changes.last() {
-        published.raise(last.revision.0);
-    }
+    collection.cache.apply(batch);
+}
+
+fn is_about(change: &Change<Object>, namespace: &str, name: &str) -> bool {
+    let (Change::Put(object) | Change::Delete(object)) = change;
+    *object.name == *name && *object.namespace == *namespace
 }
 
 fn translate(
     collection: &Collection,
     change: &store::Change,
-    earlier: &[Change<Object>],
+    last: &dyn Fn() -> Option<Arc<Object>>,
 ) -> Option<Change<Object>> {
     let draft = change.note.as_ref().and_then(|note| note.downcast_ref::<Draft>());
     match (&change.value, draft) {
@@ -215,18 +308,33 @@ fn translate(
             if let Some(held) = held {
                 held.keep();
             }
-            let (namespace, name) = split(&change.key[collection.prefix.len()..], collection.kind.namespaced);
-            // the object may have been written earlier in this very batch
-            let in_batch = earlier.iter().rev().find_map(|one| match one {
-                Change::Put(object) if *object.name == *name && *object.namespace == *namespace => {
-                    Some(object.clone())
-                }
-                _ => None,
-            });
-            let last = in_batch.or_else(|| collection.cache.get(namespace, name))?;
-            Some(Change::Delete(last.restamped(change.revision.0)))
+            Some(Change::Delete(last()?.restamped(change.revision.0)))
         }
     }
+}
+
+/// What another process wrote took something, and gave something back.
+fn tell(reserve: &dyn Reserve, collection: &Collection, last: Option<&Object>, next: &Change<Object>) {
+    if let Some(last) = last.and_then(|it| it.value(&collection.kind).ok()) {
+        reserve.release(&last).keep();
+    }
+    if let Change::Put(next) = next
+        && let Ok(next) = next.value(&collection.kind)
+    {
+        reserve.seen(&next);
+    }
+}
+
+/// What a write takes and gives back, as keys beside those of objects.
+fn holds(collection: &Collection, reservation: &Reservation) -> Option<Box<Holds>> {
+    let named = reservation.named();
+    if named.taken.is_empty() && named.freed.is_empty() {
+        return None;
+    }
+    let below = collection.prefix.strip_prefix("/registry/").unwrap_or(&collection.prefix);
+    let keys =
+        |names: &[String]| names.iter().map(|name| format!("/registry/holds/{below}{name}").into()).collect();
+    Some(Box::new(Holds { taken: keys(&named.taken), freed: keys(&named.freed) }))
 }
 
 /// The collection that a key belongs to: its prefix has one to three segments after the root.
@@ -239,7 +347,7 @@ fn split(path: &str, namespaced: bool) -> (&str, &str) {
     if namespaced { path.split_once('/').unwrap_or(("", path)) } else { ("", path) }
 }
 
-fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) -> Result<(), Unreadable> {
+fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Result<(), Unreadable> {
     records.sort_by_key(|record| record.revision);
     let (history, state): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.history);
     let object = |record: &Recovered, value: &Bytes| {
@@ -252,7 +360,7 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) 
             loaded.push(object(record, value)?);
         }
     }
-    collection.cache.load(loaded, oldest.0);
+    collection.cache.load(loaded, oldest);
     for record in &history {
         let change = match &record.value {
             Some(value) => Change::Put(object(record, value)?),
@@ -270,11 +378,16 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: Revision) 
     Ok(())
 }
 
-/// Stored bytes, which have a gap for the revision, as an object.
+/// A stored value as an object: what was written here is JSON with a gap for the revision; others may have written
+/// protobuf, or JSON in another order.
 fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Object>, String> {
-    let decoded =
-        schema::decode::canonical_json(value, &collection.kind.root).map_err(|why| why.to_string())?;
-    let mut value = decoded.value;
+    let root = &collection.kind.root;
+    let mut value = if value.starts_with(&proto::MAGIC) {
+        let envelope = proto::open(value).map_err(|why| why.to_string())?;
+        envelope.object(root).map_err(|why| why.to_string())?
+    } else {
+        schema::decode::canonical_json(value, root).map_err(|why| why.to_string())?.value
+    };
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
     Ok(Draft::new(&value, collection, EmptyLists::Kept).commit(revision))

@@ -70,6 +70,9 @@ impl Api {
         let collection = &resource.collection;
         let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
         let interest = interest(&selector, namespace, resource);
+        if options.resource_version.is_empty() {
+            self.catch_up().await?;
+        }
         if matches!(&*options.resource_version, "" | "0") {
             let (watcher, snapshot) = collection.cache.watch_now_in(group, interest);
             let within = (!namespace.is_empty()).then_some(namespace);

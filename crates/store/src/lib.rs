@@ -110,18 +110,30 @@ pub struct Write {
     pub expect: Expect,
     pub op: Op,
     pub note: Option<Note>,
+    /// What goes with it where others write, too.
+    pub holds: Option<Box<Holds>>,
+}
+
+/// Keys that are written together with another, or not at all. They say who holds something that there is only once:
+/// a store that one process alone writes to has no use for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Set, and must not be there yet: one that is makes the whole write a [`StoreError::Conflict`] about it.
+    pub taken: Vec<Arc<str>>,
+    /// Removed, if they are there.
+    pub freed: Vec<Arc<str>>,
 }
 
 impl Write {
     /// A write that sets `key` for good.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
-        Self { key: key.into(), expect, op, note: None }
+        Self { key: key.into(), expect, op, note: None, holds: None }
     }
 
     /// A write that removes `key`.
     pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
-        Self { key: key.into(), expect, op: Op::Delete, note: None }
+        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None }
     }
 
     /// The same write with an end: only a put has one.
@@ -137,6 +149,13 @@ impl Write {
     #[must_use]
     pub fn with_note(mut self, note: Note) -> Self {
         self.note = Some(note);
+        self
+    }
+
+    /// The same write with what goes with it.
+    #[must_use]
+    pub fn with_holds(mut self, holds: Holds) -> Self {
+        self.holds = Some(Box::new(holds));
         self
     }
 }

@@ -133,6 +133,11 @@ async fn volumes_come_and_go_with_pods() {
     assert_eq!(made.spec.attacher, "d.example.com");
     drive(&managed, &made.name_any()).await;
     until_told(&managed, "n", &[V]).await;
+    let counted = |operation: &str| {
+        let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"success\"");
+        format!("duration_seconds_count{{{labels},volume_plugin=\"kubernetes.io/csi:d.example.com\"}} 1\n")
+    };
+    managed.counted(&counted("volume_attach")).await;
     let event = event(&managed, "SuccessfulAttachVolume").await;
     assert_eq!(event.message.as_deref(), Some("AttachVolume.Attach succeeded for volume \"v\" "));
     assert_eq!(event.source.unwrap().component.as_deref(), Some("attachdetach-controller"));
@@ -161,6 +166,7 @@ async fn volumes_come_and_go_with_pods() {
     })
     .await;
     assert_eq!(again.len(), 2);
+    managed.counted(&counted("volume_detach")).await;
 }
 
 #[tokio::test]

@@ -184,12 +184,18 @@ async fn endpoints_that_people_keep_are_mirrored() {
             ("Endpoints", "v")
         );
     }
+    let counted = |name: &str, value: u32| format!("\nendpoint_slice_mirroring_controller_{name} {value}\n");
+    managed.counted(&counted("changes{operation=\"create\"}", 2)).await;
+    managed.counted(&counted("endpoints_added_per_sync_sum", 3)).await;
+    managed.counted(&counted("num_endpoint_slices", 2)).await;
     managed.restart_loops().await;
     let less =
         json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}], "ports": [{"name": "w", "port": 80}]}]});
     endpoints.patch("s", &PatchParams::default(), &Patch::Merge(less)).await.unwrap();
     until("one address", &slices, |all| all.len() == 1 && sliced(all, "s")[0].addresses == ["192.0.2.9"])
         .await;
+    managed.counted(&counted("endpoints_removed_per_sync_sum", 3)).await;
+    managed.counted(&counted("changes{operation=\"delete\"}", 1)).await;
     // they are not mirrored when somebody says so
     let skip = json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}});
     endpoints.patch("s", &PatchParams::default(), &Patch::Merge(skip)).await.unwrap();

@@ -125,6 +125,7 @@ async fn orphans_stay_without_their_owner() {
 #[tokio::test]
 async fn owners_that_do_not_exist_own_nothing() {
     let managed = Managed::start(&["garbagecollector"]).await;
+    managed.counted("\ngarbagecollector_controller_resources_sync_error_total 0\n").await;
     managed.cluster.named("/api/v1/namespaces", "other").await;
     let here = place(&managed, "default");
     let there = place(&managed, "other");

@@ -272,6 +272,10 @@ async fn failures_may_be_ignored_or_fail_the_job() {
         (Some("PodFailurePolicy"), Some(&*message))
     );
     until("no finalizers", &pods(&managed), |all| !all.values().any(tracked)).await;
+    let counted =
+        |action: &str| format!("pod_failures_handled_by_failure_policy_total{{action=\"{action}\"}} 1\n");
+    managed.counted(&counted("Ignore")).await;
+    managed.counted(&counted("FailJob")).await;
 }
 
 #[tokio::test]

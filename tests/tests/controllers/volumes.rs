@@ -216,6 +216,12 @@ async fn what_is_left_is_reclaimed_or_kept() {
     assert_eq!(all["stuck"].status.as_ref().unwrap().message.as_deref(), Some(why));
     assert_eq!(told(&managed, "VolumeFailedDelete").await.message.as_deref(), Some(why));
     told(&managed, "VolumeFailedRecycle").await;
+    let of = "{operation_name=\"delete\",plugin_name=\"N/A\"} 1\n";
+    managed.counted(&format!("volume_operation_total_errors{of}")).await;
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    volumes(&managed).patch("made", &PatchParams::default(), &bare).await.unwrap();
+    volumes(&managed).delete("made", &DeleteParams::default()).await.unwrap();
+    managed.counted(&format!("volume_operation_total_seconds_count{of}")).await;
     // a claim of the same name is another one
     claim(&managed, "kept", json!({"volumeName": "kept"})).await;
     told(&managed, "FailedBinding").await;
@@ -264,6 +270,13 @@ async fn others_are_asked_to_make_volumes() {
     let made = json!({"annotations": {"pv.kubernetes.io/provisioned-by": "example.com/p"}});
     volume(&managed, "pvc-1", "1Gi", made, json!({"claimRef": holder})).await;
     assert_eq!(named(&bound(&managed, "c").await), "pvc-1");
+    claim(&managed, "e", json!({})).await;
+    until("it to be asked", &claims(&managed), |all| all["e"].annotations().contains_key(ASKED)).await;
+    let holder = json!({"namespace": "default", "name": "e"});
+    volume(&managed, "pvc-2", "1Gi", json!({}), json!({"claimRef": holder})).await;
+    assert_eq!(named(&bound(&managed, "e").await), "pvc-2");
+    let of = "{operation_name=\"provision\",plugin_name=\"example.com/p\"}";
+    managed.counted(&format!("volume_operation_total_seconds_count{of}")).await;
     // what cannot be made
     class(&managed, "none", "kubernetes.io/no-provisioner", json!({})).await;
     claim(&managed, "d", json!({"storageClassName": "none"})).await;

@@ -83,6 +83,10 @@ impl Service {
     }
 
     async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        if !matches!(call.asked.verb, "get" | "list" | "watch") {
+            // what is changed, and what decides about it, is the newest; reads say themselves what they want
+            self.api.catch_up().await?;
+        }
         match (call.asked.verb, place.subresource) {
             (_, sub) if on_node(sub) => self.connect(call, place).await,
             ("create", sub) if !sub.is_empty() => self.act(call, place).await,

@@ -26,7 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use look::Look;
-use numbers::Numbers;
+use numbers::{Numbers, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
@@ -69,7 +69,7 @@ pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (nodes, attachments) = (context.informer::<Node>(), context.informer::<VolumeAttachment>());
     let this = Arc::new(Attacher {
-        numbers: Numbers::new(&context.measures, &attachments, &context.names),
+        numbers: Numbers::new(&context, &attachments),
         options,
         pods: context.informer(),
         claims: context.informer(),
@@ -195,8 +195,13 @@ impl Attacher {
             status: None,
         };
         let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
+        self.numbers.asked(name, &wanted.volume.driver, Operation::Attach, self.context.world.elapsed());
         // one that is there already is seen soon
-        if let Some(made) = unless(409, attachments.create(&PostParams::default(), &attachment).await)? {
+        let made = unless(409, attachments.create(&PostParams::default(), &attachment).await);
+        if made.is_err() {
+            self.numbers.not_asked(name, self.context.world.elapsed());
+        }
+        if let Some(made) = made? {
             self.attachments.wrote(key, &made);
             self.attachments.wrote(&volume_key(&wanted.object), &made);
         }
@@ -208,9 +213,15 @@ impl Attacher {
         let same = Preconditions { uid: attachment.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
         let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
+        let now = || self.context.world.elapsed();
+        self.numbers.asked(name, &attachment.spec.attacher, Operation::Detach, now());
         match unless(404, attachments.delete(name, &params).await) {
             Err(kube::Error::Api(answer)) if answer.code == 409 => {}
-            answer => drop(answer?),
+            Ok(_) => {}
+            Err(why) => {
+                self.numbers.not_asked(name, now());
+                return Err(why.into());
+            }
         }
         self.attachments.deleted(key, &attachment);
         Ok(())

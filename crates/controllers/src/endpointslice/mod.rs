@@ -7,13 +7,14 @@ mod pack;
 
 use crate::backends::{self, Backends, Triggers};
 use crate::events::Tone;
+use crate::slices::counted::Writes;
 use crate::slices::{self, Plan, Template};
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, adopt, run};
 use hints::Zones;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use measured::{Measured, Writes};
+use measured::Measured;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;

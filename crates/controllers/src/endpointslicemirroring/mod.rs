@@ -2,14 +2,16 @@
 //!
 //! Only those of services that select no pods: for the others a loop makes both.
 
+mod measured;
 mod mirror;
 
 use crate::events::Tone;
-use crate::slices;
+use crate::slices::{self, counted::Writes};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use measured::Measured;
 use names::Names;
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ struct Loop {
     written: Written<EndpointSlice>,
     most: usize,
     manager: String,
+    measured: Measured,
 }
 
 fn manager(names: &Names) -> String {
@@ -69,8 +72,11 @@ pub async fn run(context: Context, options: slices::Options) {
     services.synced().await;
     endpoints.synced().await;
     slices.synced().await;
+    let manager = manager(&context.names);
+    let whose = (&*manager, &context.names, options.most.max(1));
     let this = Loop {
-        manager: manager(&context.names),
+        measured: Measured::new(&context.measures, &slices, whose),
+        manager,
         context,
         services,
         endpoints,
@@ -90,6 +96,15 @@ impl Reconcile for Loop {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         self.written.seen(key).await?;
+        let since = self.context.world.elapsed();
+        let looked = self.look(key).await;
+        self.measured.looked(self.context.world.elapsed().saturating_sub(since));
+        looked
+    }
+}
+
+impl Loop {
+    async fn look(&self, key: &Key) -> Result<Next, Failure> {
         let names = &self.context.names;
         let existing = slices::of_service(&self.slices, key, &self.manager, names);
         let unselected = self.services.get(key).is_some_and(|it| !selects(&it));
@@ -102,19 +117,21 @@ impl Reconcile for Loop {
         let mirror = mirror::Mirror { endpoints: &endpoints, most: self.most, manager: &self.manager };
         let (plan, skipped) = mirror.plan(&existing, names);
         self.tell(&endpoints, &skipped);
+        let writes = Writes::of(&plan, &existing);
+        self.measured.planned(&writes, &skipped);
         let going = endpoints.metadata.deletion_timestamp.is_some();
         let done = plan.carry_out(&self.context.client, &self.written, key, going).await;
-        if let Err(why) = &done
-            && !why.is(409)
-        {
-            let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
-            self.context.events.tell(&*endpoints, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+        match &done {
+            Ok(()) => self.measured.wrote(&writes),
+            Err(why) if why.is(409) => {}
+            Err(why) => {
+                let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
+                self.context.events.tell(&*endpoints, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+            }
         }
         done.map(|()| Next::Changes)
     }
-}
 
-impl Loop {
     fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {
         let warn =
             |reason: &str, why: String| self.context.events.tell(endpoints, Tone::Warning, reason, why);

@@ -21,6 +21,7 @@ use crate::{Context, Failure, Next, Queue, Reconcile, run};
 use graph::{Graph, Known, Owner, Todo, View};
 use identity::{Identity, Type, Uid};
 use k8s_openapi::api::core::v1::ObjectReference;
+use metrics::{About, Counter};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,6 +36,11 @@ const UNSEEN: Duration = Duration::from_secs(30);
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// How often what is not synced yet is looked at again.
 const SOON: Duration = Duration::from_millis(200);
+
+const TROUBLES: About = About::alpha(
+    "garbagecollector_controller_resources_sync_error_total",
+    "How often it could not be found out which resources there are, or not all were seen in time.",
+);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -76,6 +82,9 @@ pub async fn run(context: Context, options: Options) {
         events: context.events.clone(),
     });
     monitors.listen(seen.clone());
+    let followed = monitors.clone();
+    let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], followed.troubles() as f64);
+    context.measures.registry().ask::<Counter>(TROUBLES, answer);
     let (to_delete, to_orphan) = (seen.to_delete.clone(), seen.to_orphan.clone());
     let _ = tokio::time::timeout(PATIENCE, monitors.synced()).await;
     tracing::debug!(nodes = seen.graph.lock().len(), "everything has been seen");

@@ -37,7 +37,7 @@ pub(super) fn failure(view: &View<'_>, failed: i32) -> Option<Failed> {
     if view.spec.pod_failure_policy.is_some() {
         let pods = view.pods.iter().filter(|it| view.marks.is_tracked(it) && view.is_failed(it));
         let message = pods.map(|it| view.action(it)).find_map(|action| match action {
-            Action::FailJob(message) => Some(message),
+            Some(Action::FailJob(message)) => Some(message),
             _ => None,
         });
         if let Some(message) = message {

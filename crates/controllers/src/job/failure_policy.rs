@@ -15,8 +15,18 @@ pub(super) enum Action {
     FailJob(String),
 }
 
+impl Action {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Action::Count => "Count",
+            Action::Ignore => "Ignore",
+            Action::FailJob(_) => "FailJob",
+        }
+    }
+}
+
 /// What the first rule that matches says; without one a failure counts.
-pub(super) fn action(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Action {
+pub(super) fn action(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Option<Action> {
     for (at, rule) in policy.iter().flat_map(|it| &it.rules).enumerate() {
         let failed = || {
             let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
@@ -37,14 +47,14 @@ pub(super) fn action(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Action {
         };
         match (rule.action.as_str(), failed()) {
             (_, None) => {}
-            ("Ignore", _) => return Action::Ignore,
-            ("Count", _) => return Action::Count,
-            ("FailJob", Some(message)) => return Action::FailJob(message),
+            ("Ignore", _) => return Some(Action::Ignore),
+            ("Count", _) => return Some(Action::Count),
+            ("FailJob", Some(message)) => return Some(Action::FailJob(message)),
             // one that is not known to this version
             _ => {}
         }
     }
-    Action::Count
+    None
 }
 
 /// The container that ended as is asked for, and how.
@@ -67,11 +77,11 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn check(rules: Value, status: Value, expected: Action) {
+    fn check(rules: Value, status: Value, expected: impl Into<Option<Action>>) {
         let policy: PodFailurePolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
         let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "status": status});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        assert_eq!(action(Some(&policy), &pod), expected, "{rules} {status}");
+        assert_eq!(action(Some(&policy), &pod), expected.into(), "{rules} {status}");
     }
 
     fn ended(name: &str, code: i32) -> Value {
@@ -90,12 +100,13 @@ mod tests {
     fn the_first_rule_that_matches_counts() {
         let failed = json!({"containerStatuses": [ended("a", 0), ended("b", 42)], "initContainerStatuses": [ended("i", 7)]});
         let fails = |message: &str| Action::FailJob(message.to_owned());
-        check(json!([]), failed.clone(), Action::Count);
+        check(json!([]), failed.clone(), None);
         check(json!([on_codes("Ignore", None, "In", &[42])]), failed.clone(), Action::Ignore);
-        check(json!([on_codes("Ignore", Some("a"), "In", &[42])]), failed.clone(), Action::Count);
+        check(json!([on_codes("Ignore", Some("a"), "In", &[42])]), failed.clone(), None);
+        check(json!([on_codes("Count", None, "In", &[42])]), failed.clone(), Action::Count);
         check(json!([on_codes("Ignore", None, "In", &[7])]), failed.clone(), Action::Ignore);
         // success is no failure, whatever it is not
-        check(json!([on_codes("Ignore", Some("a"), "NotIn", &[42])]), failed.clone(), Action::Count);
+        check(json!([on_codes("Ignore", Some("a"), "NotIn", &[42])]), failed.clone(), None);
         check(
             json!([on_codes("Count", None, "In", &[1]), on_codes("FailJob", None, "NotIn", &[1, 2])]),
             failed,
@@ -104,7 +115,7 @@ mod tests {
         let disrupted = json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]});
         let on = |action: &str, status: &str| json!([{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": status}]}]);
         check(on("Ignore", "True"), disrupted.clone(), Action::Ignore);
-        check(on("Ignore", "False"), disrupted.clone(), Action::Count);
+        check(on("Ignore", "False"), disrupted.clone(), None);
         check(
             on("FailJob", "True"),
             disrupted,

@@ -65,6 +65,7 @@ pub async fn run(context: Context) {
     jobs.listen(move |change| news.add(change.key()));
     jobs.synced().await;
     pods.synced().await;
+    measured::follow(&context.measures, &pods, Marks::new(&context.names));
     let this = Jobs {
         jobs: Written::new(jobs),
         pods: Pods::new(context.clone()),
@@ -181,9 +182,10 @@ impl Jobs {
         succeeded: i32,
         next: &mut JobStatus,
     ) -> Done {
-        let (action, wait) = (Action::Nothing, decide::deadline(view));
-        let mut done = Done { active, made: 0, action, end: None, wait, broke: None };
         let is_leaving = view.job.metadata.deletion_timestamp.is_some();
+        let action = if is_leaving { Action::Nothing } else { Action::Kept };
+        let wait = decide::deadline(view);
+        let mut done = Done { active, made: 0, action, end: None, wait, broke: None };
         if !is_leaving {
             let ended = tally::write_down(view, &mut view.status.clone(), false).ended;
             let pause = self.failures.pause(key, &view.job.uid().unwrap_or_default(), ended, view.now);
@@ -242,6 +244,7 @@ impl Jobs {
             job = written;
             next = job.status.clone().unwrap_or_default();
         }
+        self.measured.judged(&tally.judged);
         self.failures.note(key, &job.uid().unwrap_or_default(), tally.ended);
         let released = join_all(tally.release.iter().map(|pod| self.release(key, pod))).await;
         let mut broke = None;

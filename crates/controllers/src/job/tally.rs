@@ -31,11 +31,13 @@ pub(super) struct Tally {
     pub is_cut: bool,
     /// Those that were written down now: whether they succeeded, and when they ended.
     pub ended: Vec<(bool, DateTime<Utc>)>,
+    /// What rules said about those that failed.
+    pub judged: Vec<&'static str>,
 }
 
 /// The first step: writes down the pods that have ended; when the job is at its end all of them have.
 pub(super) fn write_down(view: &View<'_>, next: &mut JobStatus, is_end: bool) -> Tally {
-    let mut tally = Tally { release: Vec::new(), is_cut: false, ended: Vec::new() };
+    let mut tally = Tally { release: Vec::new(), is_cut: false, ended: Vec::new(), judged: Vec::new() };
     let before = Uncounted::of(view.status);
     let mut indexes = view.completed_indexes();
     let mut fresh_indexes = 0;
@@ -60,13 +62,13 @@ pub(super) fn write_down(view: &View<'_>, next: &mut JobStatus, is_end: bool) ->
                 uncounted.succeeded.get_or_insert_default().push(uid.to_owned());
                 tally.ended.push((true, ended_at(pod, view.now)));
             }
-        } else if (failed || is_end && !succeeded)
-            && wanted
-            && !before.failed.contains(uid)
-            && view.action(pod) != Action::Ignore
-        {
-            uncounted.failed.get_or_insert_default().push(uid.to_owned());
-            tally.ended.push((false, ended_at(pod, view.now)));
+        } else if (failed || is_end && !succeeded) && wanted && !before.failed.contains(uid) {
+            let action = view.action(pod);
+            tally.judged.extend(action.as_ref().map(Action::name));
+            if action != Some(Action::Ignore) {
+                uncounted.failed.get_or_insert_default().push(uid.to_owned());
+                tally.ended.push((false, ended_at(pod, view.now)));
+            }
         }
         let listed =
             uncounted.succeeded.as_ref().map_or(0, Vec::len) + uncounted.failed.as_ref().map_or(0, Vec::len);

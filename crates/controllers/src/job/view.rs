@@ -100,7 +100,7 @@ impl View<'_> {
         }
     }
 
-    pub fn action(&self, pod: &Pod) -> Action {
+    pub fn action(&self, pod: &Pod) -> Option<Action> {
         failure_policy::action(self.spec.pod_failure_policy.as_ref(), pod)
     }
 
@@ -120,7 +120,7 @@ impl View<'_> {
             }
         };
         let failed =
-            fresh(&uncounted.failed, &|pod| self.is_failed(pod) && self.action(pod) != Action::Ignore);
+            fresh(&uncounted.failed, &|pod| self.is_failed(pod) && self.action(pod) != Some(Action::Ignore));
         (succeeded, self.status.failed.unwrap_or(0).saturating_add(failed))
     }
 

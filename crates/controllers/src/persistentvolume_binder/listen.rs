@@ -50,8 +50,12 @@ pub(super) fn listen(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
 fn to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
     let (news, to_volumes, around) =
         (binder.claim_queue.clone(), volume_queue.clone(), binder.volumes.clone());
+    let lasting = binder.lasting.clone();
     binder.claims.listen(move |change| {
         let key = change.key();
+        if change.is_removal() {
+            lasting.forget(&key);
+        }
         let named = volumes::volume_name(change.object());
         if !named.is_empty() {
             to_volumes.add(Key::new("", named));
@@ -67,10 +71,14 @@ fn to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
 fn to_volumes(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
     let (news, shelf, marks) = (volume_queue.clone(), binder.shelf.clone(), binder.marks.clone());
     let (to_claims, around) = (binder.claim_queue.clone(), binder.claims.clone());
+    let (lasting, world) = (binder.lasting.clone(), binder.context.world.clone());
     binder.volumes.listen(move |change| {
         let (key, volume) = (change.key(), change.object());
         match change.is_removal() {
-            true => shelf.lock().remove(&key.name),
+            true => {
+                shelf.lock().remove(&key.name);
+                lasting.done(&key, world.elapsed());
+            }
             false => shelf.lock().file(volume, &marks),
         }
         around.by(BY_VOLUME, &key.name).iter().for_each(|it| to_claims.add(Key::of(&**it)));

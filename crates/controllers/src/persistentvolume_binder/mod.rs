@@ -29,6 +29,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
+use numbers::Lasting;
 use parking_lot::Mutex;
 use shelf::Shelf;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ struct Binder {
     wrote_claims: Written<PersistentVolumeClaim>,
     /// By claim.
     wrote_volumes: Written<PersistentVolume>,
+    /// What others were asked for.
+    lasting: Arc<Lasting>,
 }
 
 /// The loop over claims.
@@ -80,6 +83,7 @@ pub async fn run(context: Context, options: Options) {
     let (classes, pods) = (context.informer::<StorageClass>(), context.informer::<Pod>());
     let binder = Arc::new(Binder {
         marks: Marks::new(&context.names),
+        lasting: Arc::new(Lasting::new(&context.measures)),
         options,
         shelf: Arc::default(),
         claim_queue: Queue::default(),
@@ -249,9 +253,15 @@ impl Volumes {
             return Ok(());
         }
         let released = binder.volume_in(&self.wrote, key, volume, "Released", "").await?;
-        let Some(note) = volume::not_reclaimed(volume, &binder.marks, &binder.context.names) else {
-            return Ok(());
-        };
+        let names = &binder.context.names;
+        let note = volume::not_reclaimed(volume, &binder.marks, names);
+        if volume::is_to_be_deleted(volume, &binder.marks) {
+            let class = binder.classes.get(&Key::new("", binder.marks.class_of_volume(volume)));
+            let by = numbers::remover(class.as_deref().filter(|_| note.is_none()), names);
+            binder.lasting.delete(key, &by, binder.context.world.elapsed());
+        }
+        let Some(note) = note else { return Ok(()) };
+        binder.lasting.failed(key);
         binder.volume_in(&self.wrote, key, &released, "Failed", &note.message).await?;
         binder.context.events.note(&*released, note);
         Ok(())

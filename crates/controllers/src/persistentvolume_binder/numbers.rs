@@ -1,14 +1,18 @@
-//! How many claims and volumes there are, counted when somebody asks.
+//! How many claims and volumes there are, counted when somebody asks, and how long it takes until a claim has the volume
+//! that was asked for and until a volume is gone that nobody wants.
 
-use crate::Informer;
 use crate::measures::Measures;
-use crate::volumes::{self, Marks};
+use crate::volumes::underway::{BOUNDS, Underway, Work};
+use crate::volumes::{self, Marks, migrated};
+use crate::{Informer, Key};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
-use metrics::{About, Counter, Gauge};
+use metrics::{About, Counter, Family, Gauge, Histogram};
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 const CLASS: &[&str] = &["storage_class"];
 const NAMESPACE: &[&str] = &["namespace"];
@@ -29,6 +33,15 @@ const LATE: About = About::alpha(
 );
 const LATE_FAILED: About =
     About::alpha("retroactive_storageclass_errors_total", "Those that could not get it.");
+
+const TOOK: About = About::alpha(
+    "volume_operation_total_seconds",
+    "How long it took until a volume that was asked for was bound, and until one that was given up was gone.",
+)
+.by(&["operation_name", "plugin_name"])
+.seconds(BOUNDS);
+const FAILED: About = About::alpha("volume_operation_total_errors", "How often that did not go on.")
+    .by(&["operation_name", "plugin_name"]);
 
 /// What plugins are called below the well-known domain, where that is not the name of the field in small letters.
 const PLUGINS: &[(&str, &str)] = &[
@@ -59,6 +72,58 @@ fn plugin(volume: &PersistentVolume, names: &Names) -> String {
     let named = PLUGINS.iter().copied().chain(SIMPLE.iter().map(|it| (*it, *it)));
     let found = named.into_iter().find(|(field, _)| fields.get(field).is_some());
     found.map_or("N/A".to_owned(), |(_, name)| names.well_known(name))
+}
+
+/// What somebody was asked for: volumes by claim, and the removal of volumes, which have no namespace.
+pub struct Lasting {
+    underway: Underway<Key>,
+    took: Family<Histogram>,
+    failed: Family<Counter>,
+}
+
+impl Lasting {
+    pub fn new(measures: &Measures) -> Self {
+        let registry = measures.registry();
+        Lasting {
+            underway: Underway::default(),
+            took: registry.family(TOOK),
+            failed: registry.family(FAILED),
+        }
+    }
+
+    pub fn provision(&self, claim: &Key, by: &str, now: Duration) {
+        let work = Work { operation: "provision", by: by.to_owned(), since: now };
+        self.underway.begin(claim.clone(), work);
+    }
+
+    pub fn delete(&self, volume: &Key, by: &str, now: Duration) {
+        let work = Work { operation: "delete", by: by.to_owned(), since: now };
+        self.underway.begin(volume.clone(), work);
+    }
+
+    /// It did not go on; whoever was asked is still waited for.
+    pub fn failed(&self, key: &Key) {
+        let work = self.underway.get(key);
+        work.iter().for_each(|work| self.failed.of(&[work.operation, &work.by]).inc());
+    }
+
+    /// It has come to its end.
+    pub fn done(&self, key: &Key, now: Duration) {
+        if let Some(work) = self.underway.end(key) {
+            self.took.of(&[work.operation, &work.by]).took(now.saturating_sub(work.since));
+        }
+    }
+
+    /// Nobody waits for it any longer.
+    pub fn forget(&self, key: &Key) {
+        self.underway.end(key);
+    }
+}
+
+/// Who removes the volumes of a class.
+pub fn remover(class: Option<&StorageClass>, names: &Names) -> String {
+    let maker = class.map_or("N/A", |it| &*it.provisioner);
+    migrated::driver(maker, names).unwrap_or(maker).to_owned()
 }
 
 /// A claim was to get the default class late.
@@ -144,5 +209,43 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+
+    #[test]
+    fn what_others_do_is_timed_until_it_is_there() {
+        let measures = Measures::default();
+        let lasting = Lasting::new(&measures);
+        let (claim, volume, at) = (Key::new("ns", "c"), Key::new("", "v"), Duration::from_secs);
+        // nobody was asked
+        lasting.done(&claim, at(1));
+        lasting.failed(&claim);
+        lasting.provision(&claim, "d", at(1));
+        lasting.provision(&claim, "d", at(2));
+        lasting.failed(&claim);
+        lasting.done(&claim, at(4));
+        lasting.delete(&volume, "d", at(5));
+        lasting.done(&volume, at(10));
+        lasting.provision(&claim, "e", at(11));
+        lasting.forget(&claim);
+        lasting.done(&claim, at(12));
+        let text = measures.text();
+        for part in [
+            "seconds_sum{operation_name=\"provision\",plugin_name=\"d\"} 3\n",
+            "seconds_sum{operation_name=\"delete\",plugin_name=\"d\"} 5\n",
+            "total_errors{operation_name=\"provision\",plugin_name=\"d\"} 1\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!text.contains("plugin_name=\"e\""), "{text}");
+    }
+
+    #[test]
+    fn removers_are_told_by_class() {
+        let names = Names::kubernetes();
+        let class =
+            |provisioner: &str| StorageClass { provisioner: provisioner.to_owned(), ..Default::default() };
+        assert_eq!(remover(Some(&class("example.com/p")), &names), "example.com/p");
+        assert_eq!(remover(Some(&class("kubernetes.io/gce-pd")), &names), "pd.csi.storage.gke.io");
+        assert_eq!(remover(None, &names), "N/A");
     }
 }

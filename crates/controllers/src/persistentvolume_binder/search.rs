@@ -24,17 +24,17 @@ impl Binder {
         let class = self.marks.class_of_claim(claim).filter(|it| !it.is_empty());
         let class = class.and_then(|name| self.classes.get(&Key::new("", name)));
         if let Some(volume) = self.set_aside(key, claim) {
-            return self.bind(key, &volume, claim).await.map(|()| Next::Changes);
+            return self.bind_found(key, &volume, claim).await;
         }
         // whoever finds a place for the pod chooses a volume that can be had there
         if !claim::waits_for_pod(class.as_deref())
             && let Some(volume) = self.take(claim)
         {
-            let bound = self.bind(key, &volume, claim).await;
+            let bound = self.bind_found(key, &volume, claim).await;
             if bound.is_err() {
                 self.put_back(&volume);
             }
-            return bound.map(|()| Next::Changes);
+            return bound;
         }
         let default_class = match self.context.gates.late_default_class {
             true if self.marks.class_of_claim(claim).is_none() => {
@@ -58,14 +58,30 @@ impl Binder {
                 given.map(|_| Next::Changes)
             }
             Unmatched::Provision { by, note } => {
+                self.lasting.provision(key, &by, self.context.world.elapsed());
                 if let Some(next) = claim::provisioned_by(claim, &by, &self.marks) {
-                    self.replace_claim(key, &next).await?;
+                    self.replace_claim(key, &next).await.inspect_err(|_| self.lasting.failed(key))?;
                 }
                 self.context.events.note(claim, note);
                 Ok(Next::After(self.options.sync_period))
             }
             Unmatched::Wait(note) => self.wait(key, claim, note).await,
         }
+    }
+
+    /// Binds what was found, which may be what somebody was asked for.
+    async fn bind_found(
+        &self,
+        key: &Key,
+        volume: &PersistentVolume,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<Next, Failure> {
+        let bound = self.bind(key, volume, claim).await;
+        match &bound {
+            Ok(()) => self.lasting.done(key, self.context.world.elapsed()),
+            Err(_) => self.lasting.failed(key),
+        }
+        bound.map(|()| Next::Changes)
     }
 
     /// The volume that was made for a claim, or set aside for it.

@@ -56,6 +56,11 @@ fn policy(volume: &PersistentVolume) -> &str {
     volume.spec.as_ref().and_then(|it| it.persistent_volume_reclaim_policy.as_deref()).unwrap_or("")
 }
 
+/// Whether a volume that nobody has any more goes, by somebody who was not told so in another way.
+pub fn is_to_be_deleted(volume: &PersistentVolume, marks: &Marks) -> bool {
+    policy(volume) == "Delete" && !volume.annotations().contains_key(&marks.migrated_to)
+}
+
 /// Why a volume that nobody has any more cannot be reclaimed; nothing where it is kept, or somebody else does it.
 pub fn not_reclaimed(volume: &PersistentVolume, marks: &Marks, names: &Names) -> Option<Note> {
     if volume.annotations().contains_key(&marks.migrated_to) {

@@ -17,10 +17,18 @@ use crate::pods::{Pods, slow_start};
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, rewrite, run};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
+use metrics::{About, Histogram};
 use plan::{Plan, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Replication controllers are counted with replica sets.
+const AGES: About = About::alpha(
+    "replicaset_controller_sorting_deletion_age_ratio",
+    "How old ready pods are that are removed while others stay, as times the age of the youngest ready one.",
+)
+.in_thousandths(&[250, 500, 1000, 2000, 4000, 8000]);
 
 struct Sets<K> {
     context: Context,
@@ -28,6 +36,7 @@ struct Sets<K> {
     /// The statuses that were written.
     statuses: Written<K>,
     pods: Pods,
+    ages: Histogram,
 }
 
 pub async fn run<K: Replicated>(context: Context, workers: usize) {
@@ -45,6 +54,7 @@ pub async fn run<K: Replicated>(context: Context, workers: usize) {
     let this = Arc::new(Sets {
         statuses: Written::new(sets.clone()),
         pods: Pods::new(context.clone()),
+        ages: context.measures.registry().one(AGES),
         context,
         sets,
     });
@@ -77,6 +87,12 @@ impl<K: Replicated> Reconcile for Sets<K> {
         } else {
             Plan::Rest
         };
+        if let Plan::Delete(going) = &plan
+            && going.len() < pods.len()
+        {
+            let ratios = plan::age_ratios(&pods, going, self.context.time().0);
+            ratios.iter().for_each(|it| self.ages.observe(it.saturating_mul(1000)));
+        }
         let failed = match self.act(&set, plan).await {
             // it is looked at again when what it did is seen
             Ok(true) => return Ok(Next::After(Duration::ZERO)),

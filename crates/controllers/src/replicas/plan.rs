@@ -58,6 +58,16 @@ pub fn plan(
     Plan::Delete(going)
 }
 
+/// How old each of the ready pods that go is, as so many times the age of the youngest ready one.
+pub fn age_ratios(pods: &[Arc<Pod>], going: &[Arc<Pod>], now: DateTime<Utc>) -> Vec<u64> {
+    let age = |pod: &Arc<Pod>| {
+        let made = is_ready(pod).then(|| pod.creation_timestamp()).flatten()?;
+        u64::try_from((now - made.0).num_milliseconds()).ok()
+    };
+    let Some(youngest) = pods.iter().filter_map(age).min() else { return Vec::new() };
+    going.iter().filter_map(age).map(|it| it / youngest.max(1)).collect()
+}
+
 /// The status of a set, and when it will be another if nothing happens.
 pub fn status<K: Replicated>(
     set: &K,
@@ -173,6 +183,21 @@ mod tests {
         assert_eq!(check(2, &pods, &[&pods[..], &others].concat()), "-a");
         let not_ready = [pods[0].clone(), pod("d", "n1", None), pods[1].clone()];
         assert_eq!(check(2, &not_ready, &not_ready), "-d");
+    }
+
+    #[test]
+    fn ages_are_compared_among_ready_pods() {
+        let seconds = k8s_openapi::chrono::Duration::seconds;
+        let aged = |name: &str, age: i64, ready: bool| {
+            let mut pod = (*pod(name, "n", ready.then_some(1))).clone();
+            pod.metadata.creation_timestamp = Some(Time(now().0 - seconds(age)));
+            Arc::new(pod)
+        };
+        let pods = [aged("a", 10, true), aged("b", 25, true), aged("c", 1, false), aged("d", 10, true)];
+        assert_eq!(age_ratios(&pods, &pods[..3], now().0), [1, 2]);
+        assert_eq!(age_ratios(&pods[2..3], &pods[2..3], now().0), [0; 0]);
+        let new = [aged("a", 0, true), aged("b", 2, true)];
+        assert_eq!(age_ratios(&new, &new, now().0), [0, 2000]);
     }
 
     #[test]

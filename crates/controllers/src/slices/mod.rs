@@ -2,6 +2,8 @@
 //!
 //! What always holds: a slice has endpoints of one address family, all with the same ports; its family never changes.
 
+pub mod counted;
+
 use crate::backends::{self, BY_LABEL};
 use crate::{Change, Context, Failure, Informer, Key, Queue, Written, adopt, run, unless};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};

@@ -1,9 +1,11 @@
 //! What the loops about storage have in common: which claims a pod uses, of which class things are, the annotations by
-//! which all who deal with storage understand each other, and who has taken over from code that is gone.
+//! which all who deal with storage understand each other, who has taken over from code that is gone, and what others have
+//! been asked to do.
 
 pub mod claims;
 pub mod migrated;
 pub mod protection;
+pub mod underway;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;

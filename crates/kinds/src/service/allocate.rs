@@ -2,8 +2,8 @@
 //!
 //! What a service holds is a function of its stored state ([`held`]): writes take what the next state holds
 //! and the old one did not, and give back the difference the other way once they are durable. The record
-//! lives in this process and is rebuilt from the stored services at the start, so it is right as long as one
-//! process does all writing; several would need the ranges themselves in the store.
+//! lives in this process, is rebuilt from the stored services at the start, and follows what other processes store;
+//! what is held has a name ([`Held::names`]) by which the store decides between two that take the same thing at once.
 
 use super::families::{self, ADDRESS, ADDRESSES, FAMILIES, NONE};
 use super::ranges::{Addresses, Family, Network, PortRange, Ports, Refusal};
@@ -11,7 +11,7 @@ use super::{needs_address, needs_health_port, needs_node_ports, texts, wants_nod
 use crate::{check, read};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
-use rest::reserve::{Asked, Range, Reservation, Reserve};
+use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
@@ -38,6 +38,11 @@ impl Held {
     /// What is here and not there.
     fn beyond(&self, other: &Held) -> Held {
         Held { addresses: &self.addresses - &other.addresses, ports: &self.ports - &other.ports }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let addresses = self.addresses.iter().map(|it| format!("address/{it}"));
+        addresses.chain(self.ports.iter().map(|it| format!("port/{it}"))).collect()
     }
 }
 
@@ -73,6 +78,11 @@ impl State {
         held.ports.iter().for_each(|port| self.ports.give_back(*port));
     }
 
+    /// Whether nobody had it, where it is one of ours.
+    fn recover_address(&mut self, address: &IpAddr) -> Option<bool> {
+        self.addresses.iter_mut().find_map(|one| one.recover(address))
+    }
+
     fn of(&mut self, family: Family) -> Option<&mut Addresses> {
         self.addresses.iter_mut().find(|one| one.network.family() == family)
     }
@@ -96,14 +106,25 @@ impl Reserve for Allocator {
         let mut state = self.0.lock();
         // what lies outside of the ranges of today is nobody else's either
         for address in &held.addresses {
-            if state.addresses.iter_mut().any(|one| one.recover(address) == Err(Refusal::Taken)) {
+            if state.recover_address(address) == Some(false) {
                 tracing::warn!(%address, "two services have the same address");
             }
         }
         for port in &held.ports {
-            if state.ports.take(*port) == Err(Refusal::Taken) {
+            if state.ports.recover(*port) == Some(false) {
                 tracing::warn!(port, "two services have the same node port");
             }
+        }
+    }
+
+    fn seen(&self, object: &Value) {
+        let held = held(object);
+        let mut state = self.0.lock();
+        for address in &held.addresses {
+            state.recover_address(address);
+        }
+        for port in &held.ports {
+            state.ports.recover(*port);
         }
     }
 
@@ -131,18 +152,23 @@ impl Reserve for Allocator {
         }
         drop(state);
         let before = old.map(held).unwrap_or_default();
-        let free = before.beyond(&held(next));
+        let after = held(next);
+        let free = before.beyond(&after);
+        let named = Claims { taken: after.beyond(&before).names(), freed: free.names() };
         let state = self.0.clone();
-        Ok(Reservation::new(move |durable| state.lock().give_back(if durable { &free } else { &taken })))
+        let settle = move |durable| state.lock().give_back(if durable { &free } else { &taken });
+        Ok(Reservation::new(settle).naming(named))
     }
 
     fn release(&self, last: &Value) -> Reservation {
         let (state, held) = (self.0.clone(), held(last));
-        Reservation::new(move |durable| {
+        let named = Claims { taken: Vec::new(), freed: held.names() };
+        let settle = move |durable| {
             if durable {
                 state.lock().give_back(&held);
             }
-        })
+        };
+        Reservation::new(settle).naming(named)
     }
 
     fn ranges(&self) -> Vec<Range> {

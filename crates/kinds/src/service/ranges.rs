@@ -5,6 +5,7 @@
 //! from behind a band at the beginning as long as there are any.
 
 use rest::reserve::{Outcomes, Range};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,11 +14,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 struct Bits {
     words: Vec<u64>,
     size: u32,
+    /// Of those that are taken, which are so how many times more.
+    again: BTreeMap<u32, u32>,
 }
 
 impl Bits {
     fn new(size: u32) -> Self {
-        Bits { words: vec![0; size.div_ceil(64) as usize], size }
+        Bits { words: vec![0; size.div_ceil(64) as usize], size, again: BTreeMap::new() }
     }
 
     fn has(&self, at: u32) -> bool {
@@ -33,12 +36,28 @@ impl Bits {
         free
     }
 
+    /// Takes a number that may be taken already; it is free again when it was given back as often. Whether it was free.
+    fn take_again(&mut self, at: u32) -> bool {
+        let free = self.take(at);
+        if !free && at < self.size {
+            *self.again.entry(at).or_default() += 1;
+        }
+        free
+    }
+
     /// How many are taken.
     fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     fn give_back(&mut self, at: u32) {
+        if let Some(more) = self.again.get_mut(&at) {
+            *more -= 1;
+            if *more == 0 {
+                self.again.remove(&at);
+            }
+            return;
+        }
         if let Some(word) = self.words.get_mut(at as usize / 64) {
             *word &= !(1 << (at % 64));
         }
@@ -245,14 +264,14 @@ impl Addresses {
         self.network.offset(address).is_some()
     }
 
-    /// One that somebody has had all along.
-    pub fn recover(&mut self, address: &IpAddr) -> Result<(), Refusal> {
-        let offset = self.network.offset(address).ok_or(Refusal::OutOfRange)?;
-        if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
+    /// One that somebody has already, whoever else does. Whether nobody did, where it belongs here.
+    pub fn recover(&mut self, address: &IpAddr) -> Option<bool> {
+        self.network.offset(address).map(|offset| self.taken.take_again(offset))
     }
 
     pub fn take(&mut self, address: &IpAddr) -> Result<(), Refusal> {
-        let taken = self.recover(address);
+        let offset = self.network.offset(address).ok_or(Refusal::OutOfRange);
+        let taken = offset.and_then(|it| if self.taken.take(it) { Ok(()) } else { Err(Refusal::Taken) });
         self.named.count(taken.is_ok());
         taken
     }
@@ -334,6 +353,11 @@ impl Ports {
     pub fn take(&mut self, port: i64) -> Result<(), Refusal> {
         let offset = self.offset(port).ok_or(Refusal::OutOfRange)?;
         if self.taken.take(offset) { Ok(()) } else { Err(Refusal::Taken) }
+    }
+
+    /// One that somebody has already, whoever else does. Whether nobody did, where it belongs here.
+    pub fn recover(&mut self, port: i64) -> Option<bool> {
+        self.offset(port).map(|offset| self.taken.take_again(offset))
     }
 
     pub fn take_any(&mut self, random: u64) -> Result<i64, Refusal> {

@@ -35,7 +35,7 @@ pub(crate) async fn ensure(api: &Arc<Api>, opened: &[String]) -> Result<(), Star
     });
     let writes = steps.map(|(resource, wanted, step)| async move {
         let done = take(api, &resource, &wanted, step).await;
-        done.map_err(|why| StartError::System { name: wanted.name, why })
+        own::or_another_did(done).map_err(|why| StartError::System { name: wanted.name, why })
     });
     stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
 }
