@@ -16,6 +16,7 @@
 
 pub mod agent;
 mod ask;
+mod between;
 mod cluster;
 mod elsewhere;
 mod extension;
@@ -28,6 +29,7 @@ mod transport;
 mod watch;
 
 pub use ask::{Answer, Ask, Payload, answer, ask, escape};
+pub use between::{Between, Kind, Manner};
 pub use cluster::{Cluster, NOW, Options};
 pub use elsewhere::{Deed, Elsewhere, Reply, Seen};
 pub use extension::{Extension, GROUP_VERSION, Mood, Passed};
