@@ -158,7 +158,9 @@ impl Server {
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let sealing = config.sealing.as_ref();
-        let keyring = sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry));
+        let rename = config.store.renames();
+        let keyring =
+            sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry, rename));
         let kept = kept::open(config.store, config.limits.history, &config.world).await?;
         let (store, recovered) = sealing::over(kept, keyring.clone(), &config.names, &config.world).await?;
         // what the store has forgotten the caches need not remember
