@@ -10,7 +10,7 @@ use apiserver::egress::Egress;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
     Config, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers, fairness,
-    identity, limits, observe, permission,
+    identity, limits, observe, permission, sealing,
 };
 use http::Method;
 use names::Names;
@@ -27,6 +27,8 @@ pub const NOW: u64 = 1_700_000_000;
 /// What a test may want otherwise.
 pub struct Options {
     pub store: StoreChoice,
+    /// Who encrypts what is kept, if anybody does.
+    pub sealing: Option<sealing::Options>,
     pub limits: Limits,
     /// What requests may take, and how the server begins and ends.
     pub requests: limits::Options,
@@ -62,6 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             store: StoreChoice::Memory,
+            sealing: None,
             limits: Limits::default(),
             requests: limits::Options::default(),
             event_ttl: Duration::from_secs(3600),
@@ -160,6 +163,7 @@ impl Cluster {
         let listen = Listen { address, tls, limits: options.limits, share_port: false, world: world.clone() };
         let config = Config {
             store: options.store,
+            sealing: options.sealing,
             listen,
             world: world.clone(),
             names: options.names,

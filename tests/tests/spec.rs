@@ -37,6 +37,8 @@ mod spec {
     mod discovery;
     mod dry_run;
     mod egress;
+    mod encryption;
+    mod encryption_servers;
     mod endpoints;
     mod errors;
     mod escalation;

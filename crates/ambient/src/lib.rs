@@ -39,6 +39,24 @@ pub fn random_u64(world: &World) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// A random (version 4) uid.
+pub fn new_uid(world: &World) -> String {
+    let mut bytes = [0u8; 16];
+    world.fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let mut uid = String::with_capacity(36);
+    for (at, byte) in bytes.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            uid.push('-');
+        }
+        for digit in [byte >> 4, byte & 15] {
+            uid.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    uid
+}
+
 /// A world that stands still until told otherwise and whose randomness follows from a seed.
 pub struct Simulated {
     nanos: AtomicU64,

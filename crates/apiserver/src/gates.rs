@@ -38,6 +38,8 @@ pub struct Gates {
     pub whole_discovery: bool,
     /// It is noted when tokens that secrets hold were last used.
     pub tracking: bool,
+    /// Key servers of the second version may be asked.
+    pub key_servers: bool,
     /// Every gate there is, for those who collect numbers.
     pub shown: Vec<Shown>,
 }
@@ -68,6 +70,7 @@ impl Default for Gates {
             policies: false,
             whole_discovery: false,
             tracking: false,
+            key_servers: false,
             shown: Vec::new(),
         }
     }

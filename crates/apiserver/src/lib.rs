@@ -44,6 +44,7 @@ pub mod permission;
 mod place;
 mod reach;
 mod request;
+pub mod sealing;
 pub mod serve;
 pub mod server;
 mod start;

@@ -22,6 +22,7 @@ use crate::permission::node::Node;
 use crate::permission::roles::{self, Follower};
 use crate::permission::{self};
 use crate::reach::Way;
+use crate::sealing;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
 use crate::storage_versions::StorageVersions;
@@ -33,6 +34,7 @@ use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
+use seal::Unopened;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,8 @@ use tokio::task::{JoinHandle, JoinSet};
 /// How to run an API server.
 pub struct Config {
     pub store: StoreChoice,
+    /// Who encrypts what is kept there, if anybody does.
+    pub sealing: Option<sealing::Options>,
     pub listen: Listen,
     pub world: World,
     pub names: Names,
@@ -107,6 +111,8 @@ pub enum StartError {
     Audit(#[from] BadAudit),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Unopened(#[from] Unopened),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
 }
@@ -151,7 +157,10 @@ impl Server {
         callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
-        let (store, recovered) = kept::open(config.store, config.limits.history, &config.world).await?;
+        let sealing = config.sealing.as_ref();
+        let keyring = sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry));
+        let kept = kept::open(config.store, config.limits.history, &config.world).await?;
+        let (store, recovered) = sealing::over(kept, keyring.clone(), &config.names, &config.world).await?;
         // what the store has forgotten the caches need not remember
         let cache = cache::Options { retention: config.limits.history, ..config.cache };
         let storage = Storage::new(store, recovered, cache, config.world.clone())?;
@@ -241,6 +250,10 @@ impl Server {
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
             Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
+        let keys_again = config.sealing.and_then(|it| it.again);
+        if let Some(keyring) = &keyring {
+            service.health.look_at_keys(keyring, keys_again.is_some());
+        }
         aggregation.measure(&registry);
         service.aggregation = aggregation;
         service.issuer = identity.published;
@@ -278,6 +291,9 @@ impl Server {
         }
         if let Err(why) = service_accounts::tracking::keep_since(&api, tracked).await {
             tracing::warn!(%why, "it cannot be said since when uses of tokens are noted");
+        }
+        if let (Some(again), Some(keyring)) = (keys_again, keyring) {
+            following.spawn(async move { again.follow(&keyring).await });
         }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());

@@ -24,6 +24,7 @@ const PREFIX: usize = 5;
 pub enum Endpoint {
     /// Host and port.
     Tcp(String),
+    /// A path, or a zero byte and a name that no file has.
     Unix(PathBuf),
 }
 
@@ -34,10 +35,11 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() {
-                Err("a path is missing".to_owned())
-            } else {
-                Ok(Endpoint::Unix(path.into()))
+            // sockets that have no file stand below the root with a sign of their own
+            return match path.strip_prefix("/@") {
+                _ if path.is_empty() => Err("a path is missing".to_owned()),
+                Some(name) => Ok(Endpoint::Unix(format!("\0{name}").into())),
+                None => Ok(Endpoint::Unix(path.into())),
             };
         }
         let host = match text.strip_prefix("dns:") {
@@ -145,11 +147,56 @@ fn succeeded(trailers: &HeaderMap) -> Result<(), CallError> {
     match text("grpc-status") {
         Some("0") => Ok(()),
         Some(code) => {
-            let why = text("grpc-message").unwrap_or("");
-            Err(CallError::Connection(format!("the server answered with status {code}: {why}")))
+            let why = unescaped(text("grpc-message").unwrap_or(""));
+            Err(CallError::Refused { code: code_name(code), why })
         }
         None => Err(CallError::Lost("the server did not say how the call ended".to_owned())),
     }
+}
+
+/// What the codes of procedures are called.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+fn code_name(code: &str) -> &'static str {
+    code.parse::<usize>().ok().and_then(|code| CODES.get(code)).copied().unwrap_or("Unknown")
+}
+
+/// A message without the escapes that let a header carry any text.
+fn unescaped(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -165,6 +212,7 @@ mod tests {
             ("[::1]:4317", Ok(Endpoint::Tcp("[::1]:4317".to_owned()))),
             ("unix:///run/x", Ok(Endpoint::Unix("/run/x".into()))),
             ("unix:x", Ok(Endpoint::Unix("x".into()))),
+            ("unix:///@x", Ok(Endpoint::Unix("\0x".into()))),
             ("http://a:1", Err(())),
             ("localhost", Err(())),
             (":1", Err(())),
@@ -172,5 +220,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Endpoint>().map_err(drop), expected, "{text}");
         }
+    }
+    #[test]
+    fn refusals_are_read() {
+        let refused = |code: &'static str, message: &'static str| {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", HeaderValue::from_static(code));
+            trailers.insert("grpc-message", HeaderValue::from_static(message));
+            succeeded(&trailers).map_err(|why| why.to_string())
+        };
+        assert_eq!(refused("0", ""), Ok(()));
+        let told = |code: &str, why: &str| Err(format!("rpc error: code = {code} desc = {why}"));
+        assert_eq!(refused("14", "not now"), told("Unavailable", "not now"));
+        assert_eq!(refused("3", "50%25 of %E2%82%ac %zz%2"), told("InvalidArgument", "50% of € %zz%2"));
+        assert_eq!(refused("99", ""), told("Unknown", ""));
     }
 }

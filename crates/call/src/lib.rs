@@ -158,6 +158,9 @@ pub enum CallError {
     Late(Duration),
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
+    /// A procedure that did not do what was asked, and says so.
+    #[error("rpc error: code = {code} desc = {why}")]
+    Refused { code: &'static str, why: String },
 }
 
 /// An answer, whatever it says.

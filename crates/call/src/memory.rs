@@ -76,6 +76,11 @@ impl<V: Clone> Memory<V> {
         Some(answer.value.clone())
     }
 
+    /// How many answers there are.
+    pub fn count(&self) -> usize {
+        self.kept.lock().answers.len()
+    }
+
     /// Keeps an answer of about so many bytes for a time. One that would push out most of the others is not kept.
     pub fn put(&self, key: Key, value: V, bytes: usize, time: Duration) {
         let until = self.world.elapsed().saturating_add(time);

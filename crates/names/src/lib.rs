@@ -222,6 +222,11 @@ impl Names {
         parts.join(".")
     }
 
+    /// What stored values begin with that only key holders can read: `k8s:enc:`.
+    pub fn sealed_prefix(&self) -> String {
+        format!("{}:enc:", self.api_domain.split('.').next().unwrap_or_default())
+    }
+
     /// The finalizer that namespaces carry in their spec.
     pub fn namespace_finalizer(&self) -> &str {
         &self.vendor
@@ -263,6 +268,7 @@ mod tests {
         assert_eq!(names.protobuf_media_type(), "application/vnd.kubernetes.protobuf");
         assert_eq!(names.reversed_api_domain(), "io.k8s");
         assert_eq!(names.system_namespace(), "kube-system");
+        assert_eq!(names.sealed_prefix(), "k8s:enc:");
     }
 
     #[test]

@@ -288,6 +288,7 @@ async fn start_server(
             (None, Some(path)) => StoreChoice::Directory(path.join("store")),
             (None, None) => StoreChoice::Memory,
         },
+        sealing: wanted.sealing,
         listen,
         world: world.clone(),
         names: wanted.names,
@@ -337,6 +338,9 @@ fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
+        }
+        StartError::Unopened(_) => {
+            "see --encryption-provider-config: the key it was sealed with must stay there"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
         StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",

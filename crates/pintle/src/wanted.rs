@@ -5,7 +5,7 @@ use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
 use apiserver::egress::Egress;
 use apiserver::{
     Found, Gates, admission, aggregate, audit, browsers, fairness, identity, limits, observe, permission,
-    serve,
+    sealing, serve,
 };
 use kinds::Serving;
 use metrics::Registry;
@@ -26,6 +26,7 @@ pub enum Company {
 
 pub struct Wanted {
     pub names: Names,
+    pub sealing: Option<sealing::Options>,
     pub address: SocketAddr,
     pub share_port: bool,
     pub shown: Shown,
@@ -60,7 +61,6 @@ impl Wanted {
     pub fn read(asked: &Apiserver, company: Company) -> Result<Self, Problems> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        asked.store.read(&names, &mut wrong);
         let egress = asked.outward.read(&names, &mut wrong);
         let beside = &egress.control_plane;
         let etcd = asked.etcd.read(asked.limits.etcd_compaction_interval, &egress.etcd, &mut wrong);
@@ -73,6 +73,7 @@ impl Wanted {
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
+        let sealing = asked.store.sealing(&names, gates.key_servers, &mut wrong);
         asked.logs.check(decided.shapes_log(), &mut wrong);
         identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
@@ -105,6 +106,7 @@ impl Wanted {
             identity.anonymous = false;
         }
         Ok(Wanted {
+            sealing,
             address: SocketAddr::new(asked.bind_address, asked.secure_port),
             share_port: asked.tls.permit_port_sharing,
             shown,

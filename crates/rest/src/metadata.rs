@@ -2,30 +2,13 @@
 
 use crate::hooks::Hooks;
 use ambient::World;
+pub use ambient::new_uid;
 use schema::problem::{Problem, Reason, quoted};
 use schema::{Map, Path, Value, format, time};
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const GENERATED_SUFFIX: usize = 5;
 const LONGEST_GENERATED: usize = 63;
-
-/// A random (version 4) uid.
-pub fn new_uid(world: &World) -> String {
-    let mut bytes = [0u8; 16];
-    world.fill(&mut bytes);
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let mut uid = String::with_capacity(36);
-    for (at, byte) in bytes.into_iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            uid.push('-');
-        }
-        for digit in [byte >> 4, byte & 15] {
-            uid.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
-        }
-    }
-    uid
-}
 
 /// A name made from its beginning: five characters that make no words.
 pub fn generated_name(base: &str, world: &World) -> String {

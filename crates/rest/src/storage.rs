@@ -74,7 +74,7 @@ impl Storage {
 
     /// The collection of a stored kind, made and filled when it is first asked for.
     pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
-        let prefix = format!("/registry/{}/", kind.store_key.replace("{group}", &group));
+        let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
             return Ok(known.clone());
@@ -197,6 +197,11 @@ impl Storage {
     pub fn collections(&self) -> Vec<Arc<Collection>> {
         self.collections.load().values().cloned().collect()
     }
+}
+
+/// What the keys of a kind's objects begin with.
+pub fn prefix(kind: &Kind, group: &str) -> String {
+    format!("/registry/{}/", kind.store_key.replace("{group}", group))
 }
 
 /// Where what is committed becomes visible.

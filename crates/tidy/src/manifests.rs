@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "kinds",
     "rest",
     "auth",
+    "seal",
     "etcd",
     "call",
     "fair",

@@ -54,6 +54,7 @@ impl Reads {
         let address = ([127, 0, 0, 1], 0).into();
         let config = Config {
             store: StoreChoice::Memory,
+            sealing: None,
             listen: Listen {
                 address,
                 tls,

@@ -9,6 +9,7 @@ use crate::serve::Shutdown;
 use crate::start::{Hook, Start};
 use ambient::World;
 use rest::options::Query;
+use seal::Keyring;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,11 @@ pub struct Health {
     believed_until: Duration,
     store_health_timeout: Duration,
     store_ready_timeout: Duration,
+    /// Key servers, by the names of their checks.
+    keyring: Option<Arc<Keyring>>,
+    key_servers: Vec<&'static str>,
+    /// Whether a configuration of keys is read again when it changes.
+    reads_keys_again: bool,
     /// How checks went.
     pub slis: Slis,
 }
@@ -45,6 +51,8 @@ enum LooksAt {
     Nothing,
     Store,
     StoreReady,
+    /// The key server at this place.
+    KeyServer(usize),
     Start(Hook),
     End,
 }
@@ -64,11 +72,12 @@ impl Report {
     }
 }
 
-/// What is wrong with the store, seen by the two who look at it.
+/// What is wrong with the store, seen by the two who look at it, and with each key server.
 #[derive(Default)]
-struct StoreProblems {
+struct Problems {
     health: Option<String>,
     ready: Option<String>,
+    key_servers: Vec<Option<String>>,
 }
 
 /// Endpoint and check of a path, where it is one of health.
@@ -101,18 +110,29 @@ impl Health {
             believed_until,
             store_health_timeout,
             store_ready_timeout,
+            keyring: None,
+            key_servers: Vec::new(),
+            reads_keys_again: false,
             slis: Slis::default(),
         }
     }
 
+    /// Looks at key servers, too.
+    pub fn look_at_keys(&mut self, keyring: &Arc<Keyring>, read_again: bool) {
+        // as many as an operator names, once
+        self.key_servers = keyring.checks().into_iter().map(|name| &*name.leak()).collect();
+        self.keyring = Some(keyring.clone());
+        self.reads_keys_again = read_again;
+    }
+
     /// The names of an endpoint's checks, in order.
-    pub fn names(endpoint: &str) -> impl Iterator<Item = &'static str> {
-        checks(endpoint).into_iter().map(|check| check.name)
+    pub fn names(&self, endpoint: &str) -> impl Iterator<Item = &'static str> {
+        self.checks(endpoint).into_iter().map(|check| check.name)
     }
 
     /// Answers `/<endpoint>` or `/<endpoint>/<check>`; nothing when there is no such check.
     pub async fn answer(&self, endpoint: &'static str, one: Option<&str>, query: &Query) -> Option<Report> {
-        let checks = checks(endpoint);
+        let checks = self.checks(endpoint);
         match one {
             Some(name) => {
                 let check = *checks.iter().find(|check| check.name == name)?;
@@ -131,14 +151,22 @@ impl Health {
         together(endpoint, checks.iter().map(well), query, &self.slis)
     }
 
-    /// Asks the store what these checks want to know, both at the same time.
-    async fn look(&self, checks: &[Check]) -> StoreProblems {
+    /// Asks the store and key servers what these checks want to know, all at the same time.
+    async fn look(&self, checks: &[Check]) -> Problems {
         let wanted = |at: LooksAt| checks.iter().any(|check| check.looks_at == at);
-        let (health, ready) = tokio::join!(
+        let key_servers =
+            (0..self.key_servers.len()).map(|at| self.key_server(at, wanted(LooksAt::KeyServer(at))));
+        let (health, ready, key_servers) = tokio::join!(
             self.store_within(self.store_health_timeout, wanted(LooksAt::Store)),
             self.store_within(self.store_ready_timeout, wanted(LooksAt::StoreReady)),
+            futures_util::future::join_all(key_servers),
         );
-        StoreProblems { health, ready }
+        Problems { health, ready, key_servers }
+    }
+
+    async fn key_server(&self, at: usize, wanted: bool) -> Option<String> {
+        let keyring = self.keyring.as_ref().filter(|_| wanted)?;
+        keyring.check(at).await.err()
     }
 
     async fn store_within(&self, limit: Duration, wanted: bool) -> Option<String> {
@@ -153,11 +181,12 @@ impl Health {
         Some(format!("error getting data from etcd: {why}"))
     }
 
-    fn problem(&self, check: &Check, endpoint: &str, store: &StoreProblems) -> Option<String> {
+    fn problem(&self, check: &Check, endpoint: &str, seen: &Problems) -> Option<String> {
         match check.looks_at {
             LooksAt::Nothing => None,
-            LooksAt::Store => store.health.clone(),
-            LooksAt::StoreReady => store.ready.clone(),
+            LooksAt::Store => seen.health.clone(),
+            LooksAt::StoreReady => seen.ready.clone(),
+            LooksAt::KeyServer(at) => seen.key_servers.get(at).cloned().flatten(),
             LooksAt::Start(hook) => {
                 let believed = endpoint == "livez" && self.world.elapsed() < self.believed_until;
                 let unfinished = !believed && !self.start.is_finished(hook);
@@ -165,6 +194,34 @@ impl Health {
             }
             LooksAt::End => self.shutdown.is_draining().then(|| "process is shutting down".to_owned()),
         }
+    }
+
+    fn checks(&self, endpoint: &str) -> Vec<Check> {
+        let check = |name, looks_at| Check { name, looks_at, only_ready: false };
+        let ready = |name, looks_at| Check { name, looks_at, only_ready: true };
+        let mut all = vec![
+            check("ping", LooksAt::Nothing),
+            check("log", LooksAt::Nothing),
+            check("etcd", LooksAt::Store),
+            ready("etcd-readiness", LooksAt::StoreReady),
+        ];
+        let key_servers = self.key_servers.iter().enumerate();
+        all.extend(key_servers.map(|(at, name)| check(name, LooksAt::KeyServer(at))));
+        // the caches are filled before the port opens
+        all.push(ready("informer-sync", LooksAt::Nothing));
+        let hooks = Hook::ALL.into_iter();
+        let of_start = hooks.flat_map(|hook| hook.checks().iter().map(move |name| (*name, hook)));
+        all.extend(of_start.map(|(name, hook)| check(name, LooksAt::Start(hook))));
+        if self.reads_keys_again {
+            // the file is followed before the port opens
+            all.push(check(
+                "poststarthook/start-encryption-provider-config-automatic-reload",
+                LooksAt::Nothing,
+            ));
+        }
+        all.push(ready("shutdown", LooksAt::End));
+        all.retain(|check| endpoint == "readyz" || !check.only_ready);
+        all
     }
 }
 
@@ -214,24 +271,6 @@ fn alone(check: &Check, problem: Option<String>) -> Report {
             Report { code: 500, text: format!("internal server error: {why}\n"), failed: vec![check.name] }
         }
     }
-}
-
-fn checks(endpoint: &str) -> Vec<Check> {
-    let check = |name, looks_at| Check { name, looks_at, only_ready: false };
-    let ready = |name, looks_at| Check { name, looks_at, only_ready: true };
-    let mut all = vec![
-        check("ping", LooksAt::Nothing),
-        check("log", LooksAt::Nothing),
-        check("etcd", LooksAt::Store),
-        ready("etcd-readiness", LooksAt::StoreReady),
-        // the caches are filled before the port opens
-        ready("informer-sync", LooksAt::Nothing),
-    ];
-    let of_start = Hook::ALL.into_iter().flat_map(|hook| hook.checks().iter().map(move |name| (*name, hook)));
-    all.extend(of_start.map(|(name, hook)| check(name, LooksAt::Start(hook))));
-    all.push(ready("shutdown", LooksAt::End));
-    all.retain(|check| endpoint == "readyz" || !check.only_ready);
-    all
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub struct Service {
     pub limits: limits::Options,
     pub in_flight: Arc<InFlight>,
     pub start: Arc<Start>,
-    health: Health,
+    pub(crate) health: Health,
     pub delete_workers: usize,
     /// Who can tell who is calling.
     pub callers: Arc<Chain>,
@@ -525,7 +525,7 @@ impl Service {
         }
         for endpoint in health::ENDPOINTS {
             paths.push(format!("/{endpoint}"));
-            paths.extend(Health::names(endpoint).map(|check| format!("/{endpoint}/{check}")));
+            paths.extend(self.health.names(endpoint).map(|check| format!("/{endpoint}/{check}")));
         }
         paths.sort();
         paths.dedup();

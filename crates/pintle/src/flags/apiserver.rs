@@ -22,12 +22,6 @@ pub const IDLE: &[Idle] = &[
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
         .deprecated(),
     Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
-    Idle::new(
-        "encryption-provider-config-automatic-reload",
-        Bool,
-        "false",
-        "nothing is encrypted that a new key could matter for",
-    ),
     Idle::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
     Idle::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
     Idle::new("kubelet-client-certificate", Text, "", NO_AGENTS),

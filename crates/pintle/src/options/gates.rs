@@ -56,6 +56,9 @@ pub const BEHIND: &[Behind] = &[
         |gates| &mut gates.identity,
     ),
     ("ComponentSLIs", "`/metrics/slis` is served, by the controller manager, too", |gates| &mut gates.slis),
+    ("KMSv2", "key servers of the second version may encrypt what is kept (`apiVersion: v2`)", |gates| {
+        &mut gates.key_servers
+    }),
     (
         "LegacyServiceAccountTokenTracking",
         "secrets say in a label when their tokens were last used",
@@ -177,7 +180,6 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ("how upstream's code hands on its log", &["ContextualLogging"]),
     ("options of the log that have no effect here (`--log-json-*`)", &["LoggingAlphaOptions"]),
     ("volumes that a controller manager makes itself, and this one makes none", &["HonorPVReclaimPolicy"]),
-    ("keys of another server for stored objects, which are not encrypted yet", &["KMSv2"]),
     ("ranges for nodes from `clustercidrs`, which no loop hands out yet", &["MultiCIDRRangeAllocator"]),
     (
         "code for particular clouds",

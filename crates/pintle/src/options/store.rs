@@ -1,9 +1,10 @@
 //! Where objects are kept, and in which form.
 
-use super::{Wrong, manifest};
+use super::Wrong;
+use apiserver::sealing;
 use clap::{ArgAction, Args};
 use names::Names;
-use schema::Value;
+use seal::{Configuration, Follower, Rules};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
@@ -20,11 +21,13 @@ pub struct Store {
     #[arg(long)]
     pub ephemeral: bool,
 
-    /// How objects are encrypted where they are kept: an EncryptionConfiguration. Only the provider identity, which
-    /// encrypts nothing, is there yet; a file that asks for more is refused, so that nothing is kept in the clear that
-    /// was meant to be secret
+    /// How objects are encrypted where they are kept: an EncryptionConfiguration
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
+
+    /// Read that file again when it changes. Key servers then have one health check together
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
+    pub encryption_provider_config_automatic_reload: bool,
 
     /// Mark what is deleted for those who collect what depended on it, or leave it to them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
@@ -32,35 +35,38 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn read(&self, names: &Names, wrong: &mut Wrong) {
-        if let Some(file) = &self.encryption_provider_config {
-            wrong.take("--encryption-provider-config", in_the_clear(file, names));
-        }
+    /// Who encrypts what is kept, where key servers of the second version may be asked or not.
+    pub fn sealing(
+        &self,
+        names: &Names,
+        second_version: bool,
+        wrong: &mut Wrong,
+    ) -> Option<sealing::Options> {
+        let reloads = self.encryption_provider_config_automatic_reload;
+        let Some(file) = &self.encryption_provider_config else {
+            if reloads {
+                let why = "must be set with --encryption-provider-config";
+                wrong.add("--encryption-provider-config-automatic-reload", why);
+            }
+            return None;
+        };
+        let rules = Rules { reloads, second_version };
+        wrong.take("--encryption-provider-config", encryption(file, names, rules))
     }
 }
 
-/// Whether a file asks for nothing but what is there: objects as they are.
-fn in_the_clear(file: &Path, names: &Names) -> Result<(), String> {
-    let known = [format!("{}/v1", names.group("apiserver.config"))];
-    let whole = manifest::read(file, "EncryptionConfiguration", &known)?;
-    let of_file = |why: String| format!("{}: {why}", file.display());
-    let resources = whole.items(&["resources"]);
-    if resources.is_empty() {
-        return Err(of_file("resources is empty".to_owned()));
-    }
-    for (at, entry) in resources.iter().enumerate() {
-        let providers = entry.items(&["providers"]);
-        if providers.is_empty() {
-            return Err(of_file(format!("resources[{at}].providers is empty")));
-        }
-        for provider in providers.iter().filter_map(Value::as_map) {
-            if let Some(other) = provider.keys().find(|name| *name != "identity") {
-                let what = "only identity is there yet, so that objects would be kept in the clear";
-                return Err(of_file(format!("resources[{at}] asks for {other:?}: {what}")));
-            }
-        }
-    }
-    Ok(())
+/// What a file says about encryption, to be followed where configurations may change.
+fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<sealing::Options, String> {
+    let shown = file.display();
+    let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
+    let configuration = Configuration::read(&text, names, rules).map_err(|why| format!("{shown}: {why}"))?;
+    let again = rules.reloads.then(|| Follower {
+        file: file.to_owned(),
+        names: names.clone(),
+        rules,
+        last: seal::content(&text),
+    });
+    Ok(sealing::Options { configuration, again })
 }
 
 #[cfg(test)]
@@ -68,20 +74,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_meant_to_be_secret_is_not_kept_in_the_clear() {
+    fn files_about_encryption_are_read_or_what_is_wrong_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("encryption.yaml");
-        let check = |providers: &str| {
+        let read = |providers: &str, reloads: bool| {
             let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n";
             let text = format!("{head}resources:\n- resources: [secrets]\n  providers: {providers}\n");
             std::fs::write(&file, text).unwrap();
-            in_the_clear(&file, &Names::kubernetes())
+            encryption(&file, &Names::kubernetes(), Rules { reloads, second_version: false })
         };
-        assert_eq!(check("[{identity: {}}]"), Ok(()));
-        let told = check("[{identity: {}}, {aescbc: {keys: []}}]").unwrap_err();
-        assert!(told.contains("\"aescbc\"") && told.contains("in the clear"), "{told}");
-        assert!(check("[]").unwrap_err().contains("providers is empty"));
-        std::fs::write(&file, "kind: Other\napiVersion: v1\n").unwrap();
-        assert!(in_the_clear(&file, &Names::kubernetes()).unwrap_err().contains("EncryptionConfiguration"));
+        let stays = read("[{identity: {}}]", false).unwrap();
+        assert!(stays.configuration.is_clear() && stays.again.is_none());
+        let followed = read("[{identity: {}}]", true).unwrap();
+        assert_eq!(followed.again.unwrap().file, file);
+        let told = read("[{aescbc: {keys: []}}]", false).err().unwrap();
+        assert!(told.contains("encryption.yaml") && told.contains("resources[0].providers[0]"), "{told}");
+        std::fs::remove_file(&file).unwrap();
+        let rules = Rules { reloads: false, second_version: false };
+        assert!(encryption(&file, &Names::kubernetes(), rules).err().unwrap().contains("cannot read"));
     }
 }
