@@ -36,7 +36,7 @@ impl Kind {
 
 /// What it does when it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum Conduct {
     Good,
     Refuse,
     Silent,
@@ -67,17 +67,17 @@ impl Drop for Between {
 
 #[derive(Clone)]
 struct Leads {
-    manner: Manner,
+    conduct: Conduct,
     /// Where everybody is.
     port: u16,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Between {
-    pub async fn start(kind: Kind, manner: Manner, port: u16) -> Self {
+    pub async fn start(kind: Kind, conduct: Conduct, port: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let leads = Leads { manner, port, asked: asked.clone() };
+        let leads = Leads { conduct, port, asked: asked.clone() };
         let protocol = if kind == Kind::Konnectivity { Protocol::Grpc } else { Protocol::HttpConnect };
         let (target, serving) = match kind {
             Kind::Socket | Kind::Konnectivity => {
@@ -169,7 +169,7 @@ async fn serve(
 /// Passes on what comes from behind until so much came.
 async fn join(leads: &Leads, stream: impl AsyncRead + AsyncWrite + Unpin) {
     let Ok(mut behind) = TcpStream::connect(("127.0.0.1", leads.port)).await else { return };
-    let Manner::CutAfter(most) = leads.manner else {
+    let Conduct::CutAfter(most) = leads.conduct else {
         let mut stream = stream;
         let _ = tokio::io::copy_bidirectional(&mut stream, &mut behind).await;
         return;
@@ -193,23 +193,23 @@ async fn by_word(leads: Leads, mut stream: impl AsyncRead + AsyncWrite + Unpin) 
     let text = String::from_utf8_lossy(&seen).into_owned();
     let to = text.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or("");
     leads.asked.lock().unwrap().push(to.to_owned());
-    match leads.manner {
-        Manner::Good | Manner::CutAfter(_) => {
+    match leads.conduct {
+        Conduct::Good | Conduct::CutAfter(_) => {
             if stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.is_ok() {
                 join(&leads, stream).await;
             }
         }
-        Manner::Refuse => _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await,
-        Manner::Silent => std::future::pending().await,
-        Manner::Cut => {}
-        Manner::Nonsense => _ = stream.write_all(b"220 mail.example ESMTP\r\n\r\n").await,
-        Manner::Flood => while stream.write_all(b"HTTP/1.1 200 OK\r\nX: ").await.is_ok() {},
+        Conduct::Refuse => _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await,
+        Conduct::Silent => std::future::pending().await,
+        Conduct::Cut => {}
+        Conduct::Nonsense => _ = stream.write_all(b"220 mail.example ESMTP\r\n\r\n").await,
+        Conduct::Flood => while stream.write_all(b"HTTP/1.1 200 OK\r\nX: ").await.is_ok() {},
     }
 }
 
 /// As konnectivity's server speaks.
 async fn in_packets(leads: Leads, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-    if leads.manner == Manner::Nonsense {
+    if leads.conduct == Conduct::Nonsense {
         let mut stream = stream;
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
         return;
@@ -294,16 +294,16 @@ async fn dialed(leads: &Leads, random: u64, packets: &Packets) -> Option<tokio::
         out.varint_field(1, 1);
         framed(out)
     };
-    let most = match leads.manner {
-        Manner::Good => usize::MAX,
-        Manner::CutAfter(most) => most,
-        Manner::Refuse => {
+    let most = match leads.conduct {
+        Conduct::Good => usize::MAX,
+        Conduct::CutAfter(most) => most,
+        Conduct::Refuse => {
             let _ = packets.send(Ok(response("nobody is there"))).await;
             return None;
         }
-        Manner::Silent | Manner::Nonsense => std::future::pending().await,
-        Manner::Cut => return None,
-        Manner::Flood => {
+        Conduct::Silent | Conduct::Nonsense => std::future::pending().await,
+        Conduct::Cut => return None,
+        Conduct::Flood => {
             // a packet of four gigabytes
             let _ = packets.send(Ok(Bytes::from_static(b"\0\xff\xff\xff\xff"))).await;
             while packets.send(Ok(Bytes::from_static(&[b'x'; 64 * 1024]))).await.is_ok() {}

@@ -30,7 +30,7 @@ mod transport;
 mod watch;
 
 pub use ask::{Answer, Ask, Payload, answer, ask, escape};
-pub use between::{Between, Kind, Manner};
+pub use between::{Between, Conduct, Kind};
 pub use cluster::{Cluster, NOW, Options};
 pub use elsewhere::{Deed, Elsewhere, Reply, Seen};
 pub use extension::{Extension, GROUP_VERSION, Mood, Passed};

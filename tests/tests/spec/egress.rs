@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use call::{CallError, Caller, Dials, Limits, Target, WayOut};
 use std::time::Duration;
-use tests::{Between, Cluster, Elsewhere, Extension, Kind, Manner, Options, Reply};
+use tests::{Between, Cluster, Conduct, Elsewhere, Extension, Kind, Options, Reply};
 
 /// What nobody but a proxy can find.
 const BEHIND: &str = "hook.behind.example";
@@ -35,7 +35,7 @@ fn target(server: &Elsewhere, way: &WayOut) -> Target {
 async fn what_only_a_proxy_can_reach_is_reached_through_it() {
     for kind in Kind::ALL {
         let server = behind(allow).await;
-        let between = Between::start(kind, Manner::Good, server.port()).await;
+        let between = Between::start(kind, Conduct::Good, server.port()).await;
         let egress = Egress { control_plane: between.way(), ..Egress::default() };
         let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
         let mut named = hook(&server, "a", "/p");
@@ -66,7 +66,7 @@ async fn what_only_a_proxy_can_reach_is_reached_through_it() {
 async fn services_are_in_the_cluster_and_addresses_beside_the_server() {
     let server = Elsewhere::named("hook.default.svc", allow).await;
     let beside = Elsewhere::start(allow).await;
-    let between = Between::start(Kind::Konnectivity, Manner::Good, server.port()).await;
+    let between = Between::start(Kind::Konnectivity, Conduct::Good, server.port()).await;
     let egress = Egress { cluster: between.way(), ..Egress::default() };
     let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
     let spec = json!({"ports": [{"port": 443}], "selector": {"a": "b"}});
@@ -86,7 +86,7 @@ async fn services_are_in_the_cluster_and_addresses_beside_the_server() {
 #[tokio::test]
 async fn other_api_servers_are_in_the_cluster() {
     let extension = Extension::start("default", "metrics").await;
-    let between = Between::start(Kind::Socket, Manner::Good, extension.port).await;
+    let between = Between::start(Kind::Socket, Conduct::Good, extension.port).await;
     let egress = Egress { cluster: between.way(), ..Egress::default() };
     let (certificate, key) = extension.proxy.clone();
     let mut options = Options { egress, ..Options::default() };
@@ -124,7 +124,7 @@ async fn much_goes_both_ways() {
             Reply::Text(200, told.clone())
         })
         .await;
-        let between = Between::start(kind, Manner::Good, server.port()).await;
+        let between = Between::start(kind, Conduct::Good, server.port()).await;
         let (way, _) = begun(&between);
         let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
         for _ in 0..3 {
@@ -139,22 +139,22 @@ async fn much_goes_both_ways() {
 #[tokio::test]
 async fn what_goes_wrong_in_between_is_told() {
     for kind in Kind::ALL {
-        for (manner, parts) in [
-            (Manner::Refuse, ["code 403", "nobody is there"]),
+        for (conduct, parts) in [
+            (Conduct::Refuse, ["code 403", "nobody is there"]),
             (
-                Manner::Cut,
+                Conduct::Cut,
                 ["reading HTTP response from CONNECT to hook.behind.example:443", "did not say how"],
             ),
-            (Manner::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
-            (Manner::Flood, ["reading HTTP response from CONNECT", "larger than"]),
+            (Conduct::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
+            (Conduct::Flood, ["reading HTTP response from CONNECT", "larger than"]),
         ] {
             let server = behind(allow).await;
-            let between = Between::start(kind, manner, server.port()).await;
+            let between = Between::start(kind, conduct, server.port()).await;
             let (way, registry) = begun(&between);
             let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
             let why = tests::soon("an error", caller.get("/")).await.unwrap_err().to_string();
             let part = parts[usize::from(kind == Kind::Konnectivity)];
-            assert!(why.contains(part), "{kind:?} {manner:?}: {why}");
+            assert!(why.contains(part), "{kind:?} {conduct:?}: {why}");
             assert_eq!(server.count(), 0);
             let text = registry.text();
             assert!(text.contains("dial_failure_count{") && !text.contains("seconds_count{"), "{text}");
@@ -166,7 +166,7 @@ async fn what_goes_wrong_in_between_is_told() {
 async fn nobody_waits_for_a_proxy_for_ever() {
     for kind in Kind::ALL {
         let server = behind(allow).await;
-        let between = Between::start(kind, Manner::Silent, server.port()).await;
+        let between = Between::start(kind, Conduct::Silent, server.port()).await;
         let (way, registry) = begun(&between);
         let hasty = Limits { time: Duration::from_millis(300), ..Limits::default() };
         let caller = Caller::new(&target(&server, &way), hasty).unwrap();
@@ -186,7 +186,7 @@ async fn nobody_waits_for_a_proxy_for_ever() {
 async fn a_connection_that_is_cut_is_lost() {
     for kind in Kind::ALL {
         let server = behind(|_| Reply::Text(200, "x".repeat(1_000_000))).await;
-        let between = Between::start(kind, Manner::CutAfter(100_000), server.port()).await;
+        let between = Between::start(kind, Conduct::CutAfter(100_000), server.port()).await;
         let (way, _) = begun(&between);
         let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
         let why = tests::soon("an error", caller.get("/")).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn a_connection_that_is_cut_is_lost() {
 #[tokio::test]
 async fn proxies_that_are_not_there_fail_at_once_and_only_where_they_stand() {
     let server = Elsewhere::start(allow).await;
-    let between = Between::start(Kind::Socket, Manner::Good, server.port()).await;
+    let between = Between::start(Kind::Socket, Conduct::Good, server.port()).await;
     let egress = Egress { control_plane: between.way(), ..Egress::default() };
     drop(between);
     let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
@@ -214,8 +214,8 @@ async fn proxies_that_are_not_there_fail_at_once_and_only_where_they_stand() {
 #[tokio::test]
 async fn proxies_that_cannot_prove_who_they_are_are_told_nothing() {
     let server = behind(allow).await;
-    let mut between = Between::start(Kind::Tls, Manner::Good, server.port()).await;
-    let other = Between::start(Kind::Tls, Manner::Good, server.port()).await;
+    let mut between = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
+    let other = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
     between.target.authorities = other.target.authorities.clone();
     let (way, _) = begun(&between);
     let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
