@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ambient::Simulated;
+use apiserver::egress::Egress;
 use apiserver::serve::{Limits, Listen, TlsMaterial};
 use apiserver::{
     Config, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers, fairness,
@@ -45,6 +46,8 @@ pub struct Options {
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    /// Which way calls take.
+    pub egress: Egress,
     /// How requests are passed on to other servers.
     pub aggregation: aggregate::Options,
     pub gates: Gates,
@@ -80,6 +83,7 @@ impl Default for Options {
             kinds: kinds::Options::default(),
             reached_at: None,
             found: Found::default(),
+            egress: Egress::default(),
             aggregation: aggregate::Options::default(),
             gates: Gates::default(),
             browsers: browsers::Options::default(),
@@ -165,6 +169,7 @@ impl Cluster {
             names: options.names,
             event_ttl: options.event_ttl,
             delete_workers: 4,
+            egress: options.egress,
             identity: options.identity,
             permission: options.permission,
             admission: options.admission,

@@ -16,6 +16,7 @@
 
 pub mod agent;
 mod ask;
+mod between;
 mod cluster;
 mod elsewhere;
 mod extension;
@@ -29,10 +30,11 @@ mod transport;
 mod watch;
 
 pub use ask::{Answer, Ask, Payload, answer, ask, escape};
+pub use between::{Between, Conduct, Kind};
 pub use cluster::{Cluster, NOW, Options};
 pub use elsewhere::{Deed, Elsewhere, Reply, Seen};
 pub use extension::{Extension, GROUP_VERSION, Mood, Passed};
-pub use key_server::{KeyServer, Manner};
+pub use key_server::KeyServer;
 pub use managed::{Managed, until};
 pub use pki::{Authority, Pair, authority, self_signed};
 pub use provider::{Provider, Published, SigningKey};

@@ -36,6 +36,7 @@ mod spec {
     mod dialects;
     mod discovery;
     mod dry_run;
+    mod egress;
     mod encryption;
     mod encryption_servers;
     mod endpoints;

@@ -18,6 +18,14 @@ pub enum StoreChoice {
     Opened(Arc<dyn Store>),
 }
 
+impl StoreChoice {
+    /// How keys are called there, where that is not how they are called here.
+    pub(crate) fn renames(&self) -> Option<seal::Rename> {
+        let StoreChoice::Etcd(options) = self else { return None };
+        options.renames().map(|rename| Box::new(rename) as seal::Rename)
+    }
+}
+
 /// Opens a store that keeps what was replaced for so long, and gives what is in it.
 pub(crate) async fn open(
     choice: StoreChoice,

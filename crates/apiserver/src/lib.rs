@@ -24,6 +24,7 @@ mod answers;
 pub mod audit;
 pub mod browsers;
 pub mod describe;
+pub mod egress;
 mod extend;
 pub mod fairness;
 mod filters;

@@ -4,13 +4,14 @@
 //! for as long as it does not. Whoever answers as a service shows a certificate of the service's name. Services are
 //! found as other API servers are, at their own addresses or at those behind them.
 
+use crate::egress::Egress;
 use crate::own_service;
 use crate::place::Place;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use call::{Answer, CallError, Caller, Counted, Limits, Target, Users};
+use call::{Answer, CallError, Caller, Counted, Limits, Target, Users, WayOut};
 use names::DEFAULT_NAMESPACE;
 use rest::{Api, Object};
 use schema::Value;
@@ -19,12 +20,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How services are reached.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Way {
     /// At the addresses behind them, rather than at their own.
     pub to_endpoints: bool,
     /// Where this server listens, so that the service that stands for it is reached without any network.
     pub own: Option<SocketAddr>,
+    /// By which way.
+    pub egress: Egress,
 }
 
 /// Such a server.
@@ -130,7 +133,7 @@ impl Reached {
             None => {
                 let at = if one_of_many { ambient::random_u64(&api.world) as usize % urls.len() } else { 0 };
                 let url = urls.into_iter().nth(at).unwrap_or_default();
-                (url.clone(), Arc::new(self.new_caller(url)?))
+                (url.clone(), Arc::new(self.new_caller(api, url)?))
             }
         };
         let known = Arc::new(Known { told_by, url, one_of_many, caller });
@@ -138,10 +141,13 @@ impl Reached {
         Ok(known)
     }
 
-    fn new_caller(&self, url: String) -> Result<Caller, String> {
-        let server_name = match &self.at {
-            At::Url => None,
-            At::Service { place, .. } => Some(place.server_name()),
+    fn new_caller(&self, api: &Api, url: String) -> Result<Caller, String> {
+        let (server_name, way) = match &self.at {
+            At::Url => (None, self.way.egress.control_plane.clone()),
+            At::Service { place, .. } if self.is_here(place, api) => {
+                (Some(place.server_name()), WayOut::Direct)
+            }
+            At::Service { place, .. } => (Some(place.server_name()), self.way.egress.cluster.clone()),
         };
         let target = Target {
             url,
@@ -149,6 +155,7 @@ impl Reached {
             server_name,
             identity: self.shown.identity.clone(),
             credentials: self.shown.credentials.clone(),
+            way,
             ..Target::default()
         };
         let caller = Caller::new(&target, self.limits).map_err(|why| why.to_string())?;
@@ -165,10 +172,15 @@ impl Reached {
         [find("services"), if self.way.to_endpoints { find("endpoints") } else { None }]
     }
 
+    /// Whether it is this very server, which is reached without any network.
+    fn is_here(&self, place: &Place, api: &Api) -> bool {
+        self.way.own.is_some() && is_own(place, api)
+    }
+
     /// Where it can be called.
     fn urls(&self, api: &Api, told: [Option<Arc<Object>>; 2]) -> Result<Vec<String>, String> {
         let At::Service { place, path } = &self.at else { return Ok(vec![self.url.clone()]) };
-        if let Some(own) = self.way.own.filter(|_| is_own(place, api)) {
+        if let Some(own) = self.way.own.filter(|_| self.is_here(place, api)) {
             return Ok(vec![format!("https://{own}{path}")]);
         }
         let resources = api.resources();

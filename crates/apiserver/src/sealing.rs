@@ -6,7 +6,7 @@ use metrics::Registry;
 use names::Names;
 use rest::storage::prefix;
 use schema::table::Kind;
-use seal::{Configuration, Follower, Keyring, Locate, Parts, Sealed, Unopened};
+use seal::{Configuration, Follower, Keyring, Locate, Parts, Rename, Sealed, Unopened};
 use std::sync::Arc;
 use store::{Recovered, Store};
 
@@ -23,6 +23,7 @@ pub(crate) fn keyring(
     names: &Names,
     world: &World,
     registry: &Registry,
+    rename: Option<Rename>,
 ) -> Option<Arc<Keyring>> {
     let Options { configuration, again } = options;
     if configuration.is_clear() && again.is_none() {
@@ -34,7 +35,7 @@ pub(crate) fn keyring(
             tracing::warn!(resource, group, "a resource that is to be encrypted is not there");
         }
     }
-    let parts = parts(names, world, registry, again.is_some());
+    let parts = Parts { rename, reloads: again.is_some(), ..parts(names, world, registry) };
     Some(Arc::new(Keyring::new(configuration, parts)))
 }
 
@@ -46,12 +47,13 @@ pub(crate) async fn over(
     world: &World,
 ) -> Result<(Arc<dyn Store>, Vec<Recovered>), Unopened> {
     // without keys, what is sealed is told apart from what is broken
-    let empty = || Keyring::empty(parts(names, world, &Registry::default(), false));
+    let empty = || Keyring::empty(parts(names, world, &Registry::default()));
     Sealed::over(store, recovered, keyring, empty).await
 }
 
-fn parts<'a>(names: &'a Names, world: &World, registry: &'a Registry, reloads: bool) -> Parts<'a> {
-    Parts { world: world.clone(), registry, names, locate: locate(names), reloads }
+fn parts<'a>(names: &'a Names, world: &World, registry: &'a Registry) -> Parts<'a> {
+    let locate = locate(names);
+    Parts { world: world.clone(), registry, names, locate, rename: None, reloads: false }
 }
 
 /// Where objects are kept: those of built-in kinds as their tables say, all others by group.

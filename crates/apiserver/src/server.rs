@@ -6,6 +6,7 @@ use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
 use crate::describe::metrics::about_component;
+use crate::egress::Egress;
 use crate::extend::Definitions;
 use crate::fairness::{self, Fairness};
 use crate::gates::Gates;
@@ -68,6 +69,8 @@ pub struct Config {
     /// The address by which pods reach the server. Without one there is no service for it.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    /// Which way calls take.
+    pub egress: Egress,
     /// How requests are passed on to other servers.
     pub aggregation: aggregate::Options,
     pub gates: Gates,
@@ -139,9 +142,11 @@ impl Server {
             proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
         };
         let registry = config.observe.metrics.clone();
+        config.egress.begin(&registry, &config.world);
         let traced = config.observe.tracing.clone().map(|configuration| {
             let instance = rest::metadata::new_uid(&config.world);
-            Tracing::start(configuration, instance, config.world.clone(), &registry)
+            let way = config.egress.control_plane.clone();
+            Tracing::start(configuration, way, instance, config.world.clone(), &registry)
         });
         let calls = call::Counted::new(&registry);
         let callers = [
@@ -153,7 +158,9 @@ impl Server {
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
         let sealing = config.sealing.as_ref();
-        let keyring = sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry));
+        let rename = config.store.renames();
+        let keyring =
+            sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry, rename));
         let kept = kept::open(config.store, config.limits.history, &config.world).await?;
         let (store, recovered) = sealing::over(kept, keyring.clone(), &config.names, &config.world).await?;
         // what the store has forgotten the caches need not remember
@@ -163,7 +170,11 @@ impl Server {
         let node = Arc::new(Node::new(&config.names));
         let authorizer =
             permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
-        let way = Way { to_endpoints: config.aggregation.to_endpoints, own: Some(from_here(address)) };
+        let way = Way {
+            to_endpoints: config.aggregation.to_endpoints,
+            own: Some(from_here(address)),
+            egress: config.egress.clone(),
+        };
         let parts = admission::Parts {
             names: config.names.clone(),
             world: config.world.clone(),
@@ -174,7 +185,7 @@ impl Server {
             tolerated: config.admission.tolerated,
             webhooks: admission::webhooks::Counters::new(&registry),
             calls: calls.clone(),
-            way,
+            way: way.clone(),
             policies: config.gates.policies,
             policy_counters: admission::policy_counters::Counters::new(&registry),
         };
@@ -235,7 +246,8 @@ impl Server {
         let versions = tells.map(|lease| StorageVersions::new(lease.name().to_owned()));
         let mut upkeep = Upkeep { service: own, trusted, lease, versions };
         let shutdown = Shutdown::new();
-        let aggregation = Arc::new(Aggregation::new(api.clone(), config.aggregation, shutdown.clone()));
+        let aggregation = aggregate::Options { way: config.egress.cluster, ..config.aggregation };
+        let aggregation = Arc::new(Aggregation::new(api.clone(), aggregation, shutdown.clone()));
         let registered = aggregate::Follower::start(&aggregation);
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =

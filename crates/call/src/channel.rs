@@ -14,16 +14,16 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::{Read, Write};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
@@ -65,10 +65,18 @@ pub struct Channel {
     /// Said with every call.
     said: HeaderMap,
     connection: Mutex<Option<SendRequest<Sent>>>,
+    /// What carries the connection of a channel that is used once.
+    once: Option<OnceLock<AbortHandle>>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.once.iter().filter_map(OnceLock::get).for_each(AbortHandle::abort);
+    }
 }
 
 enum Way {
-    Network(Box<HttpsConnector<HttpConnector>>),
+    Network(Box<tls::Connector>),
     Socket(PathBuf),
 }
 
@@ -98,7 +106,15 @@ impl Channel {
         for (name, value) in said {
             all.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        Ok(Channel { way, authority, scheme, said: all, connection: Mutex::new(None) })
+        Ok(Channel { way, authority, scheme, said: all, connection: Mutex::new(None), once: None })
+    }
+
+    /// The same for one stream, which ends with the channel, whatever the other side does. A silent connection is not
+    /// asked whether it lives: who passes on what others say may take that amiss.
+    pub(crate) fn once(target: &Target) -> Result<Self, BadTarget> {
+        let mut channel = Self::new(target, &[])?;
+        channel.once = Some(OnceLock::new());
+        Ok(channel)
     }
 
     /// Calls a procedure, by its path, and gives the message that comes back.
@@ -184,7 +200,7 @@ impl Channel {
         let made = match &self.way {
             Way::Socket(path) => {
                 let stream = UnixStream::connect(path).await;
-                greeted(TokioIo::new(stream.map_err(|why| Undone::Unsent(why.to_string()))?)).await?
+                self.greeted(TokioIo::new(stream.map_err(|why| Undone::Unsent(why.to_string()))?)).await?
             }
             Way::Network(connector) => {
                 let uri = Uri::builder()
@@ -194,29 +210,32 @@ impl Channel {
                     .build()
                     .map_err(|why| Undone::Unsent(why.to_string()))?;
                 let stream = Service::call(&mut connector.clone(), uri).await;
-                greeted(stream.map_err(|why| Undone::Unsent(chain(&*why)))?).await?
+                self.greeted(stream.map_err(|why| Undone::Unsent(chain(&*why)))?).await?
             }
         };
         Ok(kept.insert(made).clone())
     }
-}
 
-async fn greeted<S>(stream: S) -> Result<SendRequest<Sent>, Undone>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
-    let made = Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(SILENCE)
-        .keep_alive_timeout(ANSWER)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .handshake(stream)
-        .await;
-    let (sender, connection) = made.map_err(|why| Undone::Unsent(chain(&why)))?;
-    // it ends with the last that sends through it
-    tokio::spawn(connection);
-    Ok(sender)
+    async fn greeted<S>(&self, stream: S) -> Result<SendRequest<Sent>, Undone>
+    where
+        S: Read + Write + Unpin + Send + 'static,
+    {
+        let made = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(self.once.is_none().then_some(SILENCE))
+            .keep_alive_timeout(ANSWER)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(stream)
+            .await;
+        let (sender, connection) = made.map_err(|why| Undone::Unsent(chain(&why)))?;
+        // it ends with the last that sends through it
+        let driver = tokio::spawn(connection);
+        if let Some(once) = &self.once {
+            let _ = once.set(driver.abort_handle());
+        }
+        Ok(sender)
+    }
 }
 
 /// A message as it goes over the wire.
@@ -235,6 +254,11 @@ impl Sender {
     /// Sends a message if there is room for it, and says whether there was.
     pub fn send(&self, message: &[u8]) -> bool {
         self.0.try_send(framed(message)).is_ok()
+    }
+
+    /// Sends a message once there is room for it, and says whether anybody is there to take it.
+    pub(crate) async fn put(&self, message: &[u8]) -> bool {
+        self.0.send(framed(message)).await.is_ok()
     }
 }
 

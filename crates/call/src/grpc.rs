@@ -3,17 +3,17 @@
 //! What always holds: a call ends within its time and reads no more of an answer than its limit. One connection is
 //! kept; when it is gone the next call makes another.
 
-use crate::{CallError, Limits, broken};
+use crate::{CallError, Limits, WayOut, broken};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http2::{self, SendRequest};
+use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::path::PathBuf;
 use std::str::FromStr;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 /// What precedes every message: whether it is compressed, and its length.
@@ -59,12 +59,19 @@ impl FromStr for Endpoint {
 pub struct Procedures {
     endpoint: Endpoint,
     limits: Limits,
+    way: WayOut,
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
 impl Procedures {
     pub fn new(endpoint: Endpoint, limits: Limits) -> Self {
-        Procedures { endpoint, limits, connection: Mutex::new(None) }
+        Procedures { endpoint, limits, way: WayOut::Direct, connection: Mutex::new(None) }
+    }
+
+    /// The same by another way, if it is over a network.
+    #[must_use]
+    pub fn by(self, way: WayOut) -> Self {
+        Procedures { way, ..self }
     }
 
     /// Calls a procedure, by its path, and gives the message that comes back.
@@ -114,8 +121,10 @@ impl Procedures {
         }
         let refused = |why: std::io::Error| CallError::Connection(why.to_string());
         let made = match &self.endpoint {
-            Endpoint::Tcp(host) => greeted(TcpStream::connect(host).await.map_err(refused)?).await,
-            Endpoint::Unix(path) => greeted(UnixStream::connect(path).await.map_err(refused)?).await,
+            Endpoint::Tcp(host) => greeted(self.way.connect(host).await.map_err(refused)?).await,
+            Endpoint::Unix(path) => {
+                greeted(TokioIo::new(UnixStream::connect(path).await.map_err(refused)?)).await
+            }
         }?;
         Ok(kept.insert(made).clone())
     }
@@ -123,9 +132,9 @@ impl Procedures {
 
 async fn greeted<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, CallError>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Read + Write + Unpin + Send + 'static,
 {
-    let made = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let made = http2::handshake(TokioExecutor::new(), stream).await;
     let (sender, connection) = made.map_err(|why| broken(&why))?;
     // it ends with the last that sends through it
     tokio::spawn(connection);

@@ -1,6 +1,6 @@
 //! Whom to call, as a kubeconfig file says it: that of the current context.
 
-use crate::{Caller, Credentials, Target};
+use crate::{Caller, Credentials, Target, WayOut};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schema::Value;
@@ -29,7 +29,16 @@ impl Target {
 impl Caller {
     /// Calls whom a kubeconfig names.
     pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<Caller, BadKubeconfig> {
-        let target = Target::from_kubeconfig(file)?;
+        Self::from_kubeconfig_by(file, limits, WayOut::Direct)
+    }
+
+    /// The same by another way.
+    pub fn from_kubeconfig_by(
+        file: &Path,
+        limits: crate::Limits,
+        way: WayOut,
+    ) -> Result<Caller, BadKubeconfig> {
+        let target = Target { way, ..Target::from_kubeconfig(file)? };
         let bad =
             |why: crate::BadTarget| BadKubeconfig { file: file.display().to_string(), why: why.to_string() };
         Caller::new(&target, limits).map_err(bad)
@@ -61,6 +70,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
         server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
         identity,
         credentials,
+        way: WayOut::Direct,
     })
 }
 

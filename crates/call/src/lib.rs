@@ -7,8 +7,8 @@
 //! A [`Caller`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
 //! which may be asked again. What was answered can be kept in a [`Memory`],
 //! and what many ask at the same time is asked [`Together`]. [`Procedures`] of a server are called with messages,
-//! and a [`Channel`] has streams of them besides.
-//! A [`Relay`] passes on requests that others made.
+//! and a [`Channel`] has streams of them besides. A [`Relay`] passes on requests that others made. All of them go by
+//! the [`WayOut`] that their target names.
 
 mod channel;
 mod counted;
@@ -20,6 +20,7 @@ mod relay;
 mod tls;
 mod together;
 mod transport;
+mod way;
 mod webhook;
 
 pub use channel::{Channel, Messages, Sender, Undone};
@@ -31,6 +32,7 @@ pub use parent::{TRACEPARENT, within};
 pub use relay::Relay;
 pub use together::Together;
 pub use transport::Transport;
+pub use way::{Dials, Protocol, Proxy, WayOut};
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
 use base64::Engine;
@@ -40,9 +42,7 @@ use counted::Ended;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -64,6 +64,7 @@ pub struct Target {
     /// Certificate and key, in PEM, by which the server knows who calls.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     pub credentials: Credentials,
+    pub way: WayOut,
 }
 
 /// What a request carries to say who calls.
@@ -172,7 +173,7 @@ pub struct Answer {
 
 /// Calls one server.
 pub struct Caller {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<tls::Connector, Full<Bytes>>,
     base: String,
     credentials: Credentials,
     limits: Limits,

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 
@@ -22,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// See the module.
 pub struct Relay<B> {
-    usual: Client<HttpsConnector<HttpConnector>, B>,
+    usual: Client<tls::Connector, B>,
     /// For requests after which the connection speaks something else.
-    upgrading: Client<HttpsConnector<HttpConnector>, B>,
+    upgrading: Client<tls::Connector, B>,
 }
 
 impl<B> Relay<B>
@@ -75,7 +73,7 @@ where
 }
 
 async fn send<B>(
-    client: &Client<HttpsConnector<HttpConnector>, B>,
+    client: &Client<tls::Connector, B>,
     mut request: Request<B>,
 ) -> Result<Response<Incoming>, CallError>
 where

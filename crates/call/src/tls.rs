@@ -1,8 +1,8 @@
 //! Which certificates are believed, and which is shown.
 
+use crate::way::Dialer;
 use crate::{BadTarget, Target};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
@@ -12,7 +12,6 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The versions of HTTP that are offered to a server.
@@ -23,14 +22,30 @@ pub(crate) enum Spoken {
     Http1,
 }
 
-pub(crate) fn connector(target: &Target) -> Result<HttpsConnector<HttpConnector>, BadTarget> {
+/// Makes connections to a target, by the way that it names.
+pub(crate) type Connector = HttpsConnector<Dialer>;
+
+pub(crate) fn connector(target: &Target) -> Result<Connector, BadTarget> {
     connector_speaking(target, Spoken::All)
 }
 
-pub(crate) fn connector_speaking(
-    target: &Target,
-    spoken: Spoken,
-) -> Result<HttpsConnector<HttpConnector>, BadTarget> {
+pub(crate) fn connector_speaking(target: &Target, spoken: Spoken) -> Result<Connector, BadTarget> {
+    let builder = HttpsConnectorBuilder::new().with_tls_config(config(target)?).https_or_http();
+    let dialer = Dialer::new(target.way.clone());
+    let name =
+        target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
+    let builder = match name {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+        None => builder,
+    };
+    Ok(match spoken {
+        Spoken::All => builder.enable_all_versions().wrap_connector(dialer),
+        Spoken::Http1 => builder.enable_http1().wrap_connector(dialer),
+    })
+}
+
+/// Whom a target says to believe, and what it says to show.
+pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -45,28 +60,13 @@ pub(crate) fn connector_speaking(
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots)
     };
-    let config = match &target.identity {
+    Ok(match &target.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates("the client certificate", certificate)?;
             let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
             builder.with_client_auth_cert(chain, key).map_err(bad("the client certificate"))?
         }
-    };
-    let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(Duration::from_secs(30)));
-    let name =
-        target.server_name.clone().map(ServerName::try_from).transpose().map_err(bad("the server name"))?;
-    let builder = match name {
-        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
-        None => builder,
-    };
-    Ok(match spoken {
-        Spoken::All => builder.enable_all_versions().wrap_connector(tcp),
-        Spoken::Http1 => builder.enable_http1().wrap_connector(tcp),
     })
 }
 

@@ -10,9 +10,7 @@ use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri};
 use hyper::body::{Body, Incoming};
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 /// See the module. Cheap to clone.
 pub struct Transport<B> {
-    client: Client<HttpsConnector<HttpConnector>, B>,
+    client: Client<tls::Connector, B>,
     to: Arc<To>,
     counted: Option<Arc<Counted>>,
 }

@@ -83,6 +83,19 @@ pub struct Options {
     pub patience: Duration,
 }
 
+impl Options {
+    /// How keys are called in the etcd, where that is not how they are called here.
+    pub fn renames(&self) -> Option<impl Fn(&str) -> String + Send + Sync + use<>> {
+        let prefix = Prefix::new(&self.prefix);
+        let renamed = move |key: &str| match prefix.outward(key) {
+            Some(there) => String::from_utf8_lossy(&there).into_owned(),
+            None => key.to_owned(),
+        };
+        let probe = "/registry/x";
+        (renamed(probe) != probe).then_some(renamed)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {

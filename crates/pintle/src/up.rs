@@ -305,6 +305,7 @@ async fn start_server(
         kinds: wanted.kinds,
         reached_at: wanted.reached_at,
         found: wanted.found,
+        egress: wanted.egress,
         aggregation,
         gates: wanted.gates,
         browsers: wanted.browsers,

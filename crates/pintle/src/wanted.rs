@@ -2,6 +2,7 @@
 
 use crate::files;
 use crate::options::{Apiserver, Authorities, Problems, Shown, Wrong};
+use apiserver::egress::Egress;
 use apiserver::{
     Found, Gates, admission, aggregate, audit, browsers, fairness, identity, limits, observe, permission,
     sealing, serve,
@@ -44,6 +45,7 @@ pub struct Wanted {
     /// The address by which pods reach the server.
     pub reached_at: Option<IpAddr>,
     pub found: Found,
+    pub egress: Egress,
     pub aggregation: aggregate::Options,
     pub gates: Gates,
     /// Those of the loops beside it.
@@ -59,14 +61,15 @@ impl Wanted {
     pub fn read(asked: &Apiserver, company: Company) -> Result<Self, Problems> {
         let mut wrong = Wrong::default();
         let names = asked.dialect.read(&mut wrong);
-        let etcd = asked.etcd.read(asked.limits.etcd_compaction_interval, &mut wrong);
-        asked.outward.read(&names, &mut wrong);
+        let egress = asked.outward.read(&names, &mut wrong);
+        let beside = &egress.control_plane;
+        let etcd = asked.etcd.read(asked.limits.etcd_compaction_interval, &egress.etcd, &mut wrong);
         if company == Company::Alone && asked.secure_port == 0 {
             wrong.add("--secure-port", "must be between 1 and 65535: it cannot be turned off with 0");
         }
         let shown = asked.tls.read(&mut wrong);
-        let (mut identity, authorities) = asked.authentication.read(company, &mut wrong);
-        let permission = asked.authorization.read(&names, &mut wrong);
+        let (mut identity, authorities) = asked.authentication.read(company, beside, &mut wrong);
+        let permission = asked.authorization.read(&names, beside, &mut wrong);
         let admission = asked.admission.read(company, &names, &mut wrong);
         let decided = asked.features.read(&mut wrong);
         let gates = decided.of_server();
@@ -74,7 +77,7 @@ impl Wanted {
         asked.logs.check(decided.shapes_log(), &mut wrong);
         identity.service_accounts.tracked = gates.tracking;
         let (opened, closed) = decided.of_kinds();
-        let audit = asked.audit.read(&names, &mut wrong);
+        let audit = asked.audit.read(&names, beside, &mut wrong);
         let limits = asked.limits.read(&mut wrong);
         let fairness = asked.limits.of_turns(gates.turns, &mut wrong);
         let browsers = asked.browsers.read(&mut wrong);
@@ -128,6 +131,7 @@ impl Wanted {
             delete_workers: asked.delete_collection_workers.into(),
             reached_at: asked.advertise_address.or_else(|| own_address(asked.bind_address)),
             found,
+            egress,
             aggregation,
             gates,
             loop_gates: decided.of_loops(),

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use call::{Caller, Limits};
+use call::{Caller, Credentials, Limits, Target};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pintle");
@@ -160,6 +162,80 @@ async fn what_it_is_not_given_it_makes() {
     let caller = Caller::from_kubeconfig(&config, limits).unwrap();
     assert_eq!(caller.get("/healthz").await.unwrap().status, 200);
     assert_eq!(std::fs::read(certificates.join("apiserver.crt")).unwrap(), made);
+    drop(running);
+}
+
+/// A proxy at a socket, which says whom it was asked for and leads nowhere.
+fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
+    let listener = tokio::net::UnixListener::bind(path).unwrap();
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut line = String::new();
+            let _ = tokio::io::BufReader::new(&mut stream).read_line(&mut line).await;
+            let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await;
+            let _ = tell.send(line.split(' ').nth(1).unwrap_or("").to_owned());
+        }
+    });
+    told
+}
+
+#[tokio::test]
+async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
+    let (given, port) = (Given::new(), free_port());
+    let mut asked = proxy(&given.path("proxy.sock"));
+    let hook = |name: &str| {
+        let config = format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}], \
+             clusters: [{{name: k, cluster: {{server: 'https://{name}.behind.example/x'}}}}]}}"
+        );
+        given.write(name, &config);
+        given.path(name)
+    };
+    let egress = format!(
+        "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n\
+         - name: controlplane\n  connection: {{proxyProtocol: HTTPConnect, transport: {{uds: {{udsName: '{}'}}}}}}\n",
+        given.path("proxy.sock")
+    );
+    given.write("egress.yaml", &egress);
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, users: ['system:anonymous']}]\n";
+    given.write("policy.yaml", policy);
+    let arguments = words(&format!(
+        "apiserver --bind-address=127.0.0.1 --secure-port={port} --data-dir={} --tls-cert-file={} \
+         --tls-private-key-file={} --client-ca-file={} --service-account-signing-key-file={} \
+         --service-account-issuer=https://issuer.example --egress-selector-config-file={} \
+         --authentication-token-webhook-config-file={} --authorization-mode=RBAC,Webhook \
+         --authorization-webhook-config-file={} --audit-policy-file={} --audit-webhook-config-file={} \
+         --audit-webhook-batch-max-wait=10ms",
+        given.path("data"),
+        given.path("server.crt"),
+        given.path("server.key"),
+        given.path("ca.crt"),
+        given.path("sa.key"),
+        given.path("egress.yaml"),
+        hook("tokens"),
+        hook("permission"),
+        given.path("policy.yaml"),
+        hook("audit"),
+    ));
+    let running = start(Path::new(PROGRAM), &arguments);
+    given.caller(port);
+    let admin = Target::from_kubeconfig(Path::new(&given.path("kubeconfig"))).unwrap();
+    let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
+    let nobody = Target { identity: None, ..admin };
+    let unknown = Target { credentials: Credentials::Bearer("x".to_owned()), ..nobody.clone() };
+    let answer = Caller::new(&unknown, limits).unwrap().get("/api/v1/pods").await.unwrap();
+    assert_eq!(answer.status, 401);
+    assert_eq!(asked.recv().await.unwrap(), "tokens.behind.example:443");
+    let answer = Caller::new(&nobody, limits).unwrap().get("/api/v1/pods").await.unwrap();
+    // who is to permit it could not be asked
+    assert_eq!(answer.status, 500);
+    let mut next = Vec::new();
+    while !next.iter().any(|it| it == "permission.behind.example:443")
+        || !next.iter().any(|it| it == "audit.behind.example:443")
+    {
+        next.push(asked.recv().await.unwrap());
+    }
     drop(running);
 }
 

@@ -11,6 +11,7 @@ use ambient::World;
 use arc_swap::ArcSwap;
 use metrics::Registry;
 use names::Names;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,17 @@ use std::time::Duration;
 /// Where the objects of a resource are kept, by its name and group: what their keys in the store begin with.
 pub type Locate = Box<dyn Fn(&str, &str) -> String + Send + Sync>;
 
+/// What a key is called in the store behind, to which values are bound.
+pub type Rename = Box<dyn Fn(&str) -> String + Send + Sync>;
+
 /// What a keyring is made of besides a configuration.
 pub struct Parts<'a> {
     pub world: World,
     pub registry: &'a Registry,
     pub names: &'a Names,
     pub locate: Locate,
+    /// Where keys are not called there what they are called here.
+    pub rename: Option<Rename>,
     /// Whether configurations come one after the other, so that health is told for all key servers together.
     pub reloads: bool,
 }
@@ -34,6 +40,7 @@ pub struct Keyring {
     pub(crate) measures: Arc<Measures>,
     reserved: Arc<str>,
     locate: Locate,
+    rename: Option<Rename>,
     reloads: bool,
 }
 
@@ -82,6 +89,7 @@ impl Keyring {
             measures: Arc::new(Measures::new(parts.registry, parts.world)),
             reserved: parts.names.sealed_prefix().into(),
             locate: parts.locate,
+            rename: parts.rename,
             reloads: parts.reloads,
         }
     }
@@ -136,6 +144,11 @@ impl Keyring {
 
     pub(crate) fn exchange(&self, plan: Plan) {
         self.current.store(Arc::new(plan));
+    }
+
+    /// What a key is called in the store behind.
+    pub(crate) fn bound<'k>(&self, key: &'k str) -> Cow<'k, str> {
+        self.rename.as_ref().map_or(Cow::Borrowed(key), |rename| rename(key).into())
     }
 
     /// What sealed values begin with.

@@ -39,7 +39,7 @@ mod sealed;
 mod tests;
 
 pub use configuration::{Configuration, Rules};
-pub use keyring::{Keyring, Locate, Parts};
+pub use keyring::{Keyring, Locate, Parts, Rename};
 pub use recover::Unopened;
 pub use reload::{Follower, content};
 pub use sealed::Sealed;

@@ -76,7 +76,7 @@ impl Store for Sealed {
         let Op::Put { value, expires_at } = write.op else { return self.inner.write(write) };
         let chain = chain.clone();
         Box::pin(async move {
-            let sealed = chain.seal(&write.key, &value, &self.keyring.measures).await;
+            let sealed = chain.seal(&self.keyring.bound(&write.key), &value, &self.keyring.measures).await;
             let (sealed, form) = sealed.map_err(|why| {
                 StoreError::Unavailable(format!("{} cannot be sealed: {}", write.key, why.message))
             })?;
@@ -193,7 +193,7 @@ pub(crate) async fn open_all(
 
 async fn open(keyring: &Keyring, plan: &Plan, key: &str, value: &Bytes) -> Result<(Bytes, Form), Failure> {
     match plan.of(key) {
-        Some(chain) => chain.open(key, value, &keyring.measures).await,
+        Some(chain) => chain.open(&keyring.bound(key), value, &keyring.measures).await,
         None if value.starts_with(keyring.reserved().as_bytes()) => {
             Err(Failure::from("it is sealed, and no provider is configured for its resource"))
         }

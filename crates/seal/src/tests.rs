@@ -43,7 +43,10 @@ pub(crate) fn keyring(providers: &str) -> Keyring {
 fn counted(providers: &str, registry: &Registry) -> Keyring {
     let locate: crate::Locate = Box::new(|resource, _| format!("/registry/{resource}/"));
     let names = &Names::kubernetes();
-    Keyring::new(&configuration(providers), Parts { world: world(), registry, names, locate, reloads: true })
+    Keyring::new(
+        &configuration(providers),
+        Parts { world: world(), registry, names, locate, rename: None, reloads: true },
+    )
 }
 
 async fn seal(keyring: &Keyring, plain: &[u8]) -> (Bytes, Form) {
@@ -381,4 +384,26 @@ async fn what_was_recovered_is_opened_or_told() {
     // without anything sealed there is nothing between
     let (store, left) = over(vec![record(1, pods, Some("p".into()), false)], None).await.unwrap();
     assert_eq!((store.oldest(), left.len()), (Revision(3), 1));
+}
+
+#[tokio::test]
+async fn values_are_bound_to_what_their_keys_are_called_behind() {
+    let registry = Registry::default();
+    let providers = format!("aesgcm: {{keys: [{}]}}", key("key1", 32));
+    let renamed = |rename: Option<crate::Rename>| {
+        let locate: crate::Locate = Box::new(|resource, _| format!("/registry/{resource}/"));
+        let names = &Names::kubernetes();
+        let parts = Parts { world: world(), registry: &registry, names, locate, rename, reloads: true };
+        Arc::new(Keyring::new(&configuration(&providers), parts))
+    };
+    let (sealed, _) = seal(&keyring(&providers), PLAIN).await;
+    let elsewhere = "/registry/secrets/default/elsewhere";
+    let recovered = async |keyring: Arc<Keyring>| {
+        let shared = Arc::new(Shared(Mutex::new(None)));
+        let records = vec![record(1, elsewhere, Some(sealed.clone()), false)];
+        Sealed::over(shared, records, Some(keyring), || unreachable!()).await.map(|(_, records)| records)
+    };
+    assert!(recovered(renamed(None)).await.is_err());
+    let rename: crate::Rename = Box::new(|key| key.replace("elsewhere", "golden"));
+    assert_eq!(recovered(renamed(Some(rename))).await.unwrap()[0].value.as_deref(), Some(PLAIN));
 }

@@ -210,6 +210,7 @@ async fn what_upstream_kept_with_a_server_is_read() {
             registry: &registry,
             names: &Names::default(),
             locate: Box::new(|resource, _| format!("/registry/{resource}/")),
+            rename: None,
             reloads: false,
         };
         let configuration = sealing(&text("secrets", &kms(&socket, &name[..2]))).configuration;

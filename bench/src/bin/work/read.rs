@@ -79,6 +79,7 @@ impl Reads {
             reached_at: None,
             found: Default::default(),
             aggregation: Default::default(),
+            egress: Default::default(),
             gates: Default::default(),
             browsers: Default::default(),
             fairness: Default::default(),

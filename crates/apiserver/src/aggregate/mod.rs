@@ -39,11 +39,13 @@ pub struct Options {
     pub to_endpoints: bool,
     /// Whether answers that lead elsewhere are refused.
     pub refuse_redirects: bool,
+    /// By which way.
+    pub way: call::WayOut,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { identity: None, to_endpoints: false, refuse_redirects: true }
+        Options { identity: None, to_endpoints: false, refuse_redirects: true, way: call::WayOut::Direct }
     }
 }
 

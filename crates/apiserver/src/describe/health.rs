@@ -1,7 +1,7 @@
 //! `/healthz`, `/livez` and `/readyz`: every check alone or together, for machines and for people.
 //!
-//! What always holds: an answer comes within the timeouts of the store's checks, whatever the store does. Why a check
-//! failed is told only to those who ask for that check alone; all others learn that it failed.
+//! What always holds: an answer comes within the timeouts of the store's checks and of key servers, whatever these
+//! do. Why a check failed is told only to those who ask for that check alone; all others learn that it failed.
 
 use super::slis::Slis;
 use crate::limits;

@@ -292,7 +292,7 @@ impl Definitions {
 
     /// Makes the resources of a definition, which are what it is served as from then on.
     fn prepare(&mut self, name: &str, definition: &Value, accepted: &Value) -> Vec<Arc<Resource>> {
-        let converter = webhook::of(definition, &self.api, self.way);
+        let converter = webhook::of(definition, &self.api, &self.way);
         let versions = serve::versions(definition, accepted, &self.fetch(name), converter);
         let there = self.api.resources();
         let (mut resources, mut collection) = (Vec::new(), None);

@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits { time: Duration::from_secs(30), answer: 64 * 1024
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Who converts the objects of a definition, where its versions differ in more than their names.
-pub(super) fn of(definition: &Value, api: &Arc<Api>, way: Way) -> Option<Arc<dyn Converter>> {
+pub(super) fn of(definition: &Value, api: &Arc<Api>, way: &Way) -> Option<Arc<dyn Converter>> {
     let conversion = definition.at(&["spec", "conversion"])?;
     if conversion.text(&["strategy"]) != "Webhook" {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn of(definition: &Value, api: &Arc<Api>, way: Way) -> Option<Arc<dyn
     let version = spoken.iter().filter_map(Value::as_str).find(|it| VERSIONS.contains(it));
     Some(Arc::new(Hook {
         api: Arc::downgrade(api),
-        server: Reached::of(config, way, LIMITS, &Users::default()),
+        server: Reached::of(config, way.clone(), LIMITS, &Users::default()),
         version: version.unwrap_or(VERSIONS[0]).to_owned(),
         kind: definition.text(&["spec", "names", "kind"]).to_owned(),
     }))

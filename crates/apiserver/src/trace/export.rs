@@ -2,7 +2,7 @@
 
 use super::{Span, otlp};
 use crate::serve::Seldom;
-use call::{Endpoint, Limits, Procedures};
+use call::{Endpoint, Limits, Procedures, WayOut};
 use metrics::{About, Counter, Registry};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -25,11 +25,11 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub fn start(endpoint: Endpoint, instance: String, registry: &Registry) -> Self {
+    pub fn start(endpoint: Endpoint, way: WayOut, instance: String, registry: &Registry) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
         let lost: Counter = registry.one(LOST);
         let work = Work {
-            collector: Procedures::new(endpoint, LIMITS),
+            collector: Procedures::new(endpoint, LIMITS).by(way),
             instance,
             sent: registry.one(SENT),
             lost: lost.clone(),

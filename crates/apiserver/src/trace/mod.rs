@@ -17,7 +17,7 @@ mod otlp;
 pub use configuration::{BadConfiguration, Configuration};
 
 use ambient::World;
-use call::TRACEPARENT;
+use call::{TRACEPARENT, WayOut};
 use export::Exporter;
 use http::{HeaderMap, HeaderValue};
 use metrics::Registry;
@@ -133,9 +133,15 @@ pub(crate) struct Told<'a> {
 
 impl Tracing {
     /// Spans are sent from now on, until all who could make some are gone.
-    pub fn start(configuration: Configuration, instance: String, world: World, registry: &Registry) -> Self {
+    pub fn start(
+        configuration: Configuration,
+        way: WayOut,
+        instance: String,
+        world: World,
+        registry: &Registry,
+    ) -> Self {
         let per_million = configuration.per_million;
-        let exporter = Exporter::start(configuration.endpoint, instance, registry);
+        let exporter = Exporter::start(configuration.endpoint, way, instance, registry);
         Tracing { per_million, exporter, world }
     }
 
@@ -246,7 +252,7 @@ mod tests {
         let start = |per_million| {
             let endpoint = "localhost:1".parse().unwrap();
             let configuration = Configuration { endpoint, per_million };
-            Tracing::start(configuration, String::new(), world.clone(), &Registry::default())
+            Tracing::start(configuration, WayOut::Direct, String::new(), world.clone(), &Registry::default())
         };
         let with = |text: &str| HeaderMap::from_iter([(TRACEPARENT, text.parse().unwrap())]);
         let (never, always, half) = (start(0), start(1_000_000), start(500_000));

@@ -70,11 +70,15 @@ fn of_component(page: &mut String, component: &Component, command: &Command) {
     let partly = command.get_arguments().filter(is_partly).count();
     let prefixes = [names::Names::kubernetes(), names::Names::neutral("", "")].map(|it| it.prefix);
     let links: Vec<_> = prefixes.iter().map(|it| format!("`{it}-{}`", component.command)).collect();
+    let refused = match partly {
+        0 => String::new(),
+        some => format!(", {some} are refused where they ask for what is not there yet,"),
+    };
     // writing to a string cannot fail
     let _ = write!(
         page,
-        "\n## pintle {}\n\nAlso runs as {}, by a link of that name. Of the {} flags that upstream has, {} work, {partly} \
-         are refused where they ask for what is not there yet, and {idle} are accepted without effect. A default in \
+        "\n## pintle {}\n\nAlso runs as {}, by a link of that name. Of the {} flags that upstream has, {} work{refused} \
+         and {idle} are accepted without effect. A default in \
          *italics* differs from upstream's.\n",
         component.command,
         links.join(" and "),

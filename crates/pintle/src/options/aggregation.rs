@@ -46,6 +46,7 @@ impl Aggregation {
             identity: certificate.zip(key).map(|(certificate, key)| (certificate.into(), key.into())),
             to_endpoints: self.enable_aggregator_routing,
             refuse_redirects: self.aggregator_reject_forwarding_redirect,
+            ..aggregate::Options::default()
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::flags::any_duration;
 use apiserver::audit::{
     self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target, Throttle, Truncate, WebhookOptions,
 };
+use call::WayOut;
 use clap::Args;
 use names::Names;
 use std::path::PathBuf;
@@ -146,7 +147,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> audit::Options {
+    /// `way` leads to a server that is told.
+    pub fn read(&self, names: &Names, way: &WayOut, wrong: &mut Wrong) -> audit::Options {
         let policy = self.audit_policy_file.as_deref();
         let text = wrong.text("--audit-policy-file", policy);
         let policy = text.and_then(|text| wrong.take("--audit-policy-file", Policy::parse(&text, names)));
@@ -156,7 +158,8 @@ impl Audit {
             let receiver = wrong.take("--audit-webhook-config-file", receiver);
             let (mode, truncate) = self.webhook(names, wrong);
             let initial_backoff = self.audit_webhook_initial_backoff;
-            Some(WebhookOptions { receiver: receiver?, initial_backoff, mode: mode?, truncate })
+            let receiver = call::Target { way: way.clone(), ..receiver? };
+            Some(WebhookOptions { receiver, initial_backoff, mode: mode?, truncate })
         });
         audit::Options { policy, log, webhook }
     }
@@ -317,7 +320,7 @@ mod tests {
         let read =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
         let mut wrong = Wrong::default();
-        let options = read.audit.read(&Names::kubernetes(), &mut wrong);
+        let options = read.audit.read(&Names::kubernetes(), &WayOut::Direct, &mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }
 

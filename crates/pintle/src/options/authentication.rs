@@ -4,6 +4,7 @@ use super::{Oidc, RequestHeaders, ServiceAccounts, TokenWebhook, Wrong};
 use crate::wanted::Company;
 use apiserver::identity::{self, FrontProxy};
 use auth::Tokens;
+use call::WayOut;
 use clap::{ArgAction, Args};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -60,7 +61,13 @@ pub struct Authorities {
 }
 
 impl Authentication {
-    pub fn read(&self, company: Company, wrong: &mut Wrong) -> (identity::Options, Authorities) {
+    /// `way` leads to a server that knows tokens.
+    pub fn read(
+        &self,
+        company: Company,
+        way: &WayOut,
+        wrong: &mut Wrong,
+    ) -> (identity::Options, Authorities) {
         let tokens = wrong.text("--token-auth-file", self.token_auth_file.as_deref());
         let tokens = tokens.and_then(|text| wrong.take("--token-auth-file", Tokens::parse(&text)));
         let tokens = tokens.unwrap_or_default();
@@ -85,7 +92,7 @@ impl Authentication {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             front_proxy: Some(self.front_proxy(company, wrong)),
             oidc: self.oidc.read(wrong),
-            token_webhook: self.token_webhook.read(wrong),
+            token_webhook: self.token_webhook.read(way, wrong),
             anonymous: self.anonymous_auth,
         };
         (options, authorities)
@@ -126,7 +133,8 @@ mod tests {
         let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
         let Command::Up(up) = cli.command else { panic!("not up") };
         let mut wrong = Wrong::default();
-        let read = up.server.authentication.read(Company::Together { accounts: true }, &mut wrong);
+        let read =
+            up.server.authentication.read(Company::Together { accounts: true }, &WayOut::Direct, &mut wrong);
         wrong.check().map(|()| read).map_err(|why| why.to_string())
     }
 

@@ -4,7 +4,7 @@ use super::Wrong;
 use crate::flags::any_duration;
 use apiserver::permission::{self, policy_file, webhook};
 use auth::{Abac, Mode};
-use call::{Caller, Limits, Version};
+use call::{Caller, Limits, Version, WayOut};
 use clap::Args;
 use names::Names;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,8 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 const WEBHOOK_FILE: &str = "--authorization-webhook-config-file";
 
 impl Authorization {
-    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> permission::Options {
+    /// `way` leads to a server that is asked.
+    pub fn read(&self, names: &Names, way: &WayOut, wrong: &mut Wrong) -> permission::Options {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
@@ -54,8 +55,9 @@ impl Authorization {
         let policies = policies.and_then(|file| policies_in(file, names, wrong));
         let hook = &self.authorization_webhook_config_file;
         let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, wrong);
-        let caller =
-            hook.and_then(|file| wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig(file, Limits::REVIEW)));
+        let caller = hook.and_then(|file| {
+            wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))
+        });
         permission::Options {
             modes: modes.clone(),
             policies: policies.unwrap_or_default(),
@@ -125,7 +127,7 @@ mod tests {
         let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
         let mut wrong = Wrong::default();
         match read {
-            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &mut wrong)),
+            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &WayOut::Direct, &mut wrong)),
             Err(why) => return why.to_string(),
         }
         wrong.check().err().map(|why| why.to_string()).unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use super::Wrong;
 use crate::flags::any_duration;
-use call::Target;
+use call::{Target, WayOut};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub struct Etcd {
 
 impl Etcd {
     /// The etcd that is asked for, if one is. History is forgotten every so often; 0 leaves that to others.
-    pub fn read(&self, compaction: Duration, wrong: &mut Wrong) -> Option<etcd::Options> {
+    /// `way` leads to it.
+    pub fn read(&self, compaction: Duration, way: &WayOut, wrong: &mut Wrong) -> Option<etcd::Options> {
         const CERTIFICATE: &str = "--etcd-certfile";
         const KEY: &str = "--etcd-keyfile";
         let certificate = wrong.text(CERTIFICATE, self.etcd_certfile.as_deref());
@@ -77,6 +78,7 @@ impl Etcd {
             url: if url.contains(":/") { url.clone() } else { format!("http://{url}") },
             authorities: authorities.clone(),
             identity: identity.clone(),
+            way: way.clone(),
             ..Target::default()
         });
         let servers: Vec<_> = servers.collect();
@@ -115,11 +117,15 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     fn read(line: &str) -> (Option<etcd::Options>, Result<(), String>) {
+        read_by(line, &WayOut::Direct)
+    }
+
+    fn read_by(line: &str, way: &WayOut) -> (Option<etcd::Options>, Result<(), String>) {
         let line = format!("pintle up {line}");
         let cli = Cli::read(line.trim().split(' ').map(Into::into)).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
         let mut wrong = Wrong::default();
-        let read = up.server.etcd.read(up.server.limits.etcd_compaction_interval, &mut wrong);
+        let read = up.server.etcd.read(up.server.limits.etcd_compaction_interval, way, &mut wrong);
         (read, wrong.check().map_err(|why| why.to_string()))
     }
 
@@ -138,6 +144,10 @@ mod tests {
         assert_eq!((some.prefix.as_str(), some.compaction), ("/x", Some(Duration::from_secs(60))));
         assert_eq!((some.measured, some.lease_reuse), (None, Duration::from_secs(7)));
         assert_eq!(read("--etcd-servers=a:1 --etcd-compaction-interval=0").0.unwrap().compaction, None);
+        let proxy = Target { url: "unix:/run/p".to_owned(), ..Target::default() };
+        let proxy = call::Proxy::new(call::Protocol::Grpc, &proxy).unwrap();
+        let (some, _) = read_by("--etcd-servers=a:1", &WayOut::Through(std::sync::Arc::new(proxy)));
+        assert_eq!(format!("{:?}", some.unwrap().servers[0].way), "Through(Proxy(Grpc at /run/p))");
     }
 
     #[test]

@@ -1,61 +1,276 @@
 //! How the server calls others.
 
 use super::{Wrong, manifest};
+use apiserver::egress::Egress;
+use call::{Protocol, Proxy, Target, WayOut};
 use clap::Args;
 use names::Names;
+use schema::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "How it calls others")]
 pub struct Outward {
-    /// Which way calls to others take: an EgressSelectorConfiguration. Only direct connections are there yet; a file that
-    /// asks for a proxy is refused
+    /// Which way calls to others take: an EgressSelectorConfiguration, which names a way for each of controlplane
+    /// (webhooks at addresses, those about callers and permission, audit, traces), cluster (services) and etcd: Direct,
+    /// HTTPConnect over TCP or a socket, or GRPC (konnectivity) over a socket [default: all are called directly]
     #[arg(long, value_name = "FILE")]
     pub egress_selector_config_file: Option<PathBuf>,
 }
 
+const OPTION: &str = "--egress-selector-config-file";
+const NAMES: [&str; 3] = ["cluster", "controlplane", "etcd"];
+/// Where a way is described, as messages say it.
+const AT: &str = "service.connection";
+
 impl Outward {
-    pub fn read(&self, names: &Names, wrong: &mut Wrong) {
-        if let Some(file) = &self.egress_selector_config_file {
-            wrong.take("--egress-selector-config-file", direct(file, names));
+    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> Egress {
+        let Some(file) = &self.egress_selector_config_file else { return Egress::default() };
+        let known = ["v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver")));
+        let whole = manifest::read(file, "EgressSelectorConfiguration", &known);
+        let Some(whole) = wrong.take(OPTION, whole) else { return Egress::default() };
+        let (egress, problems) = ways(&whole);
+        for why in problems {
+            wrong.add(OPTION, format!("{}: {why}", file.display()));
+        }
+        egress
+    }
+}
+
+/// The ways that a file names, and everything that is wrong with it.
+fn ways(whole: &Value) -> (Egress, Vec<String>) {
+    let (mut egress, mut problems) = (Egress::default(), Vec::new());
+    let selections = whole.items(&["egressSelections"]);
+    let read: Vec<_> = selections.iter().map(|selection| way(selection, &mut problems)).collect();
+    let mut seen: Vec<String> = Vec::new();
+    for (at, (selection, way)) in selections.iter().zip(read).enumerate() {
+        let name = match selection.text(&["name"]) {
+            // what it was once called
+            "master" => "controlplane".to_owned(),
+            name => name.to_lowercase(),
+        };
+        if seen.contains(&name) {
+            problems.push(format!("{AT}[{at}]: Duplicate value: {name:?}"));
+            continue;
+        }
+        match &*name {
+            "cluster" => egress.cluster = way,
+            "controlplane" => egress.control_plane = way,
+            "etcd" => egress.etcd = way,
+            other => problems.push(unsupported(AT, other, &NAMES)),
+        }
+        seen.push(name);
+    }
+    (egress, problems)
+}
+
+fn unsupported(path: &str, found: &str, known: &[&str]) -> String {
+    let known: Vec<_> = known.iter().map(|it| format!("{it:?}")).collect();
+    format!("{path}: Unsupported value: {found:?}: supported values: {}", known.join(", "))
+}
+
+fn way(selection: &Value, problems: &mut Vec<String>) -> WayOut {
+    let there = |path: &[&str]| selection.at(path).filter(|it| !it.is_null());
+    let transport = there(&["connection", "transport"]);
+    let named = selection.text(&["connection", "proxyProtocol"]);
+    let protocol = match named {
+        "Direct" => {
+            if transport.is_some() {
+                let why = "Transport config should be absent for direct connect";
+                problems.push(format!("{AT}.transport: Invalid value: \"direct\": {why}"));
+            }
+            return WayOut::Direct;
+        }
+        "HTTPConnect" => Protocol::HttpConnect,
+        "GRPC" => Protocol::Grpc,
+        other => {
+            problems.push(unsupported(&format!("{AT}.protocol"), other, &["Direct", "HTTPConnect", "GRPC"]));
+            return WayOut::Direct;
+        }
+    };
+    if transport.is_none() {
+        problems.push(format!("{AT}.transport: Required value: transport must be set for {named}"));
+        return WayOut::Direct;
+    }
+    let [tcp, socket] = ["tcp", "uds"].map(|it| there(&["connection", "transport", it]));
+    let before = problems.len();
+    let target = match (protocol, tcp, socket) {
+        (Protocol::HttpConnect, Some(tcp), Some(_)) => {
+            let url = tcp.text(&["url"]);
+            problems.push(format!("{AT}.tcp: Invalid value: {url:?}: TCP and UDS cannot both be set"));
+            None
+        }
+        (_, _, Some(socket)) => over_socket(socket, problems),
+        (Protocol::Grpc, _, None) => {
+            problems.push(format!("{AT}.uds: Required value: UDS must be set with GRPC"));
+            None
+        }
+        (Protocol::HttpConnect, Some(tcp), None) => over_tcp(tcp, problems),
+        (Protocol::HttpConnect, None, None) => {
+            problems.push(format!("{AT}.tcp: Required value: One of TCP or UDS must be set"));
+            None
+        }
+    };
+    let Some(target) = target.filter(|_| problems.len() == before) else { return WayOut::Direct };
+    match Proxy::new(protocol, &target) {
+        Ok(proxy) => WayOut::Through(Arc::new(proxy)),
+        Err(why) => {
+            let name = selection.text(&["name"]);
+            problems.push(format!("failed to create dialer for egressSelection {name:?}: {why}"));
+            WayOut::Direct
         }
     }
 }
 
-/// Whether all calls go where they would go anyway.
-fn direct(file: &Path, names: &Names) -> Result<(), String> {
-    let known = ["v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver")));
-    let whole = manifest::read(file, "EgressSelectorConfiguration", &known)?;
-    for selection in whole.items(&["egressSelections"]) {
-        let (name, way) = (selection.text(&["name"]), selection.text(&["connection", "proxyProtocol"]));
-        if !["master", "controlplane", "etcd", "cluster"].contains(&name) {
-            return Err(format!("{}: there is no kind of calls {name:?}", file.display()));
+fn over_socket(socket: &Value, problems: &mut Vec<String>) -> Option<Target> {
+    match socket.text(&["udsName"]) {
+        "" => {
+            let why = "UDSName should be present for UDS connections";
+            problems.push(format!("{AT}.udsName: Invalid value: \"nil\": {why}"));
+            None
         }
-        if way != "Direct" {
-            let shown = file.display();
-            return Err(format!("{shown}: calls of the kind {name:?} cannot go by {way:?} yet, only Direct"));
+        path => Some(Target { url: format!("unix:{path}"), ..Target::default() }),
+    }
+}
+
+fn over_tcp(tcp: &Value, problems: &mut Vec<String>) -> Option<Target> {
+    let url = tcp.text(&["url"]);
+    let tls = tcp.at(&["tlsConfig"]).filter(|it| !it.is_null());
+    let target = Target { url: url.to_owned(), ..Target::default() };
+    match (url.starts_with("https://"), tls) {
+        (false, _) if !url.starts_with("http://") => {
+            let why = "supported connection protocols are http:// and https://";
+            problems.push(format!("{AT}.url: Invalid value: {url:?}: {why}"));
+            None
+        }
+        (false, Some(_)) => {
+            let why = "TLSConfig config should not be present when using HTTP";
+            problems.push(format!("{AT}.tlsConfig: Invalid value: \"nil\": {why}"));
+            None
+        }
+        (false, None) => Some(target),
+        (true, None) => {
+            let why = "TLSConfig must be present when using HTTPS";
+            problems.push(format!("{AT}.tlsConfig: Required value: {why}"));
+            None
+        }
+        (true, Some(tls)) => {
+            let authorities = file(tls, "caBundle", None, "ca bundle", problems);
+            let certificate =
+                file(tls, "clientCert", Some("Using TLS requires clientCert"), "client cert", problems);
+            let key = file(tls, "clientKey", Some("Using TLS requires clientKey"), "client key", problems);
+            Some(Target { authorities, identity: certificate.zip(key), ..target })
         }
     }
-    Ok(())
+}
+
+/// What is in a file that TLS needs: always, if it is said what is so without it.
+fn file(
+    tls: &Value,
+    field: &str,
+    needed: Option<&str>,
+    what: &str,
+    problems: &mut Vec<String>,
+) -> Option<Vec<u8>> {
+    let at = format!("{AT}.tlsConfig.{field}: Invalid value");
+    let path = tls.text(&[field]);
+    if path.is_empty() {
+        problems.extend(needed.map(|why| format!("{at}: \"nil\": {why}")));
+        return None;
+    }
+    match std::fs::read(path) {
+        Ok(read) => Some(read),
+        Err(_) if !Path::new(path).exists() => {
+            let missing = if what == "ca bundle" { "TLS config ca bundle" } else { &format!("TLS {what}") };
+            problems.push(format!("{at}: {path:?}: {missing} does not exist"));
+            None
+        }
+        Err(why) => {
+            problems.push(format!("{at}: {path:?}: {why}"));
+            None
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_direct_calls_are_there() {
+    fn read(selections: &str) -> (Egress, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("egress.yaml");
-        let check = |name: &str, way: &str| {
-            let head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n";
-            let text =
-                format!("{head}egressSelections:\n- name: {name}\n  connection: {{proxyProtocol: {way}}}\n");
-            std::fs::write(&file, text).unwrap();
-            direct(&file, &Names::kubernetes())
+        let head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n";
+        std::fs::write(&file, format!("{head}egressSelections:\n{selections}")).unwrap();
+        let mut wrong = Wrong::default();
+        let egress =
+            Outward { egress_selector_config_file: Some(file) }.read(&Names::kubernetes(), &mut wrong);
+        (egress, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
+    }
+
+    #[test]
+    fn ways_are_read() {
+        let connection = |name: &str, rest: &str| format!("- {{name: {name}, connection: {{{rest}}}}}\n");
+        let socket = "transport: {uds: {udsName: /run/k}}";
+        let (egress, wrong) = read(
+            &[
+                connection("Cluster", &format!("proxyProtocol: GRPC, {socket}")),
+                connection("master", "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://p:1'}}"),
+                connection("etcd", "proxyProtocol: Direct"),
+            ]
+            .concat(),
+        );
+        assert_eq!(wrong, "");
+        assert_eq!(format!("{:?}", egress.cluster), "Through(Proxy(Grpc at /run/k))");
+        assert_eq!(format!("{:?}", egress.control_plane), "Through(Proxy(HttpConnect at p:1))");
+        assert!(matches!(egress.etcd, WayOut::Direct));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told() {
+        let told = |rest: &str, part: &str| {
+            let (_, wrong) = read(&format!("- {{name: cluster, connection: {{{rest}}}}}\n"));
+            assert!(wrong.starts_with(OPTION) && wrong.contains(part), "{rest}: {wrong}");
         };
-        assert_eq!(check("cluster", "Direct"), Ok(()));
-        assert!(check("cluster", "GRPC").unwrap_err().contains("\"GRPC\""));
-        assert!(check("moon", "Direct").unwrap_err().contains("\"moon\""));
+        told(
+            "proxyProtocol: Carrier",
+            "service.connection.protocol: Unsupported value: \"Carrier\": supported values: \"Direct\", \"HTTPConnect\", \"GRPC\"",
+        );
+        told(
+            "proxyProtocol: GRPC",
+            "service.connection.transport: Required value: transport must be set for GRPC",
+        );
+        told("proxyProtocol: Direct, transport: {}", "Transport config should be absent for direct connect");
+        told("proxyProtocol: HTTPConnect, transport: {}", "One of TCP or UDS must be set");
+        told(
+            "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://p'}, uds: {udsName: x}}",
+            "service.connection.tcp: Invalid value: \"http://p\": TCP and UDS cannot both be set",
+        );
+        told("proxyProtocol: GRPC, transport: {tcp: {url: 'http://p'}}", "UDS must be set with GRPC");
+        told(
+            "proxyProtocol: GRPC, transport: {uds: {}}",
+            "service.connection.udsName: Invalid value: \"nil\"",
+        );
+        let tcp = |rest: &str| format!("proxyProtocol: HTTPConnect, transport: {{tcp: {{{rest}}}}}");
+        told(
+            &tcp("url: 'p:1'"),
+            "service.connection.url: Invalid value: \"p:1\": supported connection protocols",
+        );
+        told(
+            &tcp("url: 'http://p:1', tlsConfig: {}"),
+            "TLSConfig config should not be present when using HTTP",
+        );
+        told(
+            &tcp("url: 'https://p:1'"),
+            "service.connection.tlsConfig: Required value: TLSConfig must be present",
+        );
+        let three = tcp("url: 'https://p:1', tlsConfig: {caBundle: /none/ca, clientCert: /none/cert}");
+        told(&three, "tlsConfig.caBundle: Invalid value: \"/none/ca\": TLS config ca bundle does not exist");
+        told(&three, "tlsConfig.clientCert: Invalid value: \"/none/cert\": TLS client cert does not exist");
+        told(&three, "tlsConfig.clientKey: Invalid value: \"nil\": Using TLS requires clientKey");
+        let direct = |name: &str| format!("- {{name: {name}, connection: {{proxyProtocol: Direct}}}}\n");
+        let (_, wrong) = read(&[direct("master"), direct("moon"), direct("controlplane")].concat());
+        assert!(wrong.contains("service.connection: Unsupported value: \"moon\": supported values: \"cluster\", \"controlplane\", \"etcd\""), "{wrong}");
+        assert!(wrong.contains("service.connection[2]: Duplicate value: \"controlplane\""), "{wrong}");
     }
 }

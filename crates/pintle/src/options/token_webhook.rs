@@ -3,7 +3,7 @@
 use super::Wrong;
 use crate::flags::any_duration;
 use apiserver::identity::webhook;
-use call::{Caller, Limits, Version};
+use call::{Caller, Limits, Version, WayOut};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub struct TokenWebhook {
 const FILE: &str = "--authentication-token-webhook-config-file";
 
 impl TokenWebhook {
-    pub fn read(&self, wrong: &mut Wrong) -> Option<webhook::Options> {
+    pub fn read(&self, way: &WayOut, wrong: &mut Wrong) -> Option<webhook::Options> {
         let file = self.authentication_token_webhook_config_file.as_deref()?;
-        let caller = wrong.take(FILE, Caller::from_kubeconfig(file, Limits::REVIEW))?;
+        let caller = wrong.take(FILE, Caller::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))?;
         Some(webhook::Options {
             version: self.authentication_token_webhook_version,
             ttl: self.authentication_token_webhook_cache_ttl,

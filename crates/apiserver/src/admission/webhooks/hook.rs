@@ -64,7 +64,7 @@ impl Hook {
             dry: matches!(hook.text(&["sideEffects"]), "None" | "NoneOnDryRun"),
             seconds,
             version: spoken.into_iter().next().unwrap_or(review::VERSIONS[0]),
-            server: Reached::of(config, all.way, Limits { time, answer: LARGEST_ANSWER }, &all.users)
+            server: Reached::of(config, all.way.clone(), Limits { time, answer: LARGEST_ANSWER }, &all.users)
                 .counted_in(&all.calls),
         }
     }

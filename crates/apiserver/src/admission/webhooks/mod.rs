@@ -55,7 +55,7 @@ impl Webhooks {
             users: users(&parts.names, told)?,
             counters: parts.webhooks.clone(),
             calls: parts.calls.clone(),
-            way: parts.way,
+            way: parts.way.clone(),
             world: parts.world.clone(),
         })
     }

@@ -1,0 +1,33 @@
+//! Which way calls take, by the network that those who are called are in.
+//!
+//! What always holds: what objects name as a service is in the cluster, be it a webhook or another API server. What an
+//! operator or an object names by an address is beside this server: webhooks about callers, about what they may do, about
+//! requests and about objects, and whoever collects traces. Providers of identity and judges of images are called
+//! directly, as upstream does.
+
+use ambient::World;
+use call::{Dials, WayOut};
+use metrics::Registry;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    /// To those beside this server.
+    pub control_plane: WayOut,
+    /// To what runs in the cluster.
+    pub cluster: WayOut,
+    /// To where objects are kept.
+    pub etcd: WayOut,
+}
+
+impl Egress {
+    /// Opens the ways that lead through proxies.
+    pub(crate) fn begin(&self, registry: &Registry, world: &World) {
+        let dials = Dials::new(registry);
+        for way in [&self.control_plane, &self.cluster, &self.etcd] {
+            if let WayOut::Through(proxy) = way {
+                proxy.begin(&dials, world);
+            }
+        }
+    }
+}

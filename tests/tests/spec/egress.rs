@@ -1,0 +1,231 @@
+//! Which way calls to others take: directly, or through proxies.
+
+use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, message};
+use super::*;
+use ::metrics::Registry;
+use apiserver::egress::Egress;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use call::{CallError, Caller, Dials, Limits, Target, WayOut};
+use std::time::Duration;
+use tests::{Between, Cluster, Conduct, Elsewhere, Extension, Kind, Options, Reply};
+
+/// What nobody but a proxy can find.
+const BEHIND: &str = "hook.behind.example";
+
+async fn behind(answer: impl Fn(&tests::Seen) -> Reply + Send + Sync + 'static) -> Elsewhere {
+    Elsewhere::named(BEHIND, answer).await
+}
+
+/// A way that has begun, and what is counted about it.
+fn begun(between: &Between) -> (WayOut, Registry) {
+    let (way, registry) = (between.way(), Registry::default());
+    let world: ambient::World = ambient::Simulated::new(0, 7);
+    if let WayOut::Through(proxy) = &way {
+        proxy.begin(&Dials::new(&registry), &world);
+    }
+    (way, registry)
+}
+
+fn target(server: &Elsewhere, way: &WayOut) -> Target {
+    Target { url: format!("https://{BEHIND}"), way: way.clone(), ..server.target() }
+}
+
+#[tokio::test]
+async fn what_only_a_proxy_can_reach_is_reached_through_it() {
+    for kind in Kind::ALL {
+        let server = behind(allow).await;
+        let between = Between::start(kind, Conduct::Good, server.port()).await;
+        let egress = Egress { control_plane: between.way(), ..Egress::default() };
+        let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
+        let mut named = hook(&server, "a", "/p");
+        named["clientConfig"]["url"] = json!(format!("https://{BEHIND}/p"));
+        configure(&cluster, VALIDATING, "one", vec![named]).await;
+        for name in ["a", "b"] {
+            cluster.create(CONFIGMAPS, map(name)).await;
+        }
+        assert_eq!(server.count(), 2, "{kind:?}");
+        // one connection is kept for both
+        assert_eq!(between.asked(), [format!("{BEHIND}:443")], "{kind:?}");
+        let (protocol, transport) = match kind {
+            Kind::Tcp | Kind::Tls => ("http_connect", "tcp"),
+            Kind::Socket => ("http_connect", "uds"),
+            Kind::Konnectivity => ("grpc", "uds"),
+        };
+        let metrics = cluster.get("/metrics").await.code(200).text();
+        let labels = format!("{{protocol=\"{protocol}\",transport=\"{transport}\"}}");
+        for line in ["dial_start_total", "dial_duration_seconds_count"] {
+            let line = format!("apiserver_egress_dialer_{line}{labels} 1\n");
+            assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        }
+        assert!(!metrics.contains("dial_failure_count{"));
+    }
+}
+
+#[tokio::test]
+async fn services_are_in_the_cluster_and_addresses_beside_the_server() {
+    let server = Elsewhere::named("hook.default.svc", allow).await;
+    let beside = Elsewhere::start(allow).await;
+    let between = Between::start(Kind::Konnectivity, Conduct::Good, server.port()).await;
+    let egress = Egress { cluster: between.way(), ..Egress::default() };
+    let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
+    let spec = json!({"ports": [{"port": 443}], "selector": {"a": "b"}});
+    let service = json!({"metadata": {"name": "hook"}, "spec": spec});
+    let made = cluster.create("/api/v1/namespaces/default/services", service).await;
+    let mut called = hook(&server, "a", "/");
+    let named = json!({"namespace": "default", "name": "hook"});
+    called["clientConfig"] = json!({"service": named, "caBundle": STANDARD.encode(&server.certificate)});
+    configure(&cluster, MUTATING, "service", vec![called]).await;
+    configure(&cluster, VALIDATING, "address", vec![hook(&beside, "b", "/")]).await;
+    cluster.create(CONFIGMAPS, map("a")).await;
+    assert_eq!((server.count(), beside.count()), (1, 1));
+    let address = made["spec"]["clusterIP"].as_str().unwrap();
+    assert_eq!(between.asked(), [format!("{address}:443")]);
+}
+
+#[tokio::test]
+async fn other_api_servers_are_in_the_cluster() {
+    let extension = Extension::start("default", "metrics").await;
+    let between = Between::start(Kind::Socket, Conduct::Good, extension.port).await;
+    let egress = Egress { cluster: between.way(), ..Egress::default() };
+    let (certificate, key) = extension.proxy.clone();
+    let mut options = Options { egress, ..Options::default() };
+    options.aggregation.identity = Some((certificate.into_bytes(), key.into_bytes()));
+    let cluster = Cluster::with(options).await;
+    let service = json!({"metadata": {"name": "metrics"},
+        "spec": {"ports": [{"port": 443}], "clusterIP": "10.0.0.77"}});
+    cluster.create("/api/v1/namespaces/default/services", service).await;
+    let endpoints = json!({"metadata": {"name": "metrics"},
+        "subsets": [{"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 443}]}]});
+    cluster.create("/api/v1/namespaces/default/endpoints", endpoints).await;
+    let registered = json!({"metadata": {"name": "v1beta1.metrics.example.com"}, "spec": {
+        "group": "metrics.example.com", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 10,
+        "caBundle": STANDARD.encode(&extension.authority),
+        "service": {"namespace": "default", "name": "metrics", "port": 443}}});
+    cluster.create("/apis/apiregistration.k8s.io/v1/apiservices", registered).await;
+    let path = "/apis/metrics.example.com/v1beta1/nodes";
+    tests::soon("an answer", async {
+        while cluster.get(path).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let asked = between.asked();
+    assert!(!asked.is_empty() && asked.iter().all(|it| it == "10.0.0.77:443"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn much_goes_both_ways() {
+    let large = "x".repeat(2_500_000);
+    for kind in Kind::ALL {
+        let told = large.clone();
+        let server = behind(move |seen| {
+            assert_eq!(seen.body["data"].as_str().map(str::len), Some(2_500_000));
+            Reply::Text(200, told.clone())
+        })
+        .await;
+        let between = Between::start(kind, Conduct::Good, server.port()).await;
+        let (way, _) = begun(&between);
+        let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+        for _ in 0..3 {
+            let body = json!({"data": large}).to_string();
+            let answer = caller.post("/", body.into()).await.unwrap();
+            assert_eq!(answer.body.len(), large.len(), "{kind:?}");
+        }
+        assert_eq!(between.asked().len(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_between_is_told() {
+    for kind in Kind::ALL {
+        for (conduct, parts) in [
+            (Conduct::Refuse, ["code 403", "nobody is there"]),
+            (
+                Conduct::Cut,
+                ["reading HTTP response from CONNECT to hook.behind.example:443", "did not say how"],
+            ),
+            (Conduct::Nonsense, ["reading HTTP response from CONNECT", "prox"]),
+            (Conduct::Flood, ["reading HTTP response from CONNECT", "larger than"]),
+        ] {
+            let server = behind(allow).await;
+            let between = Between::start(kind, conduct, server.port()).await;
+            let (way, registry) = begun(&between);
+            let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+            let why = tests::soon("an error", caller.get("/")).await.unwrap_err().to_string();
+            let part = parts[usize::from(kind == Kind::Konnectivity)];
+            assert!(why.contains(part), "{kind:?} {conduct:?}: {why}");
+            assert_eq!(server.count(), 0);
+            let text = registry.text();
+            assert!(text.contains("dial_failure_count{") && !text.contains("seconds_count{"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_proxy_for_ever() {
+    for kind in Kind::ALL {
+        let server = behind(allow).await;
+        let between = Between::start(kind, Conduct::Silent, server.port()).await;
+        let (way, registry) = begun(&between);
+        let hasty = Limits { time: Duration::from_millis(300), ..Limits::default() };
+        let caller = Caller::new(&target(&server, &way), hasty).unwrap();
+        let why = caller.get("/").await.unwrap_err();
+        assert!(matches!(why, CallError::Late(_)), "{kind:?}: {why}");
+        // who gave it up is counted as well
+        tests::soon("the failure", async {
+            while !registry.text().contains("stage=\"proxy\"") {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_lost() {
+    for kind in Kind::ALL {
+        let server = behind(|_| Reply::Text(200, "x".repeat(1_000_000))).await;
+        let between = Between::start(kind, Conduct::CutAfter(100_000), server.port()).await;
+        let (way, _) = begun(&between);
+        let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+        let why = tests::soon("an error", caller.get("/")).await.unwrap_err();
+        assert!(matches!(why, CallError::Lost(_) | CallError::Connection(_)), "{kind:?}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn proxies_that_are_not_there_fail_at_once_and_only_where_they_stand() {
+    let server = Elsewhere::start(allow).await;
+    let between = Between::start(Kind::Socket, Conduct::Good, server.port()).await;
+    let egress = Egress { control_plane: between.way(), ..Egress::default() };
+    drop(between);
+    let cluster = Cluster::with(Options { egress, ..Options::default() }).await;
+    cluster.create(CONFIGMAPS, map("before")).await;
+    configure(&cluster, VALIDATING, "one", vec![hook(&server, "a", "/")]).await;
+    let refused = cluster.post(CONFIGMAPS, map("a")).await.code(500).json();
+    let why = message(&refused);
+    assert!(why.contains("the proxy at ") && why.contains("cannot be reached"), "{why}");
+    let metrics = cluster.get("/metrics").await.code(200).text();
+    let failed = "dial_failure_count{protocol=\"http_connect\",stage=\"connect\",transport=\"uds\"} 1\n";
+    assert!(metrics.contains(failed), "{metrics}");
+}
+
+#[tokio::test]
+async fn proxies_that_cannot_prove_who_they_are_are_told_nothing() {
+    let server = behind(allow).await;
+    let mut between = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
+    let other = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
+    between.target.authorities = other.target.authorities.clone();
+    let (way, _) = begun(&between);
+    let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+    let why = caller.get("/").await.unwrap_err().to_string();
+    assert!(why.contains("certificate"), "{why}");
+    // nor do they believe everybody
+    between.target = Target { authorities: between.target.authorities.clone(), ..other.target.clone() };
+    between.target.identity = None;
+    let (way, _) = begun(&between);
+    let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+    assert!(caller.get("/").await.is_err());
+    assert!(between.asked().is_empty() && other.asked().is_empty());
+}
