@@ -5,7 +5,8 @@
 //! answer is found out and given up, also while it is only listened to. Who gets no answer is told whether the
 //! other side may have got the question. Nothing is tried twice.
 
-use crate::{BadTarget, Target, chain, tls};
+use crate::grpc::Endpoint;
+use crate::{BadTarget, Target, WayOut, chain, tls};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};
 use http::uri::{Authority, Scheme};
@@ -65,6 +66,8 @@ pub struct Channel {
     /// Said with every call.
     said: HeaderMap,
     connection: Mutex<Option<SendRequest<Sent>>>,
+    /// Whether a silent connection is asked if it lives.
+    asks: bool,
     /// What carries the connection of a channel that is used once.
     once: Option<OnceLock<AbortHandle>>,
 }
@@ -84,37 +87,61 @@ impl Channel {
     /// The server at an `http`, `https` or `unix` URL. Every call says `said` besides.
     pub fn new(target: &Target, said: &[(&'static str, &'static str)]) -> Result<Self, BadTarget> {
         let bad = || BadTarget::Url(target.url.clone());
-        let (way, authority, scheme) = match target.url.strip_prefix("unix:") {
+        let mut channel = match target.url.strip_prefix("unix:") {
             Some(path) => {
                 let path = path.strip_prefix("//").unwrap_or(path);
                 if path.is_empty() {
                     return Err(bad());
                 }
-                (Way::Socket(path.into()), Authority::from_static("localhost"), Scheme::HTTP)
+                Self::on(Way::Socket(path.into()), Authority::from_static("localhost"), Scheme::HTTP)
             }
             None => {
                 let parts = target.url.parse::<Uri>().map_err(|_| bad())?.into_parts();
                 let scheme = parts.scheme.filter(|it| [Scheme::HTTP, Scheme::HTTPS].contains(it));
                 let way = Way::Network(Box::new(tls::connector(target)?));
-                (way, parts.authority.ok_or_else(bad)?, scheme.ok_or_else(bad)?)
+                Self::on(way, parts.authority.ok_or_else(bad)?, scheme.ok_or_else(bad)?)
             }
         };
-        let mut all = HeaderMap::new();
-        all.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        all.insert(TE, HeaderValue::from_static("trailers"));
-        all.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
         for (name, value) in said {
-            all.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            channel.said.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        Ok(Channel { way, authority, scheme, said: all, connection: Mutex::new(None), once: None })
+        Ok(channel)
+    }
+
+    /// The server at an endpoint, without TLS, for calls now and then: a silent connection is not asked if it lives.
+    pub(crate) fn plain(endpoint: &Endpoint, way: WayOut) -> Result<Self, BadTarget> {
+        let mut channel = match endpoint {
+            Endpoint::Unix(path) => {
+                Self::on(Way::Socket(path.clone()), Authority::from_static("localhost"), Scheme::HTTP)
+            }
+            Endpoint::Tcp(host) => {
+                Self::new(&Target { url: format!("http://{host}"), way, ..Target::default() }, &[])?
+            }
+        };
+        channel.asks = false;
+        Ok(channel)
+    }
+
+    fn on(way: Way, authority: Authority, scheme: Scheme) -> Self {
+        let mut said = HeaderMap::new();
+        said.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        said.insert(TE, HeaderValue::from_static("trailers"));
+        said.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
+        Channel { way, authority, scheme, said, connection: Mutex::new(None), asks: true, once: None }
     }
 
     /// The same for one stream, which ends with the channel, whatever the other side does. A silent connection is not
     /// asked whether it lives: who passes on what others say may take that amiss.
     pub(crate) fn once(target: &Target) -> Result<Self, BadTarget> {
         let mut channel = Self::new(target, &[])?;
+        channel.asks = false;
         channel.once = Some(OnceLock::new());
         Ok(channel)
+    }
+
+    /// Lets the connection go: the next call makes another.
+    pub(crate) async fn let_go(&self) {
+        *self.connection.lock().await = None;
     }
 
     /// Calls a procedure, by its path, and gives the message that comes back.
@@ -222,7 +249,7 @@ impl Channel {
     {
         let made = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .keep_alive_interval(self.once.is_none().then_some(SILENCE))
+            .keep_alive_interval(self.asks.then_some(SILENCE))
             .keep_alive_timeout(ANSWER)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

@@ -3,21 +3,11 @@
 //! What always holds: a call ends within its time and reads no more of an answer than its limit. One connection is
 //! kept; when it is gone the next call makes another.
 
-use crate::{CallError, Limits, WayOut, broken};
-use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE, USER_AGENT};
-use http::{Method, Request};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper::rt::{Read, Write};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use crate::channel::{Channel, Undone};
+use crate::{CallError, Limits, WayOut};
+use bytes::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
-use tokio::net::UnixStream;
-use tokio::sync::Mutex;
-
-/// What precedes every message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,98 +49,43 @@ impl FromStr for Endpoint {
 pub struct Procedures {
     endpoint: Endpoint,
     limits: Limits,
-    way: WayOut,
-    connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
+    channel: Result<Channel, String>,
 }
 
 impl Procedures {
     pub fn new(endpoint: Endpoint, limits: Limits) -> Self {
-        Procedures { endpoint, limits, way: WayOut::Direct, connection: Mutex::new(None) }
+        let channel = Channel::plain(&endpoint, WayOut::Direct).map_err(|why| why.to_string());
+        Procedures { endpoint, limits, channel }
     }
 
     /// The same by another way, if it is over a network.
     #[must_use]
     pub fn by(self, way: WayOut) -> Self {
-        Procedures { way, ..self }
+        let channel = Channel::plain(&self.endpoint, way).map_err(|why| why.to_string());
+        Procedures { channel, ..self }
     }
 
     /// Calls a procedure, by its path, and gives the message that comes back.
     pub async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
-        match tokio::time::timeout(self.limits.time, self.answered(path, message)).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                *self.connection.lock().await = None;
-                Err(CallError::Late(self.limits.time))
-            }
+        let channel = self.channel.as_ref().map_err(|why| CallError::Connection(why.clone()))?;
+        let answered = channel.call(path, message, self.limits.time, self.limits.answer).await;
+        if let Err(Undone::Late(_)) = &answered {
+            // nobody asks whether it lives
+            channel.let_go().await;
         }
-    }
-
-    async fn answered(&self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
-        let mut framed = BytesMut::with_capacity(PREFIX + message.len());
-        framed.put_u8(0);
-        framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-        framed.put_slice(message);
-        let authority = match &self.endpoint {
-            Endpoint::Tcp(host) => host.as_str(),
-            Endpoint::Unix(_) => "localhost",
-        };
-        let url = format!("http://{authority}{path}");
-        let mut request = Request::new(Full::new(framed.freeze()));
-        *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url))?;
-        *request.method_mut() = Method::POST;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
-        let answer = self.connected().await?.send_request(request).await.map_err(|why| broken(&why))?;
-        let (parts, body) = answer.into_parts();
-        let limit = self.limits.answer;
-        let whole = Limited::new(body, limit + PREFIX).collect().await;
-        let whole = whole.map_err(|why| CallError::Lost(why.to_string()))?;
-        let trailers = whole.trailers().unwrap_or(&parts.headers);
-        succeeded(trailers)?;
-        let bytes = whole.to_bytes();
-        // whoever answers with nothing at all has said nothing, which is a message, too
-        Ok(if bytes.len() < PREFIX { Bytes::new() } else { bytes.slice(PREFIX..) })
-    }
-
-    async fn connected(&self) -> Result<SendRequest<Full<Bytes>>, CallError> {
-        let mut kept = self.connection.lock().await;
-        if let Some(connection) = kept.as_ref().filter(|it| !it.is_closed()) {
-            return Ok(connection.clone());
-        }
-        let refused = |why: std::io::Error| CallError::Connection(why.to_string());
-        let made = match &self.endpoint {
-            Endpoint::Tcp(host) => greeted(self.way.connect(host).await.map_err(refused)?).await,
-            Endpoint::Unix(path) => {
-                greeted(TokioIo::new(UnixStream::connect(path).await.map_err(refused)?)).await
-            }
-        }?;
-        Ok(kept.insert(made).clone())
+        answered.map_err(CallError::from)
     }
 }
 
-async fn greeted<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, CallError>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
-    let made = http2::handshake(TokioExecutor::new(), stream).await;
-    let (sender, connection) = made.map_err(|why| broken(&why))?;
-    // it ends with the last that sends through it
-    tokio::spawn(connection);
-    Ok(sender)
-}
-
-/// Whether the other side says that it did what was asked.
-fn succeeded(trailers: &HeaderMap) -> Result<(), CallError> {
-    let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
-    match text("grpc-status") {
-        Some("0") => Ok(()),
-        Some(code) => {
-            let why = unescaped(text("grpc-message").unwrap_or(""));
-            Err(CallError::Refused { code: code_name(code), why })
+impl From<Undone> for CallError {
+    fn from(why: Undone) -> Self {
+        match why {
+            Undone::Unsent(why) => CallError::Connection(why),
+            Undone::Lost(why) => CallError::Lost(why),
+            Undone::Late(time) => CallError::Late(time),
+            Undone::TooLarge(limit) => CallError::TooLarge(limit),
+            Undone::Refused { code, message } => CallError::Refused { code: code_name(code), why: message },
         }
-        None => Err(CallError::Lost("the server did not say how the call ended".to_owned())),
     }
 }
 
@@ -175,28 +110,8 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-fn code_name(code: &str) -> &'static str {
-    code.parse::<usize>().ok().and_then(|code| CODES.get(code)).copied().unwrap_or("Unknown")
-}
-
-/// A message without the escapes that let a header carry any text.
-fn unescaped(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+fn code_name(code: u16) -> &'static str {
+    CODES.get(usize::from(code)).copied().unwrap_or("Unknown")
 }
 
 #[cfg(test)]
@@ -221,18 +136,12 @@ mod tests {
             assert_eq!(text.parse::<Endpoint>().map_err(drop), expected, "{text}");
         }
     }
+
     #[test]
-    fn refusals_are_read() {
-        let refused = |code: &'static str, message: &'static str| {
-            let mut trailers = HeaderMap::new();
-            trailers.insert("grpc-status", HeaderValue::from_static(code));
-            trailers.insert("grpc-message", HeaderValue::from_static(message));
-            succeeded(&trailers).map_err(|why| why.to_string())
-        };
-        assert_eq!(refused("0", ""), Ok(()));
-        let told = |code: &str, why: &str| Err(format!("rpc error: code = {code} desc = {why}"));
-        assert_eq!(refused("14", "not now"), told("Unavailable", "not now"));
-        assert_eq!(refused("3", "50%25 of %E2%82%ac %zz%2"), told("InvalidArgument", "50% of € %zz%2"));
-        assert_eq!(refused("99", ""), told("Unknown", ""));
+    fn refusals_have_names() {
+        let told =
+            |code| CallError::from(Undone::Refused { code, message: "not now".to_owned() }).to_string();
+        assert_eq!(told(14), "rpc error: code = Unavailable desc = not now");
+        assert_eq!(told(99), "rpc error: code = Unknown desc = not now");
     }
 }

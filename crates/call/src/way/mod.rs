@@ -36,16 +36,6 @@ pub enum WayOut {
     Through(Arc<Proxy>),
 }
 
-impl WayOut {
-    /// A connection to `host:port`.
-    pub(crate) async fn connect(&self, to: &str) -> io::Result<Wire> {
-        match self {
-            WayOut::Direct => Ok(Wire::Tcp(TokioIo::new(TcpStream::connect(to).await?))),
-            WayOut::Through(proxy) => proxy.dial(to).await,
-        }
-    }
-}
-
 /// Bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -207,8 +197,7 @@ mod tests {
             assert!(matches!(proxy(bad), Err(BadTarget::Url(_))), "{bad}");
         }
         // nobody has begun to use it
-        let way = WayOut::Through(Arc::new(proxy("unix:/run/x").unwrap()));
-        let why = way.connect("a:1").await.err().unwrap().to_string();
+        let why = proxy("unix:/run/x").unwrap().dial("a:1").await.err().unwrap().to_string();
         assert_eq!(why, "the way through /run/x is not open yet");
     }
 }
