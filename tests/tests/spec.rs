@@ -74,6 +74,7 @@ mod spec {
     mod service_accounts;
     mod services;
     mod serving;
+    mod shared_store;
     mod signing_requests;
     mod states;
     mod tables;

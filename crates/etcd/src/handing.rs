@@ -31,6 +31,8 @@ pub(crate) struct Seen {
     pub key: Arc<str>,
     /// `None`: the key was deleted.
     pub value: Option<Bytes>,
+    /// When it happened is not known: the revision is one that it may have had.
+    pub supposed: bool,
 }
 
 pub(crate) struct Handing {
@@ -122,8 +124,9 @@ impl Handing {
 
     /// The change with what it replaced, and with what its writer had to say.
     fn change(&self, seen: Seen) -> Option<Change> {
-        let Seen { revision, key, value } = seen;
-        let note = self.shared.pending.note(&key, revision, value.as_ref());
+        let Seen { revision, key, value, supposed } = seen;
+        let known = (!supposed).then_some(revision);
+        let note = self.shared.pending.note(&key, known, value.as_ref());
         let mut index = self.shared.index.lock();
         let previous = match value {
             Some(_) => index.insert(key.clone(), revision),
@@ -152,7 +155,7 @@ fn difference(
     let mut gone: Vec<_> = index.keys().filter(|key| !live.contains(*key)).cloned().collect();
     gone.sort();
     for key in gone {
-        changes.push(Seen { revision: free.next().unwrap_or(upto), key, value: None });
+        changes.push(Seen { revision: free.next().unwrap_or(upto), key, value: None, supposed: true });
     }
     changes.sort_by_key(|seen| seen.revision);
     changes
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     fn seen(revision: u64, key: &str, value: Option<&'static str>) -> Seen {
-        Seen { revision, key: key.into(), value: value.map(Bytes::from) }
+        Seen { revision, key: key.into(), value: value.map(Bytes::from), supposed: value.is_none() }
     }
 
     #[test]

@@ -28,6 +28,10 @@ mod pending;
 mod prefix;
 mod rounds;
 mod shared;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 mod watching;
 mod wire;

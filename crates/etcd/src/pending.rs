@@ -48,15 +48,18 @@ impl Pending {
         Some(Entry { pending: self.clone(), key: write.key.clone(), id })
     }
 
-    /// What the writer of a change had to say, if it was one of ours. Waits for answers.
-    pub(crate) fn note(&self, key: &str, revision: u64, value: Option<&Bytes>) -> Option<Note> {
+    /// What the writer of a change had to say, if it was one of ours. Waits for answers. Without a revision it is any
+    /// write that did this.
+    pub(crate) fn note(&self, key: &str, revision: Option<u64>, value: Option<&Bytes>) -> Option<Note> {
         let mut inside = self.inside.lock();
         loop {
             let tickets = inside.keys.get_mut(key)?;
-            if let Some(at) = tickets.iter().position(|one| one.became == Some(revision)) {
+            let mut same = tickets.iter().enumerate().filter(|(_, one)| one.value.as_ref() == value);
+            let is_it = |became: Option<u64>| became.is_some() && (revision.is_none() || became == revision);
+            if let Some((at, _)) = same.clone().find(|(_, one)| is_it(one.became)) {
                 return Some(tickets.swap_remove(at).note);
             }
-            if !tickets.iter().any(|one| one.became.is_none() && one.value.as_ref() == value) {
+            if !same.any(|(_, one)| one.became.is_none()) {
                 return None;
             }
             self.decided.wait(&mut inside);
@@ -125,10 +128,15 @@ mod tests {
         let (first, second) = (put(&pending, "x"), put(&pending, "x"));
         second.became(7);
         first.became(8);
-        assert_eq!(told(pending.note("/a", 7, Some(&"x".into()))), Some("x".to_owned()));
-        assert_eq!(told(pending.note("/a", 9, Some(&"x".into()))), None, "somebody else's");
+        assert_eq!(told(pending.note("/a", Some(7), Some(&"x".into()))), Some("x".to_owned()));
+        assert_eq!(told(pending.note("/a", Some(9), Some(&"x".into()))), None, "somebody else's");
         drop(first);
-        assert_eq!(told(pending.note("/a", 8, Some(&"x".into()))), None, "nobody waits any more");
+        let third = put(&pending, "y");
+        third.became(12);
+        assert_eq!(told(pending.note("/a", Some(12), None)), None, "it did something else");
+        assert_eq!(told(pending.note("/a", None, Some(&"y".into()))), Some("y".to_owned()));
+        drop(third);
+        assert_eq!(told(pending.note("/a", Some(8), Some(&"x".into()))), None, "nobody waits any more");
         drop(second);
         assert_eq!(pending.len(), 0);
     }
@@ -137,14 +145,14 @@ mod tests {
     fn a_change_waits_only_for_what_may_be_it() {
         let pending = Arc::new(Pending::default());
         let open = put(&pending, "x");
-        assert!(pending.note("/b", 5, Some(&"x".into())).is_none());
-        assert!(pending.note("/a", 5, Some(&"y".into())).is_none());
-        assert!(pending.note("/a", 5, None).is_none());
+        assert!(pending.note("/b", Some(5), Some(&"x".into())).is_none());
+        assert!(pending.note("/a", Some(5), Some(&"y".into())).is_none());
+        assert!(pending.note("/a", Some(5), None).is_none());
         for fate in [Some(5), Some(6), None] {
             let open = put(&pending, "z");
             let held = std::thread::spawn({
                 let pending = pending.clone();
-                move || told(pending.note("/a", 5, Some(&"z".into())))
+                move || told(pending.note("/a", Some(5), Some(&"z".into())))
             });
             if let Some(revision) = fate {
                 open.became(revision);

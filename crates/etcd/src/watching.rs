@@ -220,7 +220,7 @@ impl Watching {
     fn seen(&self, event: Event) -> Option<Seen> {
         let key = self.shared.prefix.inward(&event.pair.key)?;
         let value = (!event.deleted).then_some(event.pair.value);
-        Some(Seen { revision: event.pair.mod_revision, key, value })
+        Some(Seen { revision: event.pair.mod_revision, key, value, supposed: false })
     }
 
     /// Reads everything again, and sends on what is not as it was.
@@ -237,7 +237,8 @@ impl Watching {
                 let Some(key) = shared.prefix.inward(&pair.key) else { continue };
                 if index.get(&key) != Some(&pair.mod_revision) {
                     let value = Some(Bytes::copy_from_slice(&pair.value));
-                    changed.push(Seen { revision: pair.mod_revision, key: key.clone(), value });
+                    let (revision, key) = (pair.mod_revision, key.clone());
+                    changed.push(Seen { revision, key, value, supposed: false });
                 }
                 live.insert(key);
             }

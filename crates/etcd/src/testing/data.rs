@@ -1,0 +1,114 @@
+//! What the etcd holds: keys, and everything that ever happened to them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+/// See the module.
+pub(super) struct Data {
+    pub cluster: u64,
+    pub version: String,
+    pub revision: u64,
+    pub keys: BTreeMap<Bytes, Kept>,
+    /// Every change there ever was, in order.
+    pub history: Vec<Told>,
+    pub compacted: u64,
+    pub leases: BTreeMap<i64, i64>,
+    next_lease: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub value: Bytes,
+    pub created: u64,
+    pub modified: u64,
+    pub version: u64,
+    pub lease: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub key: Bytes,
+    pub revision: u64,
+    /// None if it was deleted.
+    pub kept: Option<Kept>,
+}
+
+impl Data {
+    pub fn new(version: &str) -> Self {
+        Data {
+            cluster: super::NEXT_CLUSTER.fetch_add(1, Ordering::Relaxed),
+            version: version.to_owned(),
+            revision: 1,
+            keys: BTreeMap::new(),
+            history: Vec::new(),
+            compacted: 0,
+            leases: BTreeMap::new(),
+            next_lease: 7000,
+        }
+    }
+
+    /// Changes things at the next revision, which counts only if something changed.
+    pub fn change(&mut self, change: impl FnOnce(&mut Data)) -> u64 {
+        self.revision += 1;
+        change(self);
+        if self.history.last().is_none_or(|told| told.revision < self.revision) {
+            self.revision -= 1;
+        }
+        self.revision
+    }
+
+    pub fn put(&mut self, key: Bytes, value: Bytes, lease: i64) {
+        let modified = self.revision;
+        let (created, version) =
+            self.keys.get(&key).map_or((modified, 1), |old| (old.created, old.version + 1));
+        let kept = Kept { value, created, modified, version, lease };
+        self.keys.insert(key.clone(), kept.clone());
+        self.history.push(Told { key, revision: modified, kept: Some(kept) });
+    }
+
+    pub fn delete(&mut self, key: &Bytes) {
+        if self.keys.remove(key).is_some() {
+            self.history.push(Told { key: key.clone(), revision: self.revision, kept: None });
+        }
+    }
+
+    /// What there was at a revision.
+    pub fn at(&self, revision: u64) -> BTreeMap<Bytes, Kept> {
+        let mut keys = BTreeMap::new();
+        for told in self.history.iter().take_while(|told| told.revision <= revision) {
+            match &told.kept {
+                Some(kept) => keys.insert(told.key.clone(), kept.clone()),
+                None => keys.remove(&told.key),
+            };
+        }
+        keys
+    }
+
+    pub fn go_back(&mut self, revision: u64) {
+        self.keys = self.at(revision);
+        self.history.retain(|told| told.revision <= revision);
+        self.revision = revision;
+    }
+
+    pub fn grant(&mut self, seconds: i64) -> i64 {
+        self.next_lease += 1;
+        self.leases.insert(self.next_lease, seconds);
+        self.next_lease
+    }
+
+    /// The leases that have ended after so many more seconds.
+    pub fn pass(&mut self, seconds: i64) -> Vec<i64> {
+        self.leases.values_mut().for_each(|left| *left -= seconds);
+        self.leases.iter().filter(|(_, left)| **left <= 0).map(|(id, _)| *id).collect()
+    }
+
+    /// A lease ends, and with it all its keys, at one revision.
+    pub fn end(&mut self, lease: i64) {
+        self.leases.remove(&lease);
+        let keys: Vec<_> =
+            self.keys.iter().filter(|(_, kept)| kept.lease == lease).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.delete(key));
+    }
+}

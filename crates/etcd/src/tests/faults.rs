@@ -1,0 +1,189 @@
+//! Lost connections, lost answers, lost history, and an etcd that is not what it was.
+
+use super::*;
+use std::sync::atomic::Ordering;
+
+#[tokio::test]
+async fn what_happens_while_the_connection_is_lost_is_told_after() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    for n in 0..10 {
+        run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
+        etcd.cut();
+        etcd.put("/registry/b", &n.to_string());
+        etcd.put("/registry/b", "again");
+        run.catch_up().await.unwrap();
+    }
+    let revisions: Vec<_> = run.seen.lock().iter().map(|it| it.revision.0).collect();
+    assert_eq!(revisions, (2..=31).collect::<Vec<_>>(), "everything, once and in order");
+    eventually("it is well again", || run.store.healthy().is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_not_sent_again() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    etcd.faults().lose_answers.store(1, Ordering::SeqCst);
+    let note = Arc::new("parsed".to_owned());
+    let write = Write::put("/registry/a", Expect::Any, "1").with_note(note);
+    let told = run.store.write(write).await.unwrap_err().to_string();
+    assert!(told.contains("may have happened"), "{told}");
+    run.catch_up().await.unwrap();
+    assert_eq!(run.told(), ["2 /a=1"], "it happened, once");
+    assert_eq!(etcd.revision(), 2);
+    assert_eq!((run.store.stats().failures, run.store.shared.pending.len()), (1, 0));
+    etcd.faults().lose_questions.store(1, Ordering::SeqCst);
+    let told = run.put("/a", Expect::Any, "2").await.unwrap_err().to_string();
+    assert!(told.contains("may have happened"), "{told}");
+    run.catch_up().await.unwrap();
+    assert_eq!(etcd.revision(), 2, "it did not happen, which nobody could know");
+    run.put("/a", Expect::Revision(Revision(2)), "3").await.unwrap();
+}
+
+#[tokio::test]
+async fn reads_are_asked_again_and_writes_are_not() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    run.catch_up().await.unwrap();
+    etcd.faults().unavailable.store(2, Ordering::SeqCst);
+    run.catch_up().await.unwrap();
+    etcd.faults().unavailable.store(1, Ordering::SeqCst);
+    assert!(matches!(run.put("/a", Expect::Any, "1").await, Err(StoreError::Unavailable(_))));
+    run.put("/a", Expect::Any, "1").await.unwrap();
+}
+
+#[tokio::test]
+async fn another_server_takes_over() {
+    let etcd = StandIn::start(3).await.unwrap();
+    let run = run(&etcd).await;
+    for round in 0..6 {
+        let gone = round % 3;
+        etcd.set_open(gone, false);
+        // the first may have been on its way
+        let first = run.put("/a", Expect::Any, "1").await;
+        assert!(first.is_ok() || matches!(first, Err(StoreError::Unavailable(_))));
+        run.put("/a", Expect::Any, "2").await.unwrap();
+        etcd.put("/registry/b", "x");
+        run.catch_up().await.unwrap();
+        etcd.set_open(gone, true);
+    }
+    let revisions: Vec<_> = run.seen.lock().iter().map(|it| it.revision.0).collect();
+    assert_eq!(revisions, (2..=etcd.revision()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_was_forgotten_is_told_as_what_became_of_it() {
+    let etcd = StandIn::start(1).await.unwrap();
+    for key in ["a", "b", "c", "d"] {
+        etcd.put(&format!("/registry/{key}"), "1");
+    }
+    let run = run(&etcd).await;
+    etcd.faults().hold_watches(true);
+    etcd.set_open(0, false);
+    etcd.put("/registry/a", "2");
+    etcd.put("/registry/a", "3");
+    etcd.delete("/registry/b");
+    etcd.put("/registry/e", "1");
+    etcd.together(&[("/registry/c", None), ("/registry/f", Some("1"))]);
+    etcd.put("/registry/g", "1");
+    etcd.delete("/registry/g");
+    etcd.put("/elsewhere", "x");
+    etcd.compact(etcd.revision());
+    etcd.faults().hold_watches(false);
+    etcd.set_open(0, true);
+    run.catch_up().await.unwrap();
+    // a was 7, e is 9, f is 10; of b and c only is known that they went
+    assert_eq!(run.told(), ["6 /b=gone", "7 /a=3", "8 /c=gone", "9 /e=1", "10 /f=1"]);
+    let previous: Vec<_> = run.seen.lock().iter().map(|c| c.previous.map(|p| p.0)).collect();
+    assert_eq!(previous, [Some(3), Some(2), Some(4), None, None]);
+    assert_eq!(run.store.revision().0, etcd.revision());
+    run.put("/a", Expect::Revision(Revision(7)), "4").await.unwrap();
+    assert_eq!(run.store.stats().live_keys, 4);
+}
+
+#[tokio::test]
+async fn a_write_of_ones_own_survives_lost_history() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    etcd.faults().hold_watches(true);
+    let write = Write::put("/registry/a", Expect::Any, "1").with_note(Arc::new(1));
+    let store = run.store.clone();
+    let writing = tokio::spawn(async move { store.write(write).await });
+    eventually("it is written", || run.store.stats().commits == 1).await;
+    etcd.compact(etcd.revision());
+    etcd.faults().hold_watches(false);
+    assert_eq!(writing.await.unwrap(), Ok(Revision(2)));
+    assert!(run.seen.lock()[0].note.is_some());
+}
+
+#[tokio::test]
+async fn an_etcd_that_went_back_is_not_used() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    for n in 0..5 {
+        run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
+    }
+    etcd.go_back(3);
+    etcd.cut();
+    eventually("it is found out", || run.store.healthy().is_err_and(|why| is_final(&why))).await;
+    let told = run.put("/a", Expect::Any, "x").await.unwrap_err();
+    assert!(told.to_string().contains("went back from revision 6 to 3") && is_final(&told), "{told}");
+    assert!(run.catch_up().await.is_err());
+    assert_eq!(etcd.revision(), 3, "nothing is written any more");
+    let again = super::run(&etcd).await;
+    again.put("/a", Expect::Any, "x").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_write_finds_out_that_the_etcd_went_back() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    for n in 0..5 {
+        run.put("/a", Expect::Any, &n.to_string()).await.unwrap();
+    }
+    etcd.go_back(3);
+    assert!(is_final(&run.catch_up().await.unwrap_err()));
+}
+
+#[tokio::test]
+async fn another_etcd_is_not_used() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    etcd.set_cluster(7);
+    let told = run.put("/a", Expect::Any, "x").await.unwrap_err();
+    assert!(told.to_string().contains("another etcd") && is_final(&told), "{told}");
+    assert_eq!(run.store.healthy(), Err(told));
+}
+
+fn is_final(why: &StoreError) -> bool {
+    why.to_string().contains("restart to go on")
+}
+
+#[tokio::test]
+async fn without_an_etcd_there_is_no_store() {
+    let etcd = StandIn::start(1).await.unwrap();
+    etcd.set_open(0, false);
+    let refused = crate::open(options(&etcd), Simulated::new(START, 1)).await.err().unwrap().to_string();
+    assert!(refused.contains(&format!("no etcd answers at {}", etcd.targets()[0].url)), "{refused}");
+    let none = Options { servers: Vec::new(), ..options(&etcd) };
+    assert!(crate::open(none, Simulated::new(START, 1)).await.is_err());
+    // one that comes late is waited for
+    let patient = Options { patience: Duration::from_secs(20), ..options(&etcd) };
+    let opening = tokio::spawn(crate::open(patient, Simulated::new(START, 1)));
+    tokio::task::yield_now().await;
+    etcd.set_open(0, true);
+    assert!(opening.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_store_closes_without_its_etcd() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    run.put("/a", Expect::Any, "x").await.unwrap();
+    etcd.set_open(0, false);
+    let told = run.put("/a", Expect::Any, "y").await.unwrap_err();
+    assert!(matches!(told, StoreError::Unavailable(_)));
+    eventually("it is known", || run.store.healthy().is_err()).await;
+    run.store.close().await;
+    assert!(run.store.write(Write::put("/registry/a", Expect::Any, "v")).await.is_err());
+}

@@ -1,0 +1,161 @@
+//! What is there at the start, and what others write.
+
+use super::*;
+use crate::testing::{IN_ORDER, OVERTAKING};
+use crate::upkeep::Compacted;
+use std::sync::atomic::Ordering;
+
+#[tokio::test]
+async fn all_that_is_there_is_recovered_in_order() {
+    let etcd = StandIn::start(1).await.unwrap();
+    for n in (0..2500).rev() {
+        etcd.put(&format!("/mine/things/{n:04}"), &format!("{n}"));
+    }
+    etcd.put("/mine2/x", "not below the prefix");
+    etcd.put("/mine/things/0007", "again");
+    etcd.delete("/mine/things/0008");
+    let run = run_with(Options { prefix: "mine/".to_owned(), ..options(&etcd) }).await;
+    assert_eq!(run.recovered.len(), 2499);
+    assert!(run.recovered.windows(2).all(|two| two[0].revision < two[1].revision));
+    let last = run.recovered.last().unwrap();
+    assert_eq!((&*last.key, last.value.as_deref()), ("/registry/things/0007", Some(&b"again"[..])));
+    assert!(run.recovered.iter().all(|it| !it.history && it.previous.is_none()));
+    assert_eq!((run.store.revision().0, run.store.oldest().0), (etcd.revision(), etcd.revision()));
+    assert_eq!(run.store.stats().live_keys, 2499);
+    assert!(etcd.faults().ranges_asked.load(Ordering::SeqCst) >= 3, "in pages");
+    run.put("/things/new", Expect::Absent, "v").await.unwrap();
+    assert!(etcd.get("/mine/things/new").is_some());
+    run.delete("/things/0007", Expect::Revision(last.revision)).await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_shrink_where_values_are_large() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let value = "v".repeat(1 << 20);
+    for n in 0..70 {
+        etcd.put(&format!("/registry/large/{n}"), &value);
+    }
+    let run = run(&etcd).await;
+    assert_eq!(run.recovered.len(), 70);
+}
+
+/// For each sort of server: one that says how far it is, and one whose word cannot be taken.
+async fn others_are_seen(version: &str) {
+    let etcd = StandIn::start(1).await.unwrap();
+    etcd.set_version(version);
+    let run = run(&etcd).await;
+    for n in 0..20 {
+        etcd.put("/registry/a", &n.to_string());
+        run.catch_up().await.unwrap();
+        let last = run.seen.lock().last().map(told);
+        assert_eq!(last, Some(format!("{} /a={n}", etcd.revision())));
+    }
+    // nothing of ours happens, and still the revision is reached
+    for _ in 0..5 {
+        let revision = etcd.put("/elsewhere", "x");
+        run.catch_up().await.unwrap();
+        assert!(run.store.revision().0 >= revision);
+        assert_eq!(run.looked.lock().last(), Some(&revision), "who was handed nothing saw the revision");
+    }
+    assert_eq!(run.seen.lock().len(), 20, "of others' keys nothing is told");
+    assert_eq!(etcd.faults().progress_asked.load(Ordering::SeqCst) > 0, version == IN_ORDER);
+    // what is under way is waited for
+    etcd.faults().hold_watches(true);
+    etcd.put("/registry/a", "late");
+    etcd.put("/elsewhere", "later");
+    let waiting = tokio::spawn({
+        let store = run.store.clone();
+        async move { store.catch_up().unwrap().await }
+    });
+    let asked = etcd.faults().ranges_asked.load(Ordering::SeqCst);
+    eventually("it has asked", || etcd.faults().ranges_asked.load(Ordering::SeqCst) > asked).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waiting.is_finished());
+    etcd.faults().hold_watches(false);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(run.seen.lock().last().map(|it| it.value.clone().unwrap()), Some("late".into()));
+}
+
+#[tokio::test]
+async fn others_are_seen_where_progress_is_told_in_order() {
+    others_are_seen(IN_ORDER).await;
+}
+
+#[tokio::test]
+async fn others_are_seen_where_progress_overtakes() {
+    others_are_seen(OVERTAKING).await;
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_ask_together() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    run.catch_up().await.unwrap();
+    let before = etcd.faults().ranges_asked.load(Ordering::SeqCst);
+    let mut all = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let store = run.store.clone();
+        all.spawn(async move { store.catch_up().unwrap().await.unwrap() });
+    }
+    all.join_all().await;
+    let asked = etcd.faults().ranges_asked.load(Ordering::SeqCst) - before;
+    assert!(asked < 50, "{asked} questions for 500 who asked");
+}
+
+#[tokio::test]
+async fn changes_of_one_revision_come_together() {
+    let etcd = StandIn::start(1).await.unwrap();
+    etcd.faults().fragments.store(true, Ordering::SeqCst);
+    let run = run(&etcd).await;
+    etcd.faults().hold_watches(true);
+    for n in 0..300 {
+        let keys = [("/registry/a", Some("x")), ("/elsewhere", Some("y")), ("/registry/b", Some("z"))];
+        etcd.together(if n % 2 == 0 { &keys } else { &[("/registry/a", None), ("/registry/b", None)] });
+    }
+    etcd.faults().hold_watches(false);
+    run.catch_up().await.unwrap();
+    let seen = run.seen.lock();
+    assert_eq!(seen.len(), 600);
+    let mut rest = &seen[..];
+    for batch in run.batches.lock().iter() {
+        let (now, later) = rest.split_at(*batch);
+        let ends_whole = later.first().is_none_or(|next| next.revision > now[now.len() - 1].revision);
+        assert!(ends_whole, "a revision was cut in two");
+        rest = later;
+    }
+}
+
+#[tokio::test]
+async fn of_several_servers_one_compacts() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let (one, two) = (run(&etcd).await, run(&etcd).await);
+    let (mut first, mut second) = (Compacted::default(), Compacted::default());
+    let again = |who: &'static str, upto: Option<u64>| format!("{who} {upto:?}");
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        one.put("/a", Expect::Any, "x").await.unwrap();
+        told.push(again("first", first.again(&one.store.shared).await.unwrap()));
+        told.push(again("second", second.again(&two.store.shared).await.unwrap()));
+    }
+    // the first time nobody knows what is old; then it is always the first who comes
+    let expected =
+        ["first None", "second None", "first Some(3)", "second None", "first Some(5)", "second None"];
+    assert_eq!(told, expected);
+    assert_eq!((etcd.compacted(), etcd.get("compact_rev_key").unwrap().0.as_str()), (5, "5"));
+    // the first goes away, and the second goes on
+    assert_eq!(second.again(&two.store.shared).await.unwrap(), Some(7));
+}
+
+#[tokio::test]
+async fn compaction_and_size_are_seen_to() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let often = Some(Duration::from_millis(5));
+    let run = run_with(Options { compaction: often, measured: often, ..options(&etcd) }).await;
+    run.put("/a", Expect::Any, "x").await.unwrap();
+    eventually("it is compacted", || etcd.compacted() > 2).await;
+    eventually("its size is known", || run.store.stats().file_bytes > 4096).await;
+    run.catch_up().await.unwrap();
+    assert_eq!(run.seen.lock().len(), 1);
+}
