@@ -226,3 +226,33 @@ async fn what_is_too_large_is_refused() {
     let elsewhere = run.store.write(Write::put("/elsewhere", Expect::Any, "v")).await;
     assert!(matches!(elsewhere, Err(StoreError::Unavailable(_))));
 }
+
+#[tokio::test]
+async fn what_goes_with_a_write_is_had_by_one() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let run = run(&etcd).await;
+    let holds = |taken: &[&str], freed: &[&str]| store::Holds {
+        taken: taken.iter().map(|key| registry(key).into()).collect(),
+        freed: freed.iter().map(|key| registry(key).into()).collect(),
+    };
+    let put = |key: &str, expect, taken: &[&str], freed: &[&str]| {
+        let write = Write::put(registry(key), expect, "v").with_holds(holds(taken, freed));
+        let store = run.store.clone();
+        async move { store.write(write).await }
+    };
+    assert_eq!(put("/a", Expect::Absent, &["/h/1", "/h/2"], &["/h/0"]).await, Ok(Revision(2)));
+    // the key itself comes first, then what another has
+    assert_eq!(put("/a", Expect::Absent, &["/h/1"], &[]).await, conflict("/a", Some(2)));
+    assert_eq!(put("/b", Expect::Absent, &["/h/3", "/h/2"], &[]).await, conflict("/h/2", Some(2)));
+    assert_eq!(put("/b", Expect::Absent, &["/h/3"], &[]).await, Ok(Revision(3)), "nothing was half done");
+    assert_eq!(put("/a", Expect::Present, &["/h/4"], &["/h/1"]).await, Ok(Revision(4)));
+    assert_eq!(put("/b", Expect::Present, &["/h/1"], &[]).await, Ok(Revision(5)));
+    let gone = Write::delete(registry("/b"), Expect::Any).with_holds(holds(&[], &["/h/1", "/h/3", "/h/9"]));
+    assert_eq!(run.store.write(gone).await, Ok(Revision(6)));
+    let held: Vec<_> = ["/h/0", "/h/1", "/h/2", "/h/3", "/h/4"]
+        .into_iter()
+        .filter_map(|key| etcd.get(&registry(key)).map(|(value, _)| (key, value)))
+        .collect();
+    let of_a = registry("/a");
+    assert_eq!(held, [("/h/2", of_a.clone()), ("/h/4", of_a)], "who holds what can be read");
+}

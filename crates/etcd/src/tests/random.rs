@@ -32,7 +32,7 @@ type Fate = (String, Option<String>, Result<Revision, StoreError>);
 async fn writer(store: Arc<Etcd>, seen: Arc<Mutex<Vec<Change>>>, name: String, seed: u64) -> Vec<Fate> {
     let mut rng = Rng(seed);
     let mut fates = Vec::new();
-    for n in 0..25 {
+    for n in 0..60 {
         let key = format!("/registry/things/{}", rng.below(8));
         let known =
             seen.lock().iter().rev().find(|it| *it.key == *key).map(|it| (it.revision, it.value.is_some()));
