@@ -16,7 +16,8 @@ const MEMORY: &str = "reads are always answered from memory, which is never behi
 const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
 
 pub const IDLE: &[Idle] = &[
-    Idle::new("apiserver-count", Int, "1", "the servers of a store tell each other that they are there").deprecated(),
+    Idle::new("apiserver-count", Int, "1", "the servers of a store tell each other that they are there")
+        .deprecated(),
     Idle::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
     Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
     Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
