@@ -82,6 +82,14 @@ impl KeyServer {
         KeyServer { manner, asked, serving }
     }
 
+    /// The same, once somebody has looked for it in vain.
+    pub async fn late(path: &Path) -> Self {
+        let _ = std::fs::remove_file(path);
+        let looked = UnixListener::bind(path).unwrap().accept().await;
+        drop(looked.unwrap());
+        Self::at(path)
+    }
+
     pub fn behave(&self, change: impl FnOnce(&mut Manner)) {
         change(&mut self.manner.lock().unwrap());
     }

@@ -110,11 +110,7 @@ async fn a_start_waits_for_a_server_and_ends_where_it_will_not_open() {
         assert!(why.contains("the key of a value has 7 bytes"), "{why}");
         drop(server);
         let starting = Cluster::with(on(&at, Some(sealing(&both(&socket, version))), 0));
-        let comes = async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            KeyServer::at(&socket)
-        };
-        let (cluster, _server) = tokio::join!(starting, comes);
+        let (cluster, _server) = tokio::join!(starting, KeyServer::late(&socket));
         assert_eq!(cluster.read(&format!("{SECRETS}/{name}")).await["data"]["k"], marker());
         cluster.stop().await;
     }

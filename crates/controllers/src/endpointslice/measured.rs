@@ -2,7 +2,7 @@
 
 use crate::Informer;
 use crate::measures::Measures;
-use crate::slices::counted::{self, Writes};
+use crate::slices::counted::{self, Changes, Writes};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use metrics::{About, Counter, Family, Histogram, counts};
 use names::Names;
@@ -39,7 +39,7 @@ pub(super) struct Measured {
     added: Histogram,
     removed: Histogram,
     changed: Family<Histogram>,
-    changes: [Counter; 3],
+    changes: Changes,
     looks: Family<Counter>,
 }
 
@@ -51,12 +51,11 @@ impl Measured {
     ) -> Self {
         let registry = measures.registry();
         counted::show(measures, [SLICES, DESIRED, ENDPOINTS], slices, whose);
-        let changes = registry.family::<Counter>(CHANGES);
         Measured {
             added: registry.one(ADDED),
             removed: registry.one(REMOVED),
             changed: registry.family(CHANGED),
-            changes: ["create", "update", "delete"].map(|operation| changes.of(&[operation])),
+            changes: Changes::new(measures, CHANGES),
             looks: registry.family(LOOKS),
         }
     }
@@ -70,8 +69,6 @@ impl Measured {
         self.removed.observe(writes.removed as u64);
         let topology = if hinted { "Auto" } else { "Disabled" };
         self.changed.of(&[topology]).observe(1000 * writes.changes.iter().sum::<usize>() as u64);
-        for (counter, more) in self.changes.iter().zip(writes.changes) {
-            counter.inc_by(more as u64);
-        }
+        self.changes.count(writes);
     }
 }

@@ -3,9 +3,9 @@
 use super::mirror::Skipped;
 use crate::Informer;
 use crate::measures::Measures;
-use crate::slices::counted::{self, Writes};
+use crate::slices::counted::{self, Changes, Writes};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use metrics::{About, Counter, Histogram, counts};
+use metrics::{About, Histogram, counts};
 use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(super) struct Measured {
     removed: Histogram,
     skipped: Histogram,
     took: Histogram,
-    changes: [Counter; 3],
+    changes: Changes,
 }
 
 impl Measured {
@@ -63,14 +63,13 @@ impl Measured {
     ) -> Self {
         let registry = measures.registry();
         counted::show(measures, [SLICES, DESIRED, ENDPOINTS], slices, whose);
-        let changes = registry.family::<Counter>(CHANGES);
         Measured {
             added: registry.one(ADDED),
             updated: registry.one(UPDATED),
             removed: registry.one(REMOVED),
             skipped: registry.one(SKIPPED),
             took: registry.one(TOOK),
-            changes: ["create", "update", "delete"].map(|operation| changes.of(&[operation])),
+            changes: Changes::new(measures, CHANGES),
         }
     }
 
@@ -84,9 +83,7 @@ impl Measured {
 
     /// It was written.
     pub fn wrote(&self, writes: &Writes) {
-        for (counter, more) in self.changes.iter().zip(writes.changes) {
-            counter.inc_by(more as u64);
-        }
+        self.changes.count(writes);
     }
 
     pub fn looked(&self, took: Duration) {

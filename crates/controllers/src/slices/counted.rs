@@ -7,7 +7,7 @@ use crate::measures::Measures;
 use crate::{Informer, Key, slices};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
-use metrics::{About, Gauge};
+use metrics::{About, Counter, Gauge};
 use names::Names;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +40,23 @@ impl Writes {
             updated: after.iter().filter(changed).count(),
             removed: before.keys().filter(|it| !after.contains_key(*it)).count(),
             changes,
+        }
+    }
+}
+
+/// How many slices were made, updated and deleted.
+pub struct Changes([Counter; 3]);
+
+impl Changes {
+    /// Counted under this name, which has them by operation.
+    pub fn new(measures: &Measures, about: About) -> Self {
+        let family = measures.registry().family::<Counter>(about);
+        Changes(["create", "update", "delete"].map(|operation| family.of(&[operation])))
+    }
+
+    pub fn count(&self, writes: &Writes) {
+        for (counter, more) in self.0.iter().zip(writes.changes) {
+            counter.inc_by(more as u64);
         }
     }
 }
