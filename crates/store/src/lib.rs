@@ -114,6 +114,19 @@ pub struct Write {
     pub holds: Option<Box<Holds>>,
 }
 
+    pub priority: Priority,
+}
+
+/// When a write is committed, among those that wait.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    #[default]
+    Normal,
+    /// Before all that are normal.
+    Urgent,
+    /// As an urgent one. While nothing else waits it may wait a moment for others of its kind, to share a sync: there
+    /// are many, each for itself worth little.
+    Heartbeat,
 /// Keys that are written together with another, or not at all. They say who holds something that there is only once:
 /// a store that one process alone writes to has no use for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,12 +141,12 @@ impl Write {
     /// A write that sets `key` for good.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
-        Self { key: key.into(), expect, op, note: None, holds: None }
+        Self { key: key.into(), expect, op, note: None, holds: None, priority: Priority::Normal }
     }
 
     /// A write that removes `key`.
     pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
-        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None }
+        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None, priority: Priority::Normal }
     }
 
     /// The same write with an end: only a put has one.
@@ -154,6 +167,13 @@ impl Write {
 
     /// The same write with what goes with it.
     #[must_use]
+    /// The same write with a priority.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     pub fn with_holds(mut self, holds: Holds) -> Self {
         self.holds = Some(Box::new(holds));
         self
