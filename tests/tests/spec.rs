@@ -35,6 +35,7 @@ mod spec {
     mod deletion;
     mod dialects;
     mod discovery;
+    mod disks;
     mod dry_run;
     mod egress;
     mod encryption;

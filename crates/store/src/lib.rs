@@ -40,8 +40,10 @@ mod error;
 mod log;
 pub mod memory;
 mod queue;
+mod quiet;
 mod record;
 mod recover;
+mod reserve;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -55,7 +57,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Directory, Opened};
+pub use backend::{Backend, Directory, Opened, StorageBackend};
 pub use engine::Engine;
 pub use error::StoreError;
 
@@ -112,8 +114,6 @@ pub struct Write {
     pub note: Option<Note>,
     /// What goes with it where others write, too.
     pub holds: Option<Box<Holds>>,
-}
-
     pub priority: Priority,
 }
 
@@ -127,6 +127,8 @@ pub enum Priority {
     /// As an urgent one. While nothing else waits it may wait a moment for others of its kind, to share a sync: there
     /// are many, each for itself worth little.
     Heartbeat,
+}
+
 /// Keys that are written together with another, or not at all. They say who holds something that there is only once:
 /// a store that one process alone writes to has no use for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,8 +167,6 @@ impl Write {
         self
     }
 
-    /// The same write with what goes with it.
-    #[must_use]
     /// The same write with a priority.
     #[must_use]
     pub fn with_priority(mut self, priority: Priority) -> Self {
@@ -174,6 +174,8 @@ impl Write {
         self
     }
 
+    /// The same write with what goes with it.
+    #[must_use]
     pub fn with_holds(mut self, holds: Holds) -> Self {
         self.holds = Some(Box::new(holds));
         self
@@ -234,11 +236,18 @@ pub struct Options {
     pub max_history_bytes: u64,
     /// The page cache of the embedded engine. Values are cached above the store, so this stays small.
     pub cache_bytes: usize,
+    /// What is set aside on the disk, so that writes that free space go through when it is full.
+    pub reserve_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Duration::from_secs(300), max_history_bytes: 256 << 20, cache_bytes: 2 << 20 }
+        Self {
+            retention: Duration::from_secs(300),
+            max_history_bytes: 256 << 20,
+            cache_bytes: 2 << 20,
+            reserve_bytes: 8 << 20,
+        }
     }
 }
 
@@ -265,6 +274,8 @@ pub struct Stats {
     pub failures: u64,
     /// Writes that wait for the committer now.
     pub waiting: u64,
+    /// Whether the disk is full: see [`StoreError::Full`].
+    pub full: bool,
 }
 
 /// A store of one sequence of revisions.
