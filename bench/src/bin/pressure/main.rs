@@ -17,12 +17,14 @@ use bench::target::{Target, Whom};
 use clap::{Parser, Subcommand};
 
 mod ask;
+mod heartbeats;
 mod idle;
 mod loops;
 mod neighbour;
 mod overload;
 mod soak;
 
+use heartbeats::Heartbeats;
 use neighbour::Neighbours;
 use overload::Load;
 use soak::Soak;
@@ -113,6 +115,25 @@ enum Command {
         #[arg(long, default_value_t = 5.0)]
         at_most: f64,
     },
+    /// Nodes renew their leases: what does a renewal cost the server?
+    Heartbeats {
+        #[arg(long, default_value_t = 1_000)]
+        nodes: usize,
+        /// Connections that they share
+        #[arg(long, default_value_t = 100)]
+        connections: usize,
+        #[arg(long, default_value_t = 30.0)]
+        seconds: f64,
+        /// Seconds between two renewals of a lease
+        #[arg(long, default_value_t = 10.0)]
+        renewals: f64,
+        /// Seconds between two writes of a node's status
+        #[arg(long, default_value_t = 300.0)]
+        statuses: f64,
+        /// The most CPU time that one may cost, in milliseconds
+        #[arg(long, default_value_t = 0.1)]
+        at_most: f64,
+    },
     /// A steady mix of everything for a long time: memory and the store must stay flat
     Soak {
         #[arg(long, default_value_t = 3600.0)]
@@ -163,6 +184,12 @@ async fn main() -> anyhow::Result<()> {
         }
         Command::Deployment { replicas, at_most } => {
             loops::deployment(&target, &cli.pid, replicas, at_most).await
+        }
+        Command::Heartbeats { nodes, connections, seconds, renewals, statuses, at_most } => {
+            let (renewals, statuses) = (length(renewals)?, length(statuses)?);
+            let load =
+                Heartbeats { nodes, connections, length: length(seconds)?, renewals, statuses, at_most };
+            heartbeats::heartbeats(&target, &cli.pid, load).await
         }
         Command::Soak { seconds, rate, data_dir, growth } => {
             let asked = Soak { length: length(seconds)?, rate, data: data_dir, growth };
