@@ -145,13 +145,13 @@ async fn deletions_make_room_on_a_full_disk() {
 /// Space comes and goes, with and without something set aside: what was acknowledged is there, also after a crash.
 #[tokio::test]
 async fn nothing_is_lost_on_disks_that_fill() {
+    let (mut taken, mut refused) = (0, 0);
     for seed in 0..40 {
         let _seed = Seed(seed);
         let mut rng = Rng(seed);
         let disk = Disk::new();
         let reserve_bytes = [0, 100 << 10, 2 << 20][rng.below(3)];
         let run = open(&disk, &Options { reserve_bytes, ..Options::default() }).unwrap();
-        let (mut taken, mut refused) = (0, 0);
         for _ in 0..6 {
             disk.leave_space(rng.below(100));
             for _ in 0..rng.below(120) {
@@ -177,13 +177,13 @@ async fn nothing_is_lost_on_disks_that_fill() {
             let told: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
             assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
         }
-        assert!(taken > 0 && (refused > 0 || taken > 200), "{taken} taken, {refused} refused");
         disk.free_space();
         assert!(run.store.write(Write::put("/end", Expect::Any, "")).await.is_ok());
         let (crashed, revision) = (disk.after_power_loss(&mut rng), run.store.revision());
         check_live(run, &disk);
         assert_eq!(open(&crashed, &Options::default()).unwrap().store.revision(), revision);
     }
+    assert!(taken > 1000 && refused > 1000, "{taken} taken, {refused} refused: the test tests nothing");
 }
 
 #[tokio::test]
@@ -210,6 +210,8 @@ async fn a_store_starts_on_a_full_disk() {
     let aside = disk.aside().unwrap();
     assert!(aside > 0 && aside < Options::default().reserve_bytes, "{aside}");
     drop(run);
+    // closing gives pages back, which others take
+    disk.leave_space(0);
     let run = open(&disk, &Options::default()).unwrap();
     assert_eq!(run.store.healthy(), Err(full()));
     assert!((1..=aside).contains(&disk.aside().unwrap()), "{aside}, then {}", disk.aside().unwrap());
