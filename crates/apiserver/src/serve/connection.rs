@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Prompt, Tracked};
+use super::bulk::Bulk;
 use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
@@ -61,6 +62,8 @@ pub(super) struct Server<H> {
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
+    /// Sends large answers.
+    pub(super) bulk: Bulk,
 }
 
 impl<H> Server<H> {
@@ -80,7 +83,13 @@ impl<H> Server<H> {
             swamped: Seldom::default(),
             connections: AtomicU64::new(1),
             http1,
+            bulk: Bulk::new("bulk-send"),
         }
+    }
+
+    /// What is going on in a new connection.
+    pub(super) fn activity(&self) -> Arc<Activity> {
+        Arc::new(Activity::new(self.limits.lasting_bytes_per_second))
     }
 }
 
@@ -112,7 +121,12 @@ fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, remote: SocketAddr) {
+pub(super) async fn serve<H: Handler>(
+    server: Arc<Server<H>>,
+    tcp: TcpStream,
+    remote: SocketAddr,
+    activity: Arc<Activity>,
+) {
     let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
     let stream = tokio::select! {
         done = handshake => match done {
@@ -123,7 +137,6 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         () = server.shutdown.stopping() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let activity = Arc::new(Activity::new(server.limits.lasting_bytes_per_second));
     let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
@@ -144,7 +157,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
     });
     let ended = if peer.http2 {
         let (io, release) = cork(io);
-        let (requests, streams) = lasting::requests();
+        let (requests, streams) = lasting::requests(server.bulk.clone());
         let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
         let multiplexed = Multiplexed { release, streams };
         drive(&server, &activity, connection, Some(multiplexed), |c| c.graceful_shutdown()).await

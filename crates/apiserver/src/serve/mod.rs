@@ -19,6 +19,7 @@
 
 mod activity;
 mod body;
+mod bulk;
 mod certificates;
 mod connection;
 mod cork;
@@ -47,6 +48,7 @@ use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use body::Body;
+pub use bulk::Bulk;
 pub use certificates::Pair;
 pub(crate) use connection::{panic_text, unpanicked};
 pub use in_memory::InMemory;
@@ -265,10 +267,13 @@ async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Ser
     while let Some(place) = server.crowd.enter().await {
         let (tcp, remote) = accepted(listener).await;
         let server = server.clone();
-        tokio::spawn(async move {
-            connection::serve(server, tcp, remote).await;
+        let activity = server.activity();
+        let (bulk, known) = (server.bulk.clone(), activity.clone());
+        let connection = Box::pin(async move {
+            connection::serve(server, tcp, remote, activity).await;
             drop(place);
         });
+        bulk::spawn(bulk, known, connection);
     }
 }
 
