@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use ambient::World;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -33,6 +34,7 @@ use super::bulk::Bulk;
 use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
+use super::frame_limit::FrameLimit;
 use super::lasting::{self, Lasting, Requests};
 use super::quiet::quiet;
 use super::tls::Tls;
@@ -64,10 +66,11 @@ pub(super) struct Server<H> {
     http1: http1::Builder,
     /// Sends large answers.
     pub(super) bulk: Bulk,
+    world: World,
 }
 
 impl<H> Server<H> {
-    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
+    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown, world: World) -> Self {
         let http1 = http1_of(&limits);
         let crowd = Crowd::new(limits.max_connections);
         Self {
@@ -84,6 +87,7 @@ impl<H> Server<H> {
             connections: AtomicU64::new(1),
             http1,
             bulk: Bulk::new("bulk-send"),
+            world,
         }
     }
 
@@ -156,7 +160,7 @@ pub(super) async fn serve<H: Handler>(
         }
     });
     let ended = if peer.http2 {
-        let (io, release) = cork(io);
+        let (io, release) = cork(FrameLimit::new(io, server.world.clone()));
         let (requests, streams) = lasting::requests(server.bulk.clone());
         let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
         let multiplexed = Multiplexed { release, streams };
@@ -272,7 +276,7 @@ where
 
 /// What a connection with several requests at a time has besides.
 struct Multiplexed {
-    release: Release<Prompt<TlsStream<TcpStream>>>,
+    release: Release<FrameLimit<Prompt<TlsStream<TcpStream>>>>,
     streams: Lasting,
 }
 
