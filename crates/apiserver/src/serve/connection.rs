@@ -35,6 +35,7 @@ use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
 use super::frame_limit::FrameLimit;
+use super::host;
 use super::lasting::{self, Lasting, Requests};
 use super::quiet::quiet;
 use super::tls::Tls;
@@ -144,7 +145,14 @@ pub(super) async fn serve<H: Handler>(
     let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
-        move |request| -> Answering {
+        move |request: Request<Incoming>| -> Answering {
+            let refused = match peer.http2 {
+                false => host::refuse(request.version(), request.headers()),
+                true => None,
+            };
+            if let Some(refused) = refused {
+                return Box::pin(ready(Ok(refused.map(|body| Tracked::new(body, activity.begin())))));
+            }
             match Pending::enter(&server.pending, server.limits.max_pending_requests) {
                 Some(pending) => {
                     Box::pin(answer(server.handler.clone(), request, peer.clone(), activity.clone(), pending))

@@ -25,6 +25,7 @@ mod connection;
 mod cork;
 mod crowd;
 mod frame_limit;
+mod host;
 mod in_memory;
 mod lasting;
 mod pace;
