@@ -21,6 +21,7 @@ mod spec {
     mod authentication;
     mod bad_input;
     mod browsers;
+    mod bulk;
     mod callers;
     mod cases;
     mod custom_conversion;
