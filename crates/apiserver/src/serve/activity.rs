@@ -150,11 +150,14 @@ impl Tracked {
     /// Says so where the answer turns out to be large on a thread that is not for such answers: the task goes
     /// elsewhere, and asks again there.
     fn moves(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.is_bulk || self.round.is_none() || self.sent < BULK_BYTES && !self.body.is_bulk() {
-            return false;
+        if !self.is_bulk {
+            if self.round.is_none() || self.sent < BULK_BYTES && !self.body.is_bulk() {
+                return false;
+            }
+            self.is_bulk = true;
+            self.in_flight.0.bulk.fetch_add(1, Ordering::Relaxed);
         }
-        self.is_bulk = true;
-        self.in_flight.0.bulk.fetch_add(1, Ordering::Relaxed);
+        // the library may ask more than once before it lets the task go
         if bulk::is_bulk_thread() {
             return false;
         }
