@@ -23,13 +23,14 @@ fn the_refusal_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, ready) = start(directory.path());
     assert!(ready.is_some_and(|line| line.contains("is ready on https://")));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    // a file that was not closed is verified before it is read, and nothing in it misleads
+    let stopped = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success() && child.wait().unwrap().success());
     let file = directory.path().join("store/store.redb");
     let sound = std::fs::read(&file).unwrap();
     let mut refused = 0;
     for (at, page) in sound.chunks(PAGE).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0)) {
-        if refused == 6 {
+        if refused == 20 {
             break;
         }
         let mut harmed = sound.clone();
@@ -48,5 +49,5 @@ fn the_refusal_is_one_line() {
         assert_eq!(text.lines().count(), 1, "page {at}: {text}");
         assert!(text.starts_with("pintle: ") && text.contains("store.redb"), "page {at}: {text}");
     }
-    assert!(refused > 2, "{refused}: the test tests nothing");
+    assert!(refused > 10, "{refused}: the test tests nothing");
 }
