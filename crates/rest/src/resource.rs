@@ -7,6 +7,7 @@ use crate::measure::Counted;
 use crate::object::Object;
 use crate::reserve::Reserve;
 use crate::selector::Selected;
+use crate::stored_version::ValueReader;
 use bytes::Bytes;
 use cache::Cache;
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ pub struct Collection {
     pub cache: Cache<Object>,
     /// Which selectable field watches are indexed by.
     pub indexed: Option<usize>,
+    /// Reads what is stored.
+    pub(crate) reader: ValueReader,
     /// What is done with it.
     pub(crate) counted: Counted,
     /// Who must hear of what other processes store. Held while changes are applied, so that each is told exactly once.
