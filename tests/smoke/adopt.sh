@@ -50,6 +50,13 @@ for sample in "$repository"/tests/samples/*.yaml; do
   fi
 done
 [ "$written" -ge 50 ] || die "upstream took $written samples only"
+# an object of the definition among them, as soon as that is served
+widget='{"apiVersion":"sample.example.com/v1","kind":"Widget","metadata":{"name":"sample"},"spec":{"size":3}}'
+tries=0
+until k create --validate=false -f - <<<"$widget" >/dev/null 2>&1; do
+  [ $((tries += 1)) -lt 100 ] || die "upstream does not serve the definition that is a sample"
+  sleep 0.2
+done
 
 step "objects of retired versions, in protobuf where they have that form"
 mkdir "$scratch/retired"
