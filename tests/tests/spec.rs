@@ -79,6 +79,7 @@ mod spec {
     mod shared_store;
     mod signing_requests;
     mod states;
+    mod stored_versions;
     mod tables;
     mod tokens;
     mod traces;
