@@ -23,6 +23,7 @@ mod spec {
     mod browsers;
     mod callers;
     mod cases;
+    mod client_certificates;
     mod custom_conversion;
     mod custom_definitions;
     mod custom_limits;

@@ -137,10 +137,6 @@ impl Server {
     /// Opens the store, fills the caches, makes what must exist, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         // the port first: a second server must fail before it touches anything
-        let trusted = TrustMap {
-            client_authorities: config.listen.tls.client_authorities.clone(),
-            proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
-        };
         let registry = config.observe.metrics.clone();
         config.egress.begin(&registry, &config.world);
         let traced = config.observe.tracing.clone().map(|configuration| {
@@ -157,6 +153,8 @@ impl Server {
         callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
+        let trusted =
+            TrustMap { authorities: bound.authorities(), front_proxy: config.identity.front_proxy.clone() };
         let sealing = config.sealing.as_ref();
         let rename = config.store.renames();
         let keyring =
