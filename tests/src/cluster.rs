@@ -9,8 +9,8 @@ use ambient::Simulated;
 use apiserver::egress::Egress;
 use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers, fairness,
-    identity, limits, observe, permission, sealing,
+    Config, Deployment, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers,
+    fairness, identity, limits, observe, permission, sealing,
 };
 use http::Method;
 use names::Names;
@@ -56,6 +56,8 @@ pub struct Options {
     pub browsers: browsers::Options,
     pub cache: cache::Options,
     pub observe: observe::Options,
+    /// What the process around the server gives it.
+    pub deployment: Deployment,
     /// The port to listen on; 0 is any.
     pub port: u16,
     /// When the server's clock starts, in Unix seconds.
@@ -92,6 +94,7 @@ impl Default for Options {
             browsers: browsers::Options::default(),
             cache: cache::Options::default(),
             observe: observe::Options::default(),
+            deployment: Deployment::default(),
             port: 0,
             now: NOW,
         }
@@ -191,6 +194,7 @@ impl Cluster {
             gates: options.gates,
             browsers: options.browsers,
             observe: options.observe,
+            deployment: options.deployment,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })
