@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::Simulated;
+use ambient::{Simulated, World};
 use apiserver::egress::Egress;
 use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
 use apiserver::{
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::ask::{Answer, Ask, Payload};
+use crate::hold::{Hold, Holding};
 use crate::pki::authority;
 use crate::transport::{Protocol, Sender, Stream, Who, connect};
 
@@ -62,6 +63,8 @@ pub struct Options {
     pub port: u16,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
+    /// Holds up work that needs randomness, where a test wants that.
+    pub hold: Option<Arc<Hold>>,
 }
 
 impl Default for Options {
@@ -97,6 +100,7 @@ impl Default for Options {
             deployment: Deployment::default(),
             port: 0,
             now: NOW,
+            hold: None,
         }
     }
 }
@@ -169,12 +173,17 @@ impl Cluster {
             ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: world.clone() };
+        let ambient: World = match options.hold {
+            None => world.clone(),
+            Some(hold) => Arc::new(Holding { hold, world: world.clone() }),
+        };
+        let listen =
+            Listen { address, tls, limits: options.limits, share_port: false, world: ambient.clone() };
         let config = Config {
             store: options.store,
             sealing: options.sealing,
             listen,
-            world: world.clone(),
+            world: ambient,
             names: options.names,
             event_ttl: options.event_ttl,
             delete_workers: 4,

@@ -21,6 +21,7 @@ mod spec {
     mod authentication;
     mod bad_input;
     mod browsers;
+    mod bulk;
     mod callers;
     mod cases;
     mod client_certificates;
@@ -36,6 +37,7 @@ mod spec {
     mod deletion;
     mod dialects;
     mod discovery;
+    mod disks;
     mod dry_run;
     mod egress;
     mod encryption;

@@ -156,7 +156,8 @@ impl Api {
         stored: Ref<Kind>,
         hooks: Hooks,
     ) -> Result<Arc<Resource>, Unreadable> {
-        let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
+        let collection =
+            self.storage.collection(&stored, stored.group.full(&self.names.api_domain), hooks.priority)?;
         let group = kind.group.full(&self.names.api_domain);
         if let (Some(reserve), None) = (&hooks.reserve, &kind.stored_as) {
             let mut told = collection.reserve.lock();

@@ -15,6 +15,7 @@ use schema::table::{Kind, Ref, Type};
 use schema::time;
 use std::sync::Arc;
 use std::time::Duration;
+pub use store::Priority;
 
 /// What a hook may know besides the object.
 #[derive(Clone, Copy)]
@@ -92,6 +93,8 @@ pub struct Hooks {
     pub holds: Option<fn(&Value) -> bool>,
     /// Refuses a delete.
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
+    /// When writes are committed, among those of other kinds: somebody may be given up when they are late.
+    pub priority: Priority,
     /// Empty lists that are always written stay empty when objects are stored; most kinds come back with null.
     pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.

@@ -2,7 +2,7 @@
 
 use crate::admission::{Checks, Form};
 use crate::error::{ApiError, Subject};
-use crate::hooks::{Conversion, Hooks};
+use crate::hooks::{Conversion, Hooks, Priority};
 use crate::measure::Counted;
 use crate::object::Object;
 use crate::reserve::Reserve;
@@ -30,6 +30,8 @@ pub struct Collection {
     pub cache: Cache<Object>,
     /// Which selectable field watches are indexed by.
     pub indexed: Option<usize>,
+    /// When its writes are committed, among others.
+    pub(crate) priority: Priority,
     /// What is done with it.
     pub(crate) counted: Counted,
     /// Who must hear of what other processes store. Held while changes are applied, so that each is told exactly once.

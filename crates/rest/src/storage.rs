@@ -15,7 +15,7 @@ use schema::proto;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Expect, Holds, Recovered, Revision, Store, StoreError, Write};
+use store::{Expect, Holds, Priority, Recovered, Revision, Store, StoreError, Write};
 
 /// Everything that is stored.
 pub struct Storage {
@@ -73,7 +73,12 @@ impl Storage {
     }
 
     /// The collection of a stored kind, made and filled when it is first asked for.
-    pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
+    pub fn collection(
+        &self,
+        kind: &Ref<Kind>,
+        group: String,
+        priority: Priority,
+    ) -> Result<Arc<Collection>, Unreadable> {
         let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
@@ -85,6 +90,7 @@ impl Storage {
             cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),
+            priority,
             counted: Counted::of(self.measured.get().cloned()),
             reserve: Mutex::new(None),
         });
@@ -159,8 +165,13 @@ impl Storage {
         &self,
         collection: &Collection,
         operation: Operation,
-        write: Write,
+        mut write: Write,
     ) -> Result<Revision, StoreError> {
+        // only what says again that somebody lives can wait for company
+        write.priority = match (collection.priority, operation) {
+            (Priority::Heartbeat, Operation::Create | Operation::Delete) => Priority::Urgent,
+            (priority, _) => priority,
+        };
         let began = self.world.elapsed();
         let wrote = self.store.write(write).await;
         collection.wrote(operation, self.world.elapsed().saturating_sub(began));
