@@ -24,6 +24,7 @@ mod spec {
     mod bulk;
     mod callers;
     mod cases;
+    mod client_certificates;
     mod custom_conversion;
     mod custom_definitions;
     mod custom_limits;

@@ -18,6 +18,7 @@
 //! so that the caller gets an answer of the API instead of a broken connection.
 
 mod activity;
+mod authorities;
 mod body;
 mod bulk;
 mod certificates;
@@ -49,6 +50,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+pub use authorities::{Authorities, AuthorityFile};
 pub use body::Body;
 pub use bulk::Bulk;
 pub use certificates::Pair;
@@ -220,6 +222,11 @@ impl Bound {
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
+
+    /// Whose certificates are accepted.
+    pub fn authorities(&self) -> Arc<Authorities> {
+        self.tls.authorities()
+    }
 }
 
 /// Takes the port and reads the certificates.
@@ -250,10 +257,10 @@ fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
     let Bound { listener, local, tls, limits, world } = bound;
     let grace = limits.shutdown_grace;
-    let certificates = tls.certificates.clone();
+    let files = tls.follow_files();
     let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone(), world));
     tokio::select! {
-        () = certificates.follow() => {}
+        () = files => {}
         () = accept(&listener, &server) => {}
         () = shutdown.stopping() => {}
     }
