@@ -21,8 +21,10 @@ mod spec {
     mod authentication;
     mod bad_input;
     mod browsers;
+    mod bulk;
     mod callers;
     mod cases;
+    mod client_certificates;
     mod custom_conversion;
     mod custom_definitions;
     mod custom_limits;
@@ -78,6 +80,7 @@ mod spec {
     mod shared_store;
     mod signing_requests;
     mod states;
+    mod stored_versions;
     mod tables;
     mod tokens;
     mod traces;

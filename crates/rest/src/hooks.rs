@@ -6,6 +6,7 @@ use crate::fit::Fit;
 use crate::measure::Timing;
 use crate::notes::Notes;
 use crate::reserve::Reserve;
+use crate::stored_version::StoredVersions;
 use crate::view::View;
 use names::Names;
 use schema::Value;
@@ -129,6 +130,8 @@ pub struct Hooks {
     pub outline: Option<fn(&mut Value)>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
+    /// How values in the store are read, for built-in kinds.
+    pub stored_versions: Option<StoredVersions>,
     /// How the version relates to what is stored, for kinds whose objects are fitted to a table when they are read.
     pub fit: Option<Fit>,
     /// Rules that are made while the server runs; told after all others.

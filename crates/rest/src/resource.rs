@@ -7,6 +7,7 @@ use crate::measure::Counted;
 use crate::object::Object;
 use crate::reserve::Reserve;
 use crate::selector::Selected;
+use crate::stored_version::ValueReader;
 use bytes::Bytes;
 use cache::Cache;
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ pub struct Collection {
     pub indexed: Option<usize>,
     /// When its writes are committed, among others.
     pub(crate) priority: Priority,
+    /// Reads what is stored.
+    pub(crate) reader: ValueReader,
     /// What is done with it.
     pub(crate) counted: Counted,
     /// Who must hear of what other processes store. Held while changes are applied, so that each is told exactly once.

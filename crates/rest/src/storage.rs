@@ -5,13 +5,13 @@ use crate::measure::{Counted, Families};
 use crate::object::{Draft, Object};
 use crate::reserve::{Reservation, Reserve};
 use crate::resource::Collection;
+use crate::stored_version::ValueReader;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cache::{Cache, Change, Published};
 use metrics::Registry;
 use parking_lot::Mutex;
 use schema::encode::EmptyLists;
-use schema::proto;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -73,11 +73,12 @@ impl Storage {
     }
 
     /// The collection of a stored kind, made and filled when it is first asked for.
-    pub fn collection(
+    pub(crate) fn collection(
         &self,
         kind: &Ref<Kind>,
         group: String,
         priority: Priority,
+        reader: ValueReader,
     ) -> Result<Arc<Collection>, Unreadable> {
         let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
@@ -91,6 +92,7 @@ impl Storage {
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),
             priority,
+            reader,
             counted: Counted::of(self.measured.get().cloned()),
             reserve: Mutex::new(None),
         });
@@ -390,16 +392,10 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Re
 }
 
 /// A stored value as an object: what was written here is JSON with a gap for the revision; others may have written
-/// protobuf, or JSON in another order.
-fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Object>, String> {
-    let root = &collection.kind.root;
-    let mut value = if value.starts_with(&proto::MAGIC) {
-        let envelope = proto::open(value).map_err(|why| why.to_string())?;
-        envelope.object(root).map_err(|why| why.to_string())?
-    } else {
-        schema::decode::canonical_json(value, root).map_err(|why| why.to_string())?.value
-    };
+/// protobuf, JSON in another order, or another version.
+fn read(collection: &Collection, found: &[u8], revision: u64) -> Result<Arc<Object>, String> {
+    let mut value = collection.reader.read(found)?;
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
-    Ok(Draft::new(&value, collection, EmptyLists::Kept).commit(revision))
+    Ok(Draft::new(&value, collection, EmptyLists::Kept).found_as(found).commit(revision))
 }

@@ -17,6 +17,7 @@ use bench::target::{Target, Whom};
 use clap::{Parser, Subcommand};
 
 mod ask;
+mod bulk;
 mod heartbeats;
 mod idle;
 mod loops;
@@ -24,6 +25,7 @@ mod neighbour;
 mod overload;
 mod soak;
 
+use bulk::Flood;
 use heartbeats::Heartbeats;
 use neighbour::Neighbours;
 use overload::Load;
@@ -71,6 +73,24 @@ enum Command {
         times: usize,
         /// How much memory it may take beyond what it had, in megabytes
         #[arg(long, default_value_t = 200.0)]
+        at_most: f64,
+    },
+    /// A user lists much, many times at once, while the administrator opens connections: how long does that take?
+    Bulk {
+        /// The token of that user, who may read config maps
+        #[arg(long)]
+        user_token: String,
+        /// The size of each list
+        #[arg(long, default_value_t = 30)]
+        megabytes: usize,
+        #[arg(long, default_value_t = 2000)]
+        at_a_time: usize,
+        #[arg(long, default_value_t = 20)]
+        connections: usize,
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+        /// The most that a connection and a GET may take, in milliseconds
+        #[arg(long, default_value_t = 1000.0)]
         at_most: f64,
     },
     /// One user at a steady pace among others at their share, of whom one then wants ten times that: how much longer
@@ -167,6 +187,13 @@ async fn main() -> anyhow::Result<()> {
             let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
             let load = Load { user: Arc::new(Target::new(&user)?), path, length: length(seconds)?, times };
             overload::overload(&target, &cli.pid, load, at_most).await
+        }
+        Command::Bulk { user_token, megabytes, at_a_time, connections, seconds, at_most } => {
+            let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
+            let (user, at_most) = (Arc::new(Target::new(&user)?), length(at_most / 1e3)?);
+            let length = length(seconds)?;
+            let flood = Flood { user, megabytes, at_a_time, connections, length, at_most };
+            bulk::bulk(&target, flood).await
         }
         Command::Neighbour { tokens, path, seconds, rate, share, times, at_most } => {
             let user = |token: &String| {
