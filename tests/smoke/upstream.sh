@@ -3,11 +3,13 @@
 #
 #   PEER_APISERVER   the upstream API server (kube-apiserver in PATH)
 #   PEER_ETCD        its store (etcd in PATH)
+#   PEER_PORT        where it listens (16443), and PEER_ETCD_PORT its store (16379)
 #
 # Gives: find_upstream (fails where there is none, and says so), start_upstream [flags] ($upstream, the URL,
-# $upstream_token, an administrator's, $upstream_home, the folder of its files, and ${upstream_pids[@]}), stop_upstream.
+# $upstream_token, an administrator's, $upstream_home, the folder of its files, $upstream_store, the URL of its store, and ${upstream_pids[@]}), stop_upstream.
 
 upstream=
+upstream_store=
 upstream_token=upstream-token
 upstream_home=$scratch/upstream
 upstream_pids=()
@@ -22,7 +24,8 @@ find_upstream() {
 
 # Does not wait until it is ready.
 start_upstream() {
-  local port=16443 store=http://127.0.0.1:16379 peer=http://127.0.0.1:16380 home=$upstream_home
+  local port=${PEER_PORT:-16443} etcd_port=${PEER_ETCD_PORT:-16379} home=$upstream_home
+  local store=http://127.0.0.1:$etcd_port peer=http://127.0.0.1:$((etcd_port + 1))
   mkdir -p "$home"
   openssl genrsa -out "$home/sa.key" 2048 2>/dev/null
   say "$upstream_token,upstream,1,system:masters" >"$home/tokens.csv"
@@ -36,6 +39,7 @@ start_upstream() {
     --service-cluster-ip-range 10.0.0.0/16 "$@" >"$home/apiserver.log" 2>&1 &
   upstream_pids+=("$!")
   upstream=https://127.0.0.1:$port
+  upstream_store=$store
 }
 
 stop_upstream() {

@@ -1,16 +1,16 @@
 //! A server of one's own.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::Simulated;
+use ambient::{Simulated, World};
 use apiserver::egress::Egress;
-use apiserver::serve::{Limits, Listen, TlsMaterial};
+use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers, fairness,
-    identity, limits, observe, permission, sealing,
+    Config, Deployment, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers,
+    fairness, identity, limits, observe, permission, sealing,
 };
 use http::Method;
 use names::Names;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::ask::{Answer, Ask, Payload};
+use crate::hold::{Hold, Holding};
 use crate::pki::authority;
 use crate::transport::{Protocol, Sender, Stream, Who, connect};
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub event_ttl: Duration,
     pub names: Names,
     pub identity: identity::Options,
+    /// The file with the authorities for clients, if they are to be read again when it changes.
+    pub client_authority_file: Option<PathBuf>,
     /// Who vouches for proxies that say who is calling, in PEM.
     pub proxy_authorities: Option<String>,
     pub permission: permission::Options,
@@ -54,10 +57,14 @@ pub struct Options {
     pub browsers: browsers::Options,
     pub cache: cache::Options,
     pub observe: observe::Options,
+    /// What the process around the server gives it.
+    pub deployment: Deployment,
     /// The port to listen on; 0 is any.
     pub port: u16,
     /// When the server's clock starts, in Unix seconds.
     pub now: u64,
+    /// Holds up work that needs randomness, where a test wants that.
+    pub hold: Option<Arc<Hold>>,
 }
 
 impl Default for Options {
@@ -70,6 +77,7 @@ impl Default for Options {
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
             identity: identity::Options::default(),
+            client_authority_file: None,
             proxy_authorities: None,
             permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             // nobody makes the accounts of namespaces here
@@ -89,8 +97,10 @@ impl Default for Options {
             browsers: browsers::Options::default(),
             cache: cache::Options::default(),
             observe: observe::Options::default(),
+            deployment: Deployment::default(),
             port: 0,
             now: NOW,
+            hold: None,
         }
     }
 }
@@ -157,15 +167,23 @@ impl Cluster {
             private_key: served.key.into(),
             client_authorities: Some(authority().pem().into()),
             proxy_authorities: options.proxy_authorities.map(Vec::from),
+            client_authority_file: options
+                .client_authority_file
+                .map(|path| AuthorityFile { path, besides: Vec::new() }),
             ..TlsMaterial::default()
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let listen = Listen { address, tls, limits: options.limits, share_port: false, world: world.clone() };
+        let ambient: World = match options.hold {
+            None => world.clone(),
+            Some(hold) => Arc::new(Holding { hold, world: world.clone() }),
+        };
+        let listen =
+            Listen { address, tls, limits: options.limits, share_port: false, world: ambient.clone() };
         let config = Config {
             store: options.store,
             sealing: options.sealing,
             listen,
-            world: world.clone(),
+            world: ambient,
             names: options.names,
             event_ttl: options.event_ttl,
             delete_workers: 4,
@@ -185,6 +203,7 @@ impl Cluster {
             gates: options.gates,
             browsers: options.browsers,
             observe: options.observe,
+            deployment: options.deployment,
         };
         let server = Server::start(config).await?;
         Ok(Cluster { world, address: server.local_addr(), server, admin: OnceCell::new() })

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair,
+    IsCa, KeyPair, SignatureAlgorithm,
 };
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::PemObject;
@@ -15,7 +15,7 @@ use crate::NOW;
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// A certificate and its key, as PEM text.
+/// A certificate, followed by those between it and its root, and its key, as PEM text.
 #[derive(Clone)]
 pub struct Pair {
     pub certificate: String,
@@ -25,7 +25,8 @@ pub struct Pair {
 impl Pair {
     /// For a client to show, whether or not the server asked for this issuer.
     pub(crate) fn resolver(&self) -> SingleCertAndKey {
-        let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
+        let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
         CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(&key).unwrap()).into()
     }
@@ -89,8 +90,33 @@ impl Authority {
         self.sign(&params)
     }
 
-    fn sign(&self, params: &CertificateParams) -> Pair {
+    /// A certificate of a client with further properties, for a key of a certain kind.
+    pub fn client_with(
+        &self,
+        name: &str,
+        algorithm: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Pair {
+        let mut params = params(name, NOW - 60, YEAR);
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+        change(&mut params);
+        self.sign_for(KeyPair::generate_for(algorithm).unwrap(), &params)
+    }
+
+    /// An authority below this one.
+    pub fn below(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let mut params = params(name, NOW - 60, YEAR);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
         let key = KeyPair::generate().unwrap();
+        Self { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).unwrap() }
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
+        self.sign_for(KeyPair::generate().unwrap(), params)
+    }
+
+    fn sign_for(&self, key: KeyPair, params: &CertificateParams) -> Pair {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
     }

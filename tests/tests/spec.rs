@@ -21,8 +21,10 @@ mod spec {
     mod authentication;
     mod bad_input;
     mod browsers;
+    mod bulk;
     mod callers;
     mod cases;
+    mod client_certificates;
     mod custom_conversion;
     mod custom_definitions;
     mod custom_limits;
@@ -35,6 +37,7 @@ mod spec {
     mod deletion;
     mod dialects;
     mod discovery;
+    mod disks;
     mod dry_run;
     mod egress;
     mod encryption;
@@ -78,6 +81,7 @@ mod spec {
     mod shared_store;
     mod signing_requests;
     mod states;
+    mod stored_versions;
     mod tables;
     mod tokens;
     mod traces;

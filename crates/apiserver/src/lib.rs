@@ -23,6 +23,8 @@ pub mod aggregate;
 mod answers;
 pub mod audit;
 pub mod browsers;
+mod cluster_keys;
+pub mod deployment;
 pub mod describe;
 pub mod egress;
 mod extend;
@@ -53,6 +55,8 @@ mod storage_versions;
 pub mod trace;
 mod upkeep;
 
+pub use cluster_keys::ForeignKeys;
+pub use deployment::Deployment;
 pub use gates::Gates;
 pub use kept::StoreChoice;
 pub use negotiate::pretty;

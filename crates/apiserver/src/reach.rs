@@ -154,6 +154,7 @@ impl Reached {
             authorities: self.authorities.clone(),
             server_name,
             identity: self.shown.identity.clone(),
+            identity_files: self.shown.identity_files.clone(),
             credentials: self.shown.credentials.clone(),
             way,
             ..Target::default()

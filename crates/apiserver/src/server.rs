@@ -5,6 +5,8 @@ use crate::aggregate::{self, Aggregation};
 use crate::answers::{self, Sources};
 use crate::audit::{self, Audit, BadAudit};
 use crate::browsers::{self, Browsers};
+use crate::cluster_keys::{ClusterKeys, Failure, ForeignKeys};
+use crate::deployment::{BeforeReady, Deployment};
 use crate::describe::metrics::about_component;
 use crate::egress::Egress;
 use crate::extend::Definitions;
@@ -77,6 +79,8 @@ pub struct Config {
     pub browsers: browsers::Options,
     /// What an operator gets to see.
     pub observe: observe::Options,
+    /// What the process around it gives it.
+    pub deployment: Deployment,
 }
 
 /// How clients and pods find the server.
@@ -113,6 +117,11 @@ pub enum StartError {
     Unreadable(#[from] Unreadable),
     #[error(transparent)]
     Unopened(#[from] Unopened),
+    #[error(transparent)]
+    ForeignKeys(#[from] ForeignKeys),
+    /// What the process does before the server is ready.
+    #[error("{0}")]
+    BeforeReady(String),
     #[error("{name:?}, which every cluster has, could not be made: {why}")]
     System { name: String, why: ApiError },
 }
@@ -137,10 +146,6 @@ impl Server {
     /// Opens the store, fills the caches, makes what must exist, and listens. Ready when it returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         // the port first: a second server must fail before it touches anything
-        let trusted = TrustMap {
-            client_authorities: config.listen.tls.client_authorities.clone(),
-            proxies: config.listen.tls.proxy_authorities.clone().zip(config.identity.front_proxy.clone()),
-        };
         let registry = config.observe.metrics.clone();
         config.egress.begin(&registry, &config.world);
         let traced = config.observe.tracing.clone().map(|configuration| {
@@ -157,6 +162,12 @@ impl Server {
         callers.into_iter().flatten().for_each(|caller| caller.measure(&calls));
         let bound = serve::bind(config.listen).await?;
         let address = bound.local_addr();
+        let trusted =
+            TrustMap { authorities: bound.authorities(), front_proxy: config.identity.front_proxy.clone() };
+        let deployment = config.deployment;
+        let ephemeral = (deployment.ephemeral_signer, deployment.ephemeral_authorities);
+        let keys = matches!(config.store, StoreChoice::Etcd(_))
+            .then(|| ClusterKeys::new(&config.identity.service_accounts, &trusted.authorities, ephemeral));
         let sealing = config.sealing.as_ref();
         let rename = config.store.renames();
         let keyring =
@@ -208,6 +219,7 @@ impl Server {
             authorizer: authorizer.clone(),
             callers: callers.clone(),
             store: storage.store.clone(),
+            components: deployment.components.into(),
         };
         let (names, world) = (config.names.clone(), config.world.clone());
         let mut api = Api::new(config.names, storage, config.world, admission);
@@ -283,7 +295,8 @@ impl Server {
         let service = Arc::new(service);
         let serving = tokio::spawn(serve::run(bound, service.clone(), shutdown.clone()));
         let mut following = JoinSet::new();
-        match begin(&api, &service, &mut upkeep, rbac, registered.as_ref()).await {
+        let before = Before { keys, ready: deployment.before_ready, address };
+        match begin(&api, &service, &mut upkeep, rbac, registered.as_ref(), before).await {
             Ok(follower) => drop(following.spawn(follower.follow())),
             Err(why) => {
                 shutdown.cut();
@@ -360,9 +373,16 @@ async fn begin(
     upkeep: &mut Upkeep,
     rbac: Arc<Rbac>,
     registered: Option<&aggregate::Follower>,
+    before: Before,
 ) -> Result<Follower, StartError> {
     let start = &service.start;
     make_namespaces(api).await?;
+    if let Some(keys) = before.keys {
+        keys.publish(api).await.map_err(|failure| match failure {
+            Failure::Foreign(keys) => keys.into(),
+            Failure::Api(why) => StartError::System { name: "cluster-keys".to_owned(), why },
+        })?;
+    }
     make_priority_classes(api).await?;
     start.finish(Hook::PriorityClasses);
     roles::ensure(api, &service.gates.opened(&api.opened)).await?;
@@ -377,8 +397,19 @@ async fn begin(
     }
     start.finish(Hook::Registration);
     upkeep.begin(api).await;
+    if let Some(ready) = before.ready {
+        ready(before.address).map_err(StartError::BeforeReady)?;
+    }
     start.finish(Hook::Bootstrap);
     Ok(follower)
+}
+
+/// What is done before the first request, besides what every cluster has.
+struct Before {
+    /// The keys that servers of one store share, where several can be.
+    keys: Option<ClusterKeys>,
+    ready: Option<BeforeReady>,
+    address: SocketAddr,
 }
 
 /// Where the server finds itself when it listens at an address.

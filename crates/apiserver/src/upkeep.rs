@@ -14,6 +14,10 @@ use std::time::Duration;
 /// How often everything is looked at.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// How often a write is tried again that another server was faster with, and how long is waited in between.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// See the module.
 pub(crate) struct Upkeep {
     pub service: Option<OwnService>,
@@ -53,8 +57,18 @@ impl Upkeep {
             tracing::warn!(%why, "other servers of the cluster cannot read whom to believe");
         }
         let Some(service) = &self.service else { return };
-        if let Err(why) = service.ensure(api).await {
-            tracing::warn!(%why, "the service of the server itself is not as it should be");
+        let mut tries = 1;
+        loop {
+            match service.ensure(api).await {
+                Ok(()) => return,
+                // a server of the same store that starts at the same time was faster: its change is looked at next
+                Err(why) if why.code == 409 && tries < TRIES => tries += 1,
+                Err(why) => {
+                    tracing::warn!(%why, "the service of the server itself is not as it should be");
+                    return;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -105,12 +105,17 @@ impl Tokens {
             let groups =
                 groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), groups: groups.collect(), ..User::named(name.as_str()) };
-            tokens.lengths.insert(token.len());
-            if tokens.users.insert(digest(token), Arc::new(user.authenticated())).is_some() {
+            if tokens.insert(token, user) {
                 tokens.oddities.push(bad("its token stands in an earlier line too, which no longer counts"));
             }
         }
         Ok(tokens)
+    }
+
+    /// Adds a token of a user; says whether it stood for another one before.
+    pub fn insert(&mut self, token: &str, user: User) -> bool {
+        self.lengths.insert(token.len());
+        self.users.insert(digest(token), Arc::new(user.authenticated())).is_some()
     }
 
     pub fn find(&self, token: &str) -> Option<&Arc<User>> {

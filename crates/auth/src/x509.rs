@@ -1,7 +1,17 @@
 //! Users from client certificates: the common name is the user's name, each organization a group.
 //!
 //! What always holds: a certificate's names count for nothing until its chain has been verified against the
-//! authority for clients, which is not done here but once per connection by whoever accepted it.
+//! authority for clients, which [`Authorities`] does, once per connection.
+
+mod chain;
+mod constraints;
+mod signature;
+
+#[cfg(test)]
+mod tests;
+
+pub use chain::{Authorities, ChainError};
+pub use signature::{Handshake, HandshakeDigest, verify_handshake};
 
 use std::net::IpAddr;
 use x509_parser::extensions::GeneralName;
@@ -67,57 +77,4 @@ fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, AuthError> {
 
 fn malformed(problem: impl std::fmt::Display) -> AuthError {
     AuthError::MalformedCertificate(problem.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, DnType, KeyPair};
-
-    use super::*;
-
-    fn certificate(names: &[(DnType, &str)]) -> Vec<u8> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        for (kind, value) in names {
-            params.distinguished_name.push(kind.clone(), *value);
-        }
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
-    }
-
-    #[test]
-    fn the_common_name_is_the_user_and_the_organization_a_group() {
-        let der = certificate(&[(DnType::CommonName, "jane"), (DnType::OrganizationName, "system:masters")]);
-        let user = identify(&der).unwrap();
-        assert_eq!(user.name, "jane");
-        assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
-        assert_eq!(user.uid, "");
-    }
-
-    #[test]
-    fn several_organizations_are_several_groups() {
-        // the generator of certificates keeps one attribute of a kind, so the second organization is
-        // written as an organizational unit of the same length of object identifier and then renamed
-        let mut der = certificate(&[
-            (DnType::CommonName, "jane"),
-            (DnType::OrganizationName, "dev"),
-            (DnType::OrganizationalUnitName, "ops"),
-        ]);
-        let unit = [0x55, 0x04, 0x0b];
-        while let Some(at) = der.windows(3).position(|window| window == unit) {
-            der[at + 2] = 0x0a;
-        }
-        assert_eq!(identify(&der).unwrap().groups, ["dev", "ops", "system:authenticated"]);
-    }
-
-    #[test]
-    fn a_certificate_that_names_nobody_is_told_apart_from_a_broken_one() {
-        let nameless = certificate(&[(DnType::OrganizationName, "dev")]);
-        assert_eq!(identify(&nameless), Err(AuthError::NoCommonName));
-        assert_eq!(identify(&certificate(&[(DnType::CommonName, "")])), Err(AuthError::NoCommonName));
-        let whole = certificate(&[(DnType::CommonName, "jane")]);
-        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
-            let broken = identify(&whole[..length]);
-            assert!(matches!(broken, Err(AuthError::MalformedCertificate(_))), "{length}: {broken:?}");
-        }
-    }
 }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use schema::Value;
 use schema::yaml::{self, Limits};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,13 +62,14 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
     if url.is_empty() {
         return Err(format!("cluster {:?} has no server", context.text(&["cluster"])));
     }
-    let Shown { identity, credentials } = shown(user, folder)?;
+    let Shown { identity, identity_files, credentials } = shown(user, folder)?;
     Ok(Target {
         url,
         authorities: material(cluster, "certificate-authority", folder)?,
         insecure: cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false),
         server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
         identity,
+        identity_files,
         credentials,
         way: WayOut::Direct,
     })
@@ -79,6 +80,8 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
 pub struct Shown {
     /// Certificate and key, in PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The files of the two, where they are in files.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
     pub credentials: Credentials,
 }
 
@@ -150,7 +153,10 @@ fn shown(user: &Value, folder: &Path) -> Result<Shown, String> {
         }
         (None, None, None) => Credentials::None,
     };
-    Ok(Shown { identity, credentials })
+    let file = |field: &str| text(field).filter(|_| text(&format!("{field}-data")).is_none());
+    let files = file("client-certificate").zip(file("client-key"));
+    let identity_files = files.map(|(certificate, key)| (folder.join(certificate), folder.join(key)));
+    Ok(Shown { identity, identity_files, credentials })
 }
 
 /// What stands under a name in one of the lists.

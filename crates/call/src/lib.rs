@@ -11,6 +11,7 @@
 //! the [`WayOut`] that their target names.
 
 mod channel;
+mod client_certificate;
 mod counted;
 mod grpc;
 mod kubeconfig;
@@ -63,6 +64,8 @@ pub struct Target {
     pub server_name: Option<String>,
     /// Certificate and key, in PEM, by which the server knows who calls.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The files of that certificate and key: each new connection shows what they hold then.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
     pub credentials: Credentials,
     pub way: WayOut,
 }

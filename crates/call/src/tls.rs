@@ -1,5 +1,6 @@
 //! Which certificates are believed, and which is shown.
 
+use crate::client_certificate::ClientCertificate;
 use crate::way::Dialer;
 use crate::{BadTarget, Target};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -21,6 +22,9 @@ pub(crate) enum Spoken {
     /// The one in which a connection can become something else.
     Http1,
 }
+
+/// What errors call the certificate that is shown.
+pub(crate) const CLIENT_CERTIFICATE: &str = "the client certificate";
 
 /// Makes connections to a target, by the way that it names.
 pub(crate) type Connector = HttpsConnector<Dialer>;
@@ -51,9 +55,9 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
         .with_safe_default_protocol_versions()
         .map_err(bad("TLS"))?;
     let builder = if target.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider.clone())))
     } else if let Some(pem) = &target.authorities {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Believed::new(pem, provider)?))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Believed::new(pem, provider.clone())?))
     } else if target.url.starts_with("http://") {
         // nobody shows a certificate
         builder.with_root_certificates(RootCertStore::empty())
@@ -63,12 +67,16 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots)
     };
-    Ok(match &target.identity {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let chain = certificates("the client certificate", certificate)?;
+    Ok(match (&target.identity, &target.identity_files) {
+        (None, _) => builder.with_no_client_auth(),
+        (Some(pair), Some(files)) => {
+            let followed = ClientCertificate::new(pair.clone(), files.clone(), provider)?;
+            builder.with_client_cert_resolver(Arc::new(followed))
+        }
+        (Some((certificate, key)), None) => {
+            let chain = certificates(CLIENT_CERTIFICATE, certificate)?;
             let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
-            builder.with_client_auth_cert(chain, key).map_err(bad("the client certificate"))?
+            builder.with_client_auth_cert(chain, key).map_err(bad(CLIENT_CERTIFICATE))?
         }
     })
 }
@@ -158,7 +166,10 @@ impl ServerCertVerifier for Believed {
     }
 }
 
-fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadTarget> {
+pub(crate) fn certificates(
+    what: &'static str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, BadTarget> {
     let read: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(bad(what))?;
     if read.is_empty() {
         return Err(BadTarget::Tls { what, why: "there is no certificate in it".to_owned() });
@@ -166,7 +177,7 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     Ok(read)
 }
 
-fn bad<E: Display>(what: &'static str) -> impl Fn(E) -> BadTarget {
+pub(crate) fn bad<E: Display>(what: &'static str) -> impl Fn(E) -> BadTarget {
     move |why| BadTarget::Tls { what, why: why.to_string() }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, gates, metadata, read, scheduling};
+use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
@@ -120,6 +121,31 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         Value::Int(read::int(object, &["status", "disruptionsAllowed"])),
         metadata::age(object, now),
     ]
+}
+
+/// Tells budgets of `v1beta1` that select no pod from those that select all: there an empty selector is none.
+const EMPTY_SELECTOR: &str = "deprecated-v1beta1-empty-selector-match";
+
+/// To `v1`, where an empty selector is about all pods.
+pub(crate) fn convert_v1beta1(object: &mut Value, names: &Names) {
+    let label = names.well_known_under("pdb", EMPTY_SELECTOR);
+    let Some(selector) = object.at_mut(&["spec", "selector"]).filter(|it| !it.is_null()) else { return };
+    let marks = |one: &Value| one.text(&["key"]) == label;
+    let labels = read::map(selector, &["matchLabels"]).len();
+    match (labels, selector.items(&["matchExpressions"])) {
+        (0, []) => {
+            let mut mark = Value::map();
+            mark.set(&["key"], label);
+            mark.set(&["operator"], "Exists");
+            selector.set(&["matchExpressions"], vec![mark]);
+        }
+        (0, [one]) if marks(one) && one.text(&["operator"]) == "DoesNotExist" => *selector = Value::map(),
+        (_, expressions) if expressions.iter().any(marks) => {
+            let others: Vec<Value> = expressions.iter().filter(|one| !marks(one)).cloned().collect();
+            selector.set(&["matchExpressions"], others);
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

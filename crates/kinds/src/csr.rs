@@ -6,6 +6,7 @@
 
 use crate::check::{self, Problems};
 use crate::{asn1, metadata, pem, read};
+use names::Names;
 use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::table::Format;
@@ -415,6 +416,22 @@ fn state(object: &Value) -> String {
     let failed = if has("Failed") { ",Failed" } else { "" };
     let issued = if object.text(&["status", "certificate"]).is_empty() { "" } else { ",Issued" };
     format!("{decision}{failed}{issued}")
+}
+
+/// What `v1beta1` fills in: usages, a signer and the status of conditions.
+pub(crate) fn default_v1beta1(object: &mut Value, names: &Names) {
+    if object.text(&["spec", "signerName"]).is_empty() {
+        object.set(&["spec", "signerName"], names.legacy_signer());
+    }
+    if object.items(&["spec", "usages"]).is_empty() {
+        let usages = ["digital signature", "key encipherment"].map(Value::from);
+        object.set(&["spec", "usages"], usages.to_vec());
+    }
+    read::each_mut(object, &["status", "conditions"], |condition| {
+        if condition.text(&["status"]).is_empty() {
+            condition.set(&["status"], "True");
+        }
+    });
 }
 
 #[cfg(test)]

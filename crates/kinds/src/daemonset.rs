@@ -7,6 +7,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read, scheduling};
+use names::Names;
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -182,6 +183,16 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         images,
         workload::selector_cell(object.at(&["spec", "selector"])),
     ]
+}
+
+pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
+    workload::take_labels_of_template(object);
+}
+
+/// To `v1`, where the number of the template is no field.
+pub(crate) fn convert_v1beta1(object: &mut Value, _: &Names) {
+    let number = object.unset(&["spec", "templateGeneration"]).and_then(|it| it.as_int());
+    set_template_generation(object, number.unwrap_or(0));
 }
 
 #[cfg(test)]

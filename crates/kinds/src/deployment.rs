@@ -4,6 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read};
+use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use rest::view::Missing;
 use schema::problem::Problem;
@@ -181,6 +182,46 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         images,
         Selector::of(object.at(&["spec", "selector"])).text().into(),
     ]
+}
+
+/// Where `v1` keeps the revision that older versions went back to.
+const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
+
+/// What older versions fill in before the declared defaults.
+fn default_v1beta1(object: &mut Value, history: i64, deadline_seconds: i64) {
+    workload::take_labels_of_template(object);
+    for (field, number) in [("revisionHistoryLimit", history), ("progressDeadlineSeconds", deadline_seconds)]
+    {
+        if !read::has(object, &["spec", field]) {
+            object.set(&["spec", field], number);
+        }
+    }
+}
+
+pub(crate) fn default_apps_v1beta1(object: &mut Value, _: &Names) {
+    default_v1beta1(object, 2, 600);
+}
+
+/// The largest number means that there is no limit.
+pub(crate) fn default_extensions_v1beta1(object: &mut Value, _: &Names) {
+    default_v1beta1(object, i64::from(i32::MAX), i64::from(i32::MAX));
+    let rolling = matches!(object.text(&["spec", "strategy", "type"]), "" | "RollingUpdate");
+    if rolling || read::has(object, &["spec", "strategy", "rollingUpdate"]) {
+        for field in ["maxUnavailable", "maxSurge"] {
+            if !read::has(object, &["spec", "strategy", "rollingUpdate", field]) {
+                object.set(&["spec", "strategy", "rollingUpdate", field], 1);
+            }
+        }
+    }
+}
+
+/// To `v1`, where going back is no field.
+pub(crate) fn convert_v1beta1(object: &mut Value, _: &Names) {
+    let rollback = object.unset(&["spec", "rollbackTo"]).filter(|it| !it.is_null());
+    if let Some(rollback) = rollback {
+        let revision = read::int(&rollback, &["revision"]).to_string();
+        object.set(&["metadata", "annotations", ROLLBACK_TO], revision);
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::check::{self, Problems};
 use crate::endpoints::first_few;
 use crate::service::ordinary_address;
 use crate::{gates, metadata, read};
+use names::Names;
 use rest::hooks::{Context, Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -220,6 +221,25 @@ fn shown_port(port: &Value) -> String {
         (None, Some(name)) => name.to_owned(),
         (None, None) => "*".to_owned(),
     }
+}
+
+/// From `v1beta1`, where zone and node stand among the labels of the topology.
+pub(crate) fn convert_v1beta1(object: &mut Value, names: &Names) {
+    let (zone, host) = (names.well_known_under("topology", "zone"), names.well_known("hostname"));
+    read::each_mut(object, &["endpoints"], |endpoint| {
+        let Some(mut topology) = endpoint.unset(&["topology"]) else { return };
+        let Some(labels) = topology.as_map_mut() else { return };
+        if let Some(zone) = labels.remove(&zone) {
+            endpoint.set(&["zone"], zone);
+        }
+        let node = endpoint.at(&["nodeName"]).filter(|it| !it.is_null());
+        if node.is_some() && labels.get(&host) == node {
+            labels.remove(&host);
+        }
+        if !labels.is_empty() {
+            endpoint.set(&["deprecatedTopology"], topology);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -374,6 +374,36 @@ fn class_cells(object: &Value, now: Duration) -> Vec<Value> {
     ]
 }
 
+/// From `v1beta1`, where a backend is the name of a service and a port.
+pub(crate) fn convert_v1beta1(object: &mut Value, _: &Names) {
+    let Some(spec) = object.at_mut(&["spec"]) else { return };
+    if let Some(mut backend) = spec.unset(&["backend"]).filter(|it| !it.is_null()) {
+        convert_backend(&mut backend);
+        spec.set(&["defaultBackend"], backend);
+    }
+    read::each_mut(spec, &["rules"], |rule| {
+        read::each_mut(rule, &["http", "paths"], |path| {
+            if let Some(backend) = path.at_mut(&["backend"]) {
+                convert_backend(backend);
+            }
+        });
+    });
+}
+
+fn convert_backend(backend: &mut Value) {
+    let name = backend.unset(&["serviceName"]).unwrap_or_default();
+    let port = backend.unset(&["servicePort"]).unwrap_or_default();
+    let names_port = port.as_str().is_some() || port.as_int().is_some_and(|it| it != 0);
+    if read::text(&name).is_empty() && !names_port {
+        return;
+    }
+    backend.set(&["service", "name"], read::text(&name));
+    match port {
+        Value::String(port) => backend.set(&["service", "port", "name"], Value::String(port)),
+        port => backend.set(&["service", "port", "number"], port.as_int().unwrap_or(0)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

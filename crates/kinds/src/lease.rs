@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataAgain, Priority};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub fn hooks() -> Hooks {
         cells: Some(cells),
         metadata_again: MetadataAgain::Change,
         plain_finalizers: true,
+        // who cannot renew in time is taken for dead
+        priority: Priority::Heartbeat,
         ..Hooks::default()
     }
 }

@@ -51,6 +51,7 @@ pub mod replicaset;
 pub mod replicationcontroller;
 pub mod resourceclaim;
 pub mod resourcequota;
+mod retired;
 pub mod runtimeclass;
 mod scale;
 pub mod scheduling;
@@ -124,7 +125,13 @@ pub fn builtin_with(options: Options) -> Vec<(Ref<Kind>, Hooks)> {
 /// The kinds that are to be served, with their behaviour.
 pub fn builtin_serving(options: Options, serving: &Serving) -> Vec<(Ref<Kind>, Hooks)> {
     let served = tables::KINDS.iter().filter(|kind| serving.serves(kind));
-    served.map(|kind| (Ref::Static(*kind), hooks(kind, options))).collect()
+    let with_hooks = |kind: &&'static Kind| {
+        let stored = stored(kind);
+        let stored = stored.as_deref().unwrap_or(kind);
+        let stored_versions = (!stored.unstored).then(|| retired::stored_versions(stored, options));
+        (Ref::Static(*kind), Hooks { stored_versions, ..hooks(kind, options) })
+    };
+    served.map(with_hooks).collect()
 }
 
 /// The kind that objects of this one are kept as.

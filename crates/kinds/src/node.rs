@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, Priority, SubresourceHooks, replace};
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashSet};
@@ -17,6 +17,8 @@ pub fn hooks() -> Hooks {
         validate_create: Some(create),
         validate_update: Some(update),
         keeps_status_on_create: true,
+        // a node whose status is late is taken for lost
+        priority: Priority::Urgent,
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()

@@ -223,3 +223,20 @@ fn binding_cells(object: &Value, now: Duration) -> Vec<Value> {
         named("ServiceAccount"),
     ]
 }
+
+/// From `v1alpha1`, where subjects name a version, and the user `*` is everybody who is known.
+pub(crate) fn convert_v1alpha1(object: &mut Value, names: &Names) {
+    read::each_mut(object, &["subjects"], |subject| {
+        let version = subject.unset(&["apiVersion"]).unwrap_or_default();
+        let group = match subject.text(&["kind"]) {
+            "ServiceAccount" => String::new(),
+            "User" | "Group" => names.group(GROUP),
+            _ => read::text(&version).split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default(),
+        };
+        subject.set(&["apiGroup"], group);
+        if subject.text(&["kind"]) == "User" && subject.text(&["name"]) == "*" {
+            subject.set(&["kind"], "Group");
+            subject.set(&["name"], "system:authenticated");
+        }
+    });
+}

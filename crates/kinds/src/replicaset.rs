@@ -3,6 +3,7 @@
 use crate::check::Problems;
 use crate::pod::{gated, template};
 use crate::{Options, deployment, metadata, read, workload};
+use names::Names;
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use rest::view::Missing;
 use schema::{Path, Value};
@@ -84,6 +85,10 @@ pub(crate) fn replicas_row(object: &Value, now: Duration, selector: Value) -> Ve
         images,
         selector,
     ]
+}
+
+pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
+    workload::take_labels_of_template(object);
 }
 
 #[cfg(test)]

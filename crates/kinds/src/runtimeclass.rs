@@ -2,6 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
+use names::Names;
 use rest::hooks::{Context, Hooks};
 use schema::problem::{Problem, Reason};
 use schema::{Map, Path, Value};
@@ -60,6 +61,18 @@ fn warn(new: &Value, _: Option<&Value>) -> Vec<String> {
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     vec![metadata::name(object), object.text(&["handler"]).into(), metadata::age(object, now)]
+}
+
+/// From `v1alpha1`, where everything stands in a spec.
+pub(crate) fn convert_v1alpha1(object: &mut Value, _: &Names) {
+    let mut spec = object.unset(&["spec"]).unwrap_or_default();
+    for (before, now) in
+        [("runtimeHandler", "handler"), ("overhead", "overhead"), ("scheduling", "scheduling")]
+    {
+        if let Some(part) = spec.unset(&[before]) {
+            object.set(&[now], part);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, gates, metadata, quantities, read};
+use names::Names;
 use rest::hooks::{Context, Hooks, SubresourceHooks};
 use rest::view::Missing;
 use schema::problem::Problem;
@@ -242,6 +243,14 @@ fn cells(object: &Value, now: Duration) -> Vec<Value> {
         names,
         images,
     ]
+}
+
+/// In `v1beta1` pods of an older template stay until they are deleted.
+pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
+    workload::take_labels_of_template(object);
+    if object.text(&["spec", "updateStrategy", "type"]).is_empty() {
+        object.set(&["spec", "updateStrategy", "type"], "OnDelete");
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read, scheduling, webhook_client};
+use names::Names;
 use rest::hooks::{Hooks, MetadataAgain};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
@@ -197,4 +198,25 @@ pub(crate) fn check_versions(versions: &[Value], known: &[&str], path: &Path<'_>
 fn cells(object: &Value, now: Duration) -> Vec<Value> {
     let webhooks = object.items(&["webhooks"]).len() as i64;
     vec![metadata::name(object), webhooks.into(), metadata::age(object, now)]
+}
+
+/// What `v1beta1` fills in, which is more lenient than `v1` and waits for longer.
+pub(crate) fn default_v1beta1(object: &mut Value, _: &Names) {
+    let defaults: [(&'static str, Value); 5] = [
+        ("failurePolicy", "Ignore".into()),
+        ("matchPolicy", "Exact".into()),
+        ("sideEffects", "Unknown".into()),
+        ("timeoutSeconds", 30.into()),
+        ("admissionReviewVersions", vec![Value::from("v1beta1")].into()),
+    ];
+    read::each_mut(object, &["webhooks"], |hook| {
+        for (field, value) in &defaults {
+            let absent = hook
+                .at(&[field])
+                .is_none_or(|it| it.is_null() || it.as_list().is_some_and(|it| it.is_empty()));
+            if absent {
+                hook.set(&[field], value.clone());
+            }
+        }
+    });
 }

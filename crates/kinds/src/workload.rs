@@ -312,6 +312,15 @@ pub(crate) fn copy_if_empty(object: &mut Value, from: &[&str], to: &[&'static st
     }
 }
 
+/// In older versions a workload has the labels of its template, and selects by them, where nothing else is said.
+pub(crate) fn take_labels_of_template(object: &mut Value) {
+    const LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
+    if !read::has(object, &["spec", "selector"]) {
+        copy_if_empty(object, LABELS, &["spec", "selector", "matchLabels"]);
+    }
+    copy_if_empty(object, LABELS, &["metadata", "labels"]);
+}
+
 /// The cells that tell what runs in the pods: names and images.
 pub(crate) fn containers(template: Option<&Value>) -> [Value; 2] {
     ["name", "image"].map(|field| {

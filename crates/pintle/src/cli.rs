@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::controller_manager;
 use crate::flags::{self, Line, Unread};
-use crate::options::{Apiserver, ControllerManager, Loops, Problems};
+use crate::options::{Apiserver, ControllerManager, Leadership, Loops, Problems};
 use crate::wanted::{Company, Wanted};
 
 /// What the process was started with.
@@ -23,6 +23,11 @@ pub fn command_line() -> Vec<String> {
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
     format!("pintle {} (Kubernetes API 1.26)", env!("CARGO_PKG_VERSION"))
+}
+
+/// The version line of a link that is called like a binary of upstream's: tools read the version from it.
+fn upstream_version() -> String {
+    format!("Kubernetes {}", apiserver::describe::version::compatible())
 }
 
 /// A Kubernetes-compatible control plane in one small binary.
@@ -92,6 +97,9 @@ pub struct Up {
 
     #[command(flatten)]
     pub loops: Loops,
+
+    #[command(flatten)]
+    pub leadership: Leadership,
 }
 
 impl Up {
@@ -231,7 +239,8 @@ impl Cli {
         if let Some(command) = linked {
             arguments.insert(1, command.into());
         }
-        if let Some(version) = asked_version(&arguments) {
+        let version = if linked.is_some() { upstream_version() } else { version() };
+        if let Some(version) = asked_version(&arguments, version) {
             return version;
         }
         let help = match arguments.get(1).and_then(|name| program.find_subcommand(name)) {
@@ -270,7 +279,7 @@ impl Cli {
 }
 
 /// What is told if the version is asked for: `--version`, with `=raw` everything about it.
-fn asked_version(arguments: &[OsString]) -> Option<Result<Cli, Stop>> {
+fn asked_version(arguments: &[OsString], version: String) -> Option<Result<Cli, Stop>> {
     let words = arguments.iter().skip(1).take_while(|word| *word != "--");
     let asked = words.filter_map(|word| word.to_str()).find_map(|word| match word {
         "--version" => Some("true"),
@@ -280,7 +289,7 @@ fn asked_version(arguments: &[OsString]) -> Option<Result<Cli, Stop>> {
     let text = match asked {
         "raw" => String::from_utf8_lossy(&apiserver::describe::version::json()).into_owned(),
         _ => match flags::truth(asked) {
-            Some(true) => version(),
+            Some(true) => version,
             Some(false) => return None,
             None => return Some(Err(Stop::Wrong(vec!["--version takes true, false or raw".to_owned()]))),
         },

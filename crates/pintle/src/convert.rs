@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use kinds::tables;
 use names::Names;
 use schema::proto::{self, ProtoError};
-use schema::table::{Field, Flags, ListKind, ListShape, Ref, Scalar, Shape, Type};
+use schema::table::{Field, Flags, Group, ListKind, ListShape, Ref, Scalar, Shape, Type};
 use schema::{Value, decode, encode, yaml};
 
 use crate::cli::{Convert, Form};
@@ -104,14 +104,21 @@ fn from_protobuf(bytes: &[u8]) -> anyhow::Result<Value> {
     if envelope.raw.is_empty() {
         bail!("the protobuf is truncated: there is no object in its envelope");
     }
-    let ty = table(&envelope.api_version, &envelope.kind)
-        .map_err(|why| anyhow!("{why}, so its protobuf cannot be read"))?;
+    let nameless = envelope.api_version.is_empty() && envelope.kind.is_empty();
+    let ty =
+        watch_event().filter(|_| nameless).map_or_else(|| table(&envelope.api_version, &envelope.kind), Ok);
+    let ty = ty.map_err(|why| anyhow!("{why}, so its protobuf cannot be read"))?;
     envelope.object(&ty).map_err(damaged)
 }
 
 fn to_protobuf(object: Value) -> anyhow::Result<Vec<u8>> {
     let (version, kind) = (object.text(&["apiVersion"]).to_owned(), object.text(&["kind"]).to_owned());
-    let ty = table(&version, &kind).map_err(|why| anyhow!("{why}, so it has no protobuf form"))?;
+    let is_event = version.is_empty()
+        && kind.is_empty()
+        && object.at(&["type"]).is_some()
+        && object.at(&["object"]).is_some();
+    let ty = watch_event().filter(|_| is_event).map_or_else(|| table(&version, &kind), Ok);
+    let ty = ty.map_err(|why| anyhow!("{why}, so it has no protobuf form"))?;
     let decoded = decode::tree(object, &ty).with_context(|| format!("this is no {kind}"))?;
     if let Some(odd) = decoded.oddities.first() {
         bail!("{odd}: protobuf has no place for what {kind} does not have");
@@ -168,6 +175,11 @@ fn json(object: &Value) -> Vec<u8> {
     out
 }
 
+/// A change in a watch: the one message without names.
+fn watch_event() -> Option<Ref<Type>> {
+    tables::type_named("apimachinery.pkg.apis.meta.v1", "WatchEvent").map(Ref::Static)
+}
+
 /// The table of a kind or of a list of that kind, by its names on the wire.
 fn table(api_version: &str, kind: &str) -> anyhow::Result<Ref<Type>> {
     if api_version.is_empty() || kind.is_empty() {
@@ -184,14 +196,18 @@ fn table(api_version: &str, kind: &str) -> anyhow::Result<Ref<Type>> {
     Ok(found)
 }
 
+/// The table of a kind in any version that there is or was. Options and statuses belong to every version.
 fn root(api_version: &str, kind: &str) -> Option<Ref<Type>> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let domain = Names::default().api_domain;
-    let mut all = tables::KINDS.iter().chain(tables::TRAVELLING);
-    let fits = |it: &&&schema::table::Kind| {
-        it.name == kind && it.version == version && it.group.full(&domain) == group
-    };
-    all.find(fits).map(|it| it.root.clone())
+    let is_in = |it: &Group, its_version: &str| its_version == version && it.full(&domain) == group;
+    let present = tables::KINDS.iter().chain(tables::TRAVELLING).copied();
+    let mut present = present.filter(|it| is_in(&it.group, &it.version));
+    let mut retired = tables::RETIRED.iter().filter(|it| is_in(&it.group, &it.version)).map(|it| it.form);
+    let own = present.find(|it| it.name == kind).or_else(|| retired.find(|it| it.name == kind));
+    let of_meta =
+        || tables::type_named("apimachinery.pkg.apis.meta.v1", kind).filter(|it| it.field("kind").is_some());
+    own.map(|it| it.root.clone()).or_else(|| of_meta().map(Ref::Static))
 }
 
 /// A list is a kind like others, made of the one that it lists.

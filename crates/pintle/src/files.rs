@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -15,8 +15,11 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Replaces the file at `path`.
+/// Replaces the file at `path`, unless it has this content and mode already: a full disk takes nothing.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    if is_same(path, content) {
+        return Ok(());
+    }
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);
@@ -28,6 +31,11 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     }
     written?;
     sync_directory(directory_of(path))
+}
+
+fn is_same(path: &Path, content: &[u8]) -> bool {
+    let is_private = |file: fs::Metadata| file.is_file() && file.mode() & 0o777 == 0o600;
+    fs::symlink_metadata(path).is_ok_and(is_private) && fs::read(path).is_ok_and(|present| present == content)
 }
 
 /// Makes a file that was not there.
@@ -122,6 +130,23 @@ mod tests {
         assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left beside it");
         assert_eq!(read(&directory.join("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c");
+        replace(&file, b"same").unwrap();
+        let inode = || fs::metadata(&file).unwrap().ino();
+        let first = inode();
+        replace(&file, b"same").unwrap();
+        assert_eq!(inode(), first);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        replace(&file, b"same").unwrap();
+        assert_eq!(mode(&file), 0o600, "anybody could read it");
+        let second = inode();
+        replace(&file, b"other").unwrap();
+        assert!(inode() != second && fs::read(&file).unwrap() == b"other");
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! The kubeconfig with which the administrator calls: certificates embedded, nothing to fetch.
+//! The kubeconfig with which the administrator calls: everything embedded, nothing to fetch.
+//!
+//! The current context calls with a token, which every client library takes. The certificate of the administrator is
+//! there as a second user, for those who want to prove the possession of a key (decision 015).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -13,7 +16,7 @@ use crate::pki::{ADMIN, Pair};
 const FIRST_LINE: &str = "# Made by pintle, which writes it anew at every start.";
 
 /// The text of the kubeconfig.
-pub fn render(server: SocketAddr, authority_pem: &str, admin: &Pair) -> String {
+pub fn render(server: SocketAddr, authority_pem: &str, token: &str, admin: &Pair) -> String {
     let encode = |text: &str| STANDARD.encode(text);
     format!(
         "{FIRST_LINE}
@@ -25,15 +28,22 @@ clusters:
     server: {url}
     certificate-authority-data: {authority}
 users:
-- name: {ADMIN}
+- name: {ADMIN}-certificate
   user:
     client-certificate-data: {certificate}
     client-key-data: {key}
+- name: {ADMIN}
+  user:
+    token: {token}
 contexts:
 - name: pintle
   context:
     cluster: pintle
     user: {ADMIN}
+- name: pintle-certificate
+  context:
+    cluster: pintle
+    user: {ADMIN}-certificate
 current-context: pintle
 ",
         url = url(server),
@@ -78,12 +88,13 @@ mod tests {
 
     #[test]
     fn everything_is_embedded() {
-        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", &admin());
+        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", "TOKEN", &admin());
         for line in [
             "    server: https://127.0.0.1:6443",
             "    certificate-authority-data: Q0E=",
             "    client-certificate-data: Q0VSVA==",
             "    client-key-data: S0VZ",
+            "    token: TOKEN",
             "- name: pintle-admin",
             "current-context: pintle",
         ] {
@@ -107,7 +118,7 @@ mod tests {
     fn only_our_own_file_is_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", &admin());
+        let text = render("127.0.0.1:6443".parse().unwrap(), "CA", "TOKEN", &admin());
         write(&path, &text).unwrap();
         write(&path, &text).unwrap();
         std::fs::write(&path, "apiVersion: v1\n").unwrap();

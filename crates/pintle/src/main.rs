@@ -8,6 +8,7 @@ mod cli;
 mod control_loops;
 mod controller_manager;
 mod convert;
+mod data_dir;
 mod files;
 mod flags;
 mod kubeconfig;

@@ -5,6 +5,7 @@
 //! | `ca` | the authority for the server and for clients | itself |
 //! | `apiserver` | the server's certificate | `ca` |
 //! | `admin` | the administrator, in the group that may do everything | `ca` |
+//! | `admin.token` | the administrator's token | |
 //! | `front-proxy-ca` | the authority for proxies that vouch for users | itself |
 //! | `front-proxy-client` | the server as such a proxy, towards aggregated APIs | `front-proxy-ca` |
 //! | `sa` | the key that signs service accounts' tokens | |
@@ -50,6 +51,8 @@ pub struct Pki {
     pub ca: Pair,
     pub apiserver: Pair,
     pub admin: Pair,
+    /// The token that stands for the same user.
+    pub admin_token: String,
     pub front_proxy_ca: Pair,
     pub front_proxy_client: Pair,
     /// The private key that signs tokens.
@@ -76,6 +79,7 @@ impl Pki {
             cluster.leaf(shelf, "apiserver", &Purpose::Server { name: "pintle-apiserver", hosts })?;
         let admin =
             cluster.leaf(shelf, "admin", &Purpose::Client { name: ADMIN, group: Some(auth::MASTERS) })?;
+        let admin_token = issue::token(shelf, "admin", world)?;
         let proxies = Authority::obtain(shelf, "front-proxy-ca", "pintle-front-proxy-ca", world)?;
         let proxy = Purpose::Client { name: FRONT_PROXY, group: None };
         let front_proxy_client = proxies.leaf(shelf, "front-proxy-client", &proxy)?;
@@ -84,6 +88,7 @@ impl Pki {
             ca: cluster.into_pair(),
             apiserver,
             admin,
+            admin_token,
             front_proxy_ca: proxies.into_pair(),
             front_proxy_client,
             service_account_key,

@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use ambient::World;
 use anyhow::Context;
+use apiserver::deployment::BeforeReady;
 use apiserver::identity::jose::Signer;
-use apiserver::serve::{Listen, ServeError, TlsMaterial};
-use apiserver::{Config, Server, StartError, StoreChoice};
+use apiserver::serve::{AuthorityFile, Listen, ServeError, TlsMaterial};
+use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
+use auth::User;
 
 use crate::cli::{self, Component, Up};
-use crate::control_loops::{self, ControlLoops};
+use crate::control_loops::{self, ControlLoops, LoopHealth};
+use crate::data_dir::{DataDir, Kubeconfig};
 use crate::logs::Verbosity;
-use crate::options::{Apiserver, Authorities, Loops, Wrong};
-use crate::pki::{Hosts, Pair, Pki};
+use crate::options::{Apiserver, Authorities, Leadership, Loops, Wrong};
+use crate::pki::{ADMIN, Hosts, Pair, Pki};
 use crate::signals::Signals;
 use crate::wanted::{Company, Wanted};
 use crate::{files, kubeconfig, process};
@@ -27,7 +30,8 @@ pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result
         asked.components.contains(&Component::Apiserver),
         "no component to run: name some with --components"
     );
-    let loops = asked.components.contains(&Component::ControllerManager).then_some(&asked.loops);
+    let runs_loops = asked.components.contains(&Component::ControllerManager);
+    let loops = runs_loops.then_some((&asked.loops, &asked.leadership));
     run(&asked.server, asked.company(), loops, (world, verbosity)).await
 }
 
@@ -39,7 +43,7 @@ pub async fn apiserver(asked: Apiserver, world: World, verbosity: Verbosity) -> 
 async fn run(
     asked: &Apiserver,
     company: Company,
-    loops: Option<&Loops>,
+    loops: Option<(&Loops, &Leadership)>,
     (world, verbosity): (World, Verbosity),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
@@ -47,58 +51,86 @@ async fn run(
     let mut wanted = Wanted::read(asked, company)?;
     wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
     process::tell(&wanted.observe.metrics);
-    let home = Home::prepare(asked)?;
+    let data_dir = DataDir::prepare(asked, company)?;
     let names = wanted.names.clone();
     let own = match wanted.needs_own_identity(company) {
-        true => Some(own_identity(asked, &wanted, &home, &world)?),
+        true => Some(own_identity(asked, &wanted, &data_dir, &world)?),
         false => None,
     };
-    // the administrator's certificate is worth something only where its authority is believed
-    let administrator = own.as_ref().filter(|_| wanted.believes_own_clients(company));
-    let administrator =
-        administrator.map(|pki| (wanted.shown.believed(&pki.ca.certificate), pki.admin.clone()));
+    let is_shared = wanted.etcd.is_some();
     let loops = match loops {
-        Some(asked) => {
+        Some((asked, leadership)) => {
             let signer = wanted.identity.service_accounts.signer.clone();
             let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
-            let mut options = control_loops::trusted(own.as_ref(), believed, signer)?;
+            let mut options = control_loops::trusted(own.as_ref(), believed, signer, is_shared)?;
             let mut wrong = Wrong::default();
             options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
+            let candidate = crate::controller_manager::identity(&world);
+            let lease = leadership.read(candidate, &names, &mut wrong).filter(|_| is_shared);
             wrong.check()?;
             let services = &wanted.kinds.services;
             options.node_ipam.services =
                 [services.network].into_iter().chain(services.second_network).collect();
-            Some(options)
+            Some((options, lease))
         }
         None => None,
     };
+    let health = loops.is_some().then(LoopHealth::default);
+    let (written, before_ready) = administrator(asked, company, own.as_ref(), &wanted, &data_dir, &world);
+    let deployment = Deployment {
+        before_ready,
+        components: health.iter().map(LoopHealth::component).collect(),
+        ephemeral_signer: data_dir.is_memory() && wanted.identity.service_accounts.signer.is_none(),
+        ephemeral_authorities: data_dir.is_memory() && own.is_some(),
+    };
     let counted = wanted.observe.metrics.clone();
-    let server = start_server(wanted, company, home.directory(), own.as_ref(), &world).await?;
-    let loops = loops.map(|options| ControlLoops::start(&server, &names, options, counted, &world));
-    let mut written = None;
-    if let Some((believed, admin)) = administrator {
-        let file = home.kubeconfig(asked, &world);
-        let text = kubeconfig::render(server.local_addr(), &believed, &admin);
-        if let Err(error) = kubeconfig::write(&file.path, &text) {
-            server.shutdown().await;
-            return Err(error);
-        }
-        written = Some(file);
-    }
+    let server =
+        start_server(wanted, company, data_dir.directory(), own.as_ref(), deployment, &world).await?;
+    let loops = loops.zip(health).map(|((options, lease), health)| {
+        ControlLoops::start(&server, &names, options, lease, health, counted, &world)
+    });
     // a terminal that is gone is no reason to stop
-    let told = greeting(&server, written.as_ref(), world.elapsed().as_millis());
+    let told = greeting(&server, written.as_ref(), is_shared, world.elapsed().as_millis());
     let _ = stdout().write_all(told.as_bytes());
     let _ = stdout().flush();
     run_until_stopped(server, loops, &mut signals, written.as_ref()).await
 }
 
+/// The administrator's kubeconfig, where there is one, and what writes it before the server is ready: a script that
+/// waits for the server finds it.
+fn administrator(
+    asked: &Apiserver,
+    company: Company,
+    own: Option<&Pki>,
+    wanted: &Wanted,
+    data_dir: &DataDir,
+    world: &World,
+) -> (Option<Kubeconfig>, Option<BeforeReady>) {
+    // the administrator's credentials are worth something only where the cluster's own authority is believed
+    let own = own.filter(|_| wanted.believes_own_clients(company));
+    let file = own.and_then(|_| data_dir.kubeconfig(asked, world));
+    let (Some(pki), Some(file)) = (own, file) else { return (None, None) };
+    let believed = wanted.shown.believed(&pki.ca.certificate);
+    let (admin, token, path) = (pki.admin.clone(), pki.admin_token.clone(), file.path.clone());
+    let before_ready: BeforeReady = Box::new(move |address| {
+        let text = kubeconfig::render(address, &believed, &token, &admin);
+        kubeconfig::write(&path, &text).map_err(|error| format!("{error:#}"))
+    });
+    (Some(file), Some(before_ready))
+}
+
 /// The certificates and keys of the cluster, made where there are none.
-fn own_identity(asked: &Apiserver, wanted: &Wanted, home: &Home, world: &World) -> anyhow::Result<Pki> {
+fn own_identity(
+    asked: &Apiserver,
+    wanted: &Wanted,
+    data_dir: &DataDir,
+    world: &World,
+) -> anyhow::Result<Pki> {
     let mut others = asked.tls_san.clone();
     others.push(wanted.kinds.services.network.first().to_string());
     let hosts = Hosts::new(asked.bind_address, machine_name().as_deref(), &others, &wanted.names)?;
-    let pki = match home.directory() {
+    let pki = match data_dir.directory() {
         Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, world)?,
         None => Pki::in_memory(&hosts, world)?,
     };
@@ -140,83 +172,15 @@ async fn run_until_stopped(
     }
 }
 
-/// Where state is kept: a directory that is ours alone while we run, or nowhere.
-enum Home {
-    Directory { path: PathBuf, _claim: files::Claim },
-    Memory,
-}
+/// What the servers of one etcd have in common.
+const SHARED_KEYS: &str = "\
+Other servers on this etcd need the same keys: those of service accounts (--service-account-signing-key-file,
+--service-account-key-file), the authorities for clients (--client-ca-file) and for front proxies
+(--requestheader-client-ca-file, --proxy-client-cert-file), and --encryption-provider-config. Servers that made their
+own need a copy of the folder pki of one data directory.
+";
 
-impl Home {
-    fn prepare(asked: &Apiserver) -> anyhow::Result<Self> {
-        if asked.store.ephemeral {
-            return Ok(Self::Memory);
-        }
-        let path = match &asked.store.data_dir {
-            Some(path) => path.clone(),
-            None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
-        };
-        let path = std::path::absolute(&path).unwrap_or(path);
-        files::private_directory(&path).map_err(|error| {
-            let shown = path.display();
-            anyhow::anyhow!("cannot make the data directory {shown}: {error}; choose another with --data-dir")
-        })?;
-        let claim = files::claim(&path)?;
-        Ok(Self::Directory { path, _claim: claim })
-    }
-
-    fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::Directory { path, .. } => Some(path),
-            Self::Memory => None,
-        }
-    }
-
-    fn kubeconfig(&self, asked: &Apiserver, world: &World) -> Kubeconfig {
-        match (&asked.write_kubeconfig, self.directory()) {
-            (Some(path), _) => {
-                Kubeconfig { path: std::path::absolute(path).unwrap_or(path.clone()), temporary: false }
-            }
-            (None, Some(directory)) => {
-                Kubeconfig { path: directory.join("admin.kubeconfig"), temporary: false }
-            }
-            (None, None) => {
-                // not to be guessed by others who can write to the same folder
-                let name = format!("pintle-{:016x}.kubeconfig", ambient::random_u64(world));
-                Kubeconfig { path: std::env::temp_dir().join(name), temporary: true }
-            }
-        }
-    }
-}
-
-fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
-    let home = || variable("HOME").filter(|path| path.is_absolute()).map(|home| home.join(".local/share"));
-    let base =
-        data.or_else(home).context("there is no home directory to keep data in: name one with --data-dir")?;
-    Ok(base.join("pintle"))
-}
-
-/// The file with the administrator's credentials, removed in the end if it is a temporary one.
-struct Kubeconfig {
-    path: PathBuf,
-    temporary: bool,
-}
-
-impl Kubeconfig {
-    fn remove_if_temporary(&self) {
-        if self.temporary {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl Drop for Kubeconfig {
-    fn drop(&mut self) {
-        self.remove_if_temporary();
-    }
-}
-
-fn greeting(server: &Server, written: Option<&Kubeconfig>, started_ms: u128) -> String {
+fn greeting(server: &Server, written: Option<&Kubeconfig>, is_shared: bool, started_ms: u128) -> String {
     let url = kubeconfig::url(server.local_addr());
     let mut text = format!("{} is ready on {url} ({started_ms} ms)\n", cli::version());
     if let Some(written) = written {
@@ -226,6 +190,9 @@ fn greeting(server: &Server, written: Option<&Kubeconfig>, started_ms: u128) -> 
     }
     if written.is_some_and(|it| it.temporary) {
         text.push_str("Everything is in memory; that kubeconfig is removed at the end.\n");
+    }
+    if is_shared {
+        text.push_str(SHARED_KEYS);
     }
     text.push_str("Stop with Ctrl-C.\n");
     text
@@ -251,15 +218,21 @@ async fn start_server(
     company: Company,
     directory: Option<&Path>,
     own: Option<&Pki>,
+    deployment: Deployment,
     world: &World,
 ) -> anyhow::Result<Server> {
-    let Authorities { clients, proxies } = wanted.authorities;
+    let believes_own_clients = wanted.believes_own_clients(company);
+    let Authorities { clients, client_file, proxies, proxy_file } = wanted.authorities;
+    let clients = Believed::new(company, own.map(|pki| &pki.ca), clients, client_file);
+    let proxies = Believed::new(company, own.map(|pki| &pki.front_proxy_ca), proxies, proxy_file);
     let text = |text: &str| text.to_owned().into_bytes();
     let tls = TlsMaterial {
         certificate_chain: own.map(|pki| text(&pki.apiserver.certificate)).unwrap_or_default(),
         private_key: own.map(|pki| text(&pki.apiserver.key)).unwrap_or_default(),
-        client_authorities: believed(company, own.map(|pki| &pki.ca), clients),
-        proxy_authorities: believed(company, own.map(|pki| &pki.front_proxy_ca), proxies),
+        client_authorities: clients.pem,
+        proxy_authorities: proxies.pem,
+        client_authority_file: clients.file,
+        proxy_authority_file: proxies.file,
         ..TlsMaterial::default()
     };
     let tls = wanted.shown.onto(tls);
@@ -268,6 +241,10 @@ async fn start_server(
     if let (None, Some(pki)) = (&accounts.signer, own) {
         let signer = Signer::from_pem(pki.service_account_key.as_bytes());
         accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
+    }
+    if let Some(pki) = own.filter(|_| believes_own_clients) {
+        let administrator = User { groups: vec![auth::MASTERS.to_owned()], ..User::named(ADMIN) };
+        identity.tokens.insert(&pki.admin_token, administrator);
     }
     let mut aggregation = wanted.aggregation;
     if let (None, Some(pki)) = (&aggregation.identity, own) {
@@ -310,17 +287,29 @@ async fn start_server(
         gates: wanted.gates,
         browsers: wanted.browsers,
         observe: wanted.observe,
+        deployment,
     };
     Server::start(config).await.map_err(|error| explained(error, at_etcd))
 }
 
 /// Whose certificates are believed: together with others the cluster's own authority and those that are given, alone
 /// those that are given if there are any.
-fn believed(company: Company, own: Option<&Pair>, given: Option<String>) -> Option<Vec<u8>> {
-    let own = own.filter(|_| company != Company::Alone || given.is_none());
-    let all: Vec<_> = own.map(|pair| pair.certificate.clone()).into_iter().chain(given).collect();
-    let all: Vec<_> = all.iter().map(|pem| pem.trim_end()).collect();
-    (!all.is_empty()).then(|| (all.join("\n") + "\n").into_bytes())
+struct Believed {
+    pem: Option<Vec<u8>>,
+    file: Option<AuthorityFile>,
+}
+
+impl Believed {
+    fn new(company: Company, own: Option<&Pair>, given: Option<String>, file: Option<PathBuf>) -> Self {
+        let own = own.filter(|_| company != Company::Alone || given.is_none());
+        let mut besides = own.map(|pair| pair.certificate.trim_end().to_owned()).unwrap_or_default();
+        if !besides.is_empty() {
+            besides.push('\n');
+        }
+        let pem = format!("{besides}{}", given.unwrap_or_default()).into_bytes();
+        let file = file.map(|path| AuthorityFile { path, besides: besides.into_bytes() });
+        Believed { pem: (!pem.is_empty()).then_some(pem), file }
+    }
 }
 
 fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
@@ -345,6 +334,8 @@ fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
         StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
         StartError::System { .. } => "the log has more, with -v",
+        // these say what to do
+        StartError::ForeignKeys(_) | StartError::BeforeReady(_) => return anyhow::anyhow!("{error}"),
     };
     anyhow::anyhow!("{error}: {advice}")
 }
@@ -353,21 +344,6 @@ fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
 mod tests {
     use super::*;
     use names::Names;
-
-    #[test]
-    fn data_is_kept_where_the_user_keeps_data() {
-        let with = |xdg: Option<&str>, home: Option<&str>| {
-            default_directory(|name| match name {
-                "XDG_DATA_HOME" => xdg.map(PathBuf::from),
-                "HOME" => home.map(PathBuf::from),
-                other => panic!("{other} is not to be read"),
-            })
-        };
-        assert_eq!(with(Some("/x"), Some("/h")).unwrap(), Path::new("/x/pintle"));
-        assert_eq!(with(Some(""), Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
-        assert_eq!(with(None, Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
-        assert!(with(None, None).unwrap_err().to_string().contains("--data-dir"));
-    }
 
     #[test]
     fn paths_survive_the_shell() {
@@ -388,28 +364,25 @@ mod tests {
             Wanted::read(&up.server, TOGETHER).unwrap()
         };
         const TOGETHER: Company = Company::Together { accounts: false };
-        let server = start_server(wanted(0), TOGETHER, None, Some(&pki), &world).await.unwrap();
+        let server =
+            start_server(wanted(0), TOGETHER, None, Some(&pki), Deployment::default(), &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
-        let taken = start_server(wanted(server.local_addr().port()), TOGETHER, None, Some(&pki), &world);
+        let taken = start_server(
+            wanted(server.local_addr().port()),
+            TOGETHER,
+            None,
+            Some(&pki),
+            Deployment::default(),
+            &world,
+        );
         let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
-        let told = greeting(&server, Some(&written), 7);
+        let told = greeting(&server, Some(&written), false, 7);
         assert!(
             told.contains(&kubeconfig::url(server.local_addr())) && told.contains("KUBECONFIG=/tmp/k"),
             "{told}"
         );
         server.shutdown().await;
-    }
-
-    #[test]
-    fn a_temporary_kubeconfig_goes_with_its_owner() {
-        let folder = tempfile::tempdir().unwrap();
-        for (temporary, left) in [(true, false), (false, true)] {
-            let path = folder.path().join("config");
-            std::fs::write(&path, "").unwrap();
-            drop(Kubeconfig { path: path.clone(), temporary });
-            assert_eq!(path.exists(), left);
-        }
     }
 }

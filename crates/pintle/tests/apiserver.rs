@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use call::{Caller, Credentials, Limits, Target};
+use etcd::testing::StandIn;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -29,8 +30,12 @@ impl Drop for Running {
 
 /// Starts a program and waits until it says that it is ready.
 fn start(program: &Path, arguments: &[String]) -> Running {
-    let mut command = Command::new(program);
-    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    start_command(Command::new(program).args(arguments))
+}
+
+/// The same for a program with an environment of its own.
+fn start_command(command: &mut Command) -> Running {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let told = BufReader::new(child.stdout.take().unwrap()).lines().next();
     let running = Running(child);
     let told = told.expect("it ended at once").unwrap();
@@ -162,6 +167,90 @@ async fn what_it_is_not_given_it_makes() {
     let caller = Caller::from_kubeconfig(&config, limits).unwrap();
     assert_eq!(caller.get("/healthz").await.unwrap().status, 200);
     assert_eq!(std::fs::read(certificates.join("apiserver.crt")).unwrap(), made);
+    drop(running);
+}
+
+/// Starts a server on an etcd, in a folder that stands for a machine where nothing else is.
+fn start_on_etcd(etcd: &StandIn, given: &Given, port: u16, folder: &Path) -> Running {
+    let arguments = words(&format!(
+        "--etcd-servers={} --bind-address=127.0.0.1 --secure-port={port} --cert-dir={} --client-ca-file={} \
+         --service-account-signing-key-file={} --service-account-key-file={} \
+         --service-account-issuer=https://issuer.example --authorization-mode=RBAC",
+        etcd.targets()[0].url,
+        folder.join("certificates").display(),
+        given.path("ca.crt"),
+        given.path("sa.key"),
+        given.path("sa.key"),
+    ));
+    let link = folder.join("kube-apiserver");
+    std::os::unix::fs::symlink(PROGRAM, &link).unwrap();
+    let mut command = Command::new(&link);
+    command.env_remove("HOME").env_remove("XDG_DATA_HOME").env("TMPDIR", folder).current_dir(folder);
+    start_command(command.args(arguments))
+}
+
+/// Every file below a folder.
+fn files_below(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files_below(&entry.path()).iter().map(|below| format!("{name}/{below}"))),
+            false => found.push(name),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_etcd_it_needs_no_home_and_any_number_run_at_once() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let given = Given::new();
+    let mut running = Vec::new();
+    for name in ["one", "two"] {
+        let (folder, port) = (given.folder.path().join(name), free_port());
+        std::fs::create_dir(&folder).unwrap();
+        let server = tokio::task::block_in_place(|| start_on_etcd(&etcd, &given, port, &folder));
+        running.push(server);
+        // what was asked for is there, and nothing else
+        let asked = ["certificates/apiserver.crt", "certificates/apiserver.key", "kube-apiserver"];
+        assert_eq!(files_below(&folder), asked);
+    }
+    assert!(etcd.get("/registry/configmaps/kube-system/cluster-keys").is_some());
+}
+
+#[tokio::test]
+async fn every_client_can_read_the_kubeconfig_that_is_there_once_the_server_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = words(&format!("up --secure-port 0 --data-dir {}", folder.path().display()));
+    let running = start(Path::new(PROGRAM), &arguments);
+    let file = folder.path().join("admin.kubeconfig");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let target = Target::from_kubeconfig(&file).unwrap();
+    // a token, since some clients take no keys but RSA's
+    assert!(matches!(target.credentials, Credentials::Bearer(_)) && target.identity.is_none(), "{text}");
+    let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
+    let asks = |target: &Target| Caller::new(target, limits).unwrap();
+    assert_eq!(asks(&target).get("/api/v1/secrets").await.unwrap().status, 200);
+    let component = asks(&target).get("/api/v1/componentstatuses/controller-manager").await.unwrap();
+    let component = String::from_utf8_lossy(&component.body).into_owned();
+    assert!(component.contains(r#""status":"True""#), "{component}");
+    // the same user by its certificate
+    let certificate = text.replace("current-context: pintle", "current-context: pintle-certificate");
+    std::fs::write(folder.path().join("by-certificate"), certificate).unwrap();
+    let certificate = Target::from_kubeconfig(&folder.path().join("by-certificate")).unwrap();
+    assert!(certificate.identity.is_some());
+    assert_eq!(asks(&certificate).get("/api/v1/secrets").await.unwrap().status, 200);
+    drop(running);
+    // it outlives the server
+    let running = start(Path::new(PROGRAM), &arguments);
+    let again = Target::from_kubeconfig(&file).unwrap();
+    let (Credentials::Bearer(before), Credentials::Bearer(after)) = (&target.credentials, &again.credentials)
+    else {
+        panic!("no tokens");
+    };
+    assert_eq!(before, after);
     drop(running);
 }
 

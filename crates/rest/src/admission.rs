@@ -231,6 +231,8 @@ impl Api {
         mut object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
+        // decoding and merging are behind it
+        write.user.notes.check_awaited()?;
         let began = self.world.elapsed();
         let mut answer = self.admit_round(write, object.as_deref_mut(), old).await;
         if answer.is_ok() && write.rounds.was_changed() {
@@ -269,6 +271,8 @@ impl Api {
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
+        // validation is behind it, and only the store is to come
+        write.user.notes.check_awaited()?;
         let began = self.world.elapsed();
         let mut answer = Ok(());
         for check in write.resource.checks.of_write(write) {

@@ -7,6 +7,7 @@ use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
+use crate::stored_version::ValueReader;
 use ambient::World;
 use arc_swap::ArcSwap;
 use memchr::memmem;
@@ -156,7 +157,9 @@ impl Api {
         stored: Ref<Kind>,
         hooks: Hooks,
     ) -> Result<Arc<Resource>, Unreadable> {
-        let collection = self.storage.collection(&stored, stored.group.full(&self.names.api_domain))?;
+        let group = stored.group.full(&self.names.api_domain);
+        let reader = ValueReader::new(stored.clone(), &group, hooks.stored_versions.as_ref(), &self.names);
+        let collection = self.storage.collection(&stored, group, hooks.priority, reader)?;
         let group = kind.group.full(&self.names.api_domain);
         if let (Some(reserve), None) = (&hooks.reserve, &kind.stored_as) {
             let mut told = collection.reserve.lock();

@@ -139,7 +139,7 @@ impl Resource {
 
     /// Whether the object is stored as it would be if it were written now.
     pub(crate) fn is_current(&self, object: &Object) -> bool {
-        let Some(fit) = &self.hooks.fit else { return true };
+        let Some(fit) = &self.hooks.fit else { return !object.is_stale() };
         let own = fit.stored != self.api_version || self.fitted_json(fit, object) == object.json;
         own && object.json.starts_with(format!("{{\"apiVersion\":\"{}\",", fit.stored).as_bytes())
     }

@@ -6,6 +6,7 @@ use crate::fit::Fit;
 use crate::measure::Timing;
 use crate::notes::Notes;
 use crate::reserve::Reserve;
+use crate::stored_version::StoredVersions;
 use crate::view::View;
 use names::Names;
 use schema::Value;
@@ -15,6 +16,7 @@ use schema::table::{Kind, Ref, Type};
 use schema::time;
 use std::sync::Arc;
 use std::time::Duration;
+pub use store::Priority;
 
 /// What a hook may know besides the object.
 #[derive(Clone, Copy)]
@@ -92,6 +94,8 @@ pub struct Hooks {
     pub holds: Option<fn(&Value) -> bool>,
     /// Refuses a delete.
     pub may_delete: Option<fn(&Value, &Context<'_>) -> Result<(), ApiError>>,
+    /// When writes are committed, among those of other kinds: somebody may be given up when they are late.
+    pub priority: Priority,
     /// Empty lists that are always written stay empty when objects are stored; most kinds come back with null.
     pub keeps_empty_lists: bool,
     /// Keeps the status that a client gives on creation.
@@ -128,6 +132,8 @@ pub struct Hooks {
     pub outline: Option<fn(&mut Value)>,
     /// To and from the stored version, for a version that is not stored.
     pub convert: Option<Conversion>,
+    /// How values in the store are read, for built-in kinds.
+    pub stored_versions: Option<StoredVersions>,
     /// How the version relates to what is stored, for kinds whose objects are fitted to a table when they are read.
     pub fit: Option<Fit>,
     /// Rules that are made while the server runs; told after all others.

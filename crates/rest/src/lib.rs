@@ -29,6 +29,7 @@ pub mod reserve;
 pub mod resource;
 pub mod selector;
 pub mod storage;
+pub mod stored_version;
 mod update;
 pub mod view;
 mod watch;

@@ -3,10 +3,11 @@
 //!
 //! What always holds: no more is kept than the record wants, and nothing unless somebody asked for it.
 
+use crate::error::ApiError;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use schema::Value;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How much the record of a request shows; each holds what those before it do.
@@ -115,6 +116,8 @@ pub struct Notes {
     steps: [AtomicU64; Step::ALL.len()],
     /// Nanoseconds spent waiting for webhooks.
     elsewhere: AtomicU64,
+    /// Whether its result is no longer awaited.
+    given_up: AtomicBool,
 }
 
 /// How many characters all warnings together may have before each of them is cut.
@@ -174,6 +177,19 @@ impl Notes {
             at => Some((step, Duration::from_nanos(at))),
         };
         Step::ALL.into_iter().filter_map(reached)
+    }
+
+    /// The result is no longer awaited: its client is gone, or its time is over.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// An error where the result is no longer awaited. Long work asks between its stages.
+    pub fn check_awaited(&self) -> Result<(), ApiError> {
+        match self.given_up.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout")),
+        }
     }
 
     /// So long the request has waited for a webhook.

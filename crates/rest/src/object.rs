@@ -80,6 +80,14 @@ impl Draft {
         }
     }
 
+    /// The same, read from a value of the store.
+    pub(crate) fn found_as(mut self, value: &[u8]) -> Self {
+        if let Some(facts) = Arc::get_mut(&mut self.facts) {
+            facts.stale = *self.json != *value;
+        }
+        self
+    }
+
     /// What the store keeps.
     pub fn bytes(&self) -> Bytes {
         self.json.clone()
@@ -140,6 +148,11 @@ impl Object {
     /// The form that the bytes themselves are, for kinds whose objects are fitted to a table; 0 where not known.
     pub(crate) fn made_for(&self) -> u64 {
         self.facts.made_for
+    }
+
+    /// Whether the store holds the object in another form than it would be written in now.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.facts.stale
     }
 
     /// The form of the object that fits a table, if it was made before.
@@ -216,7 +229,9 @@ struct Facts {
     /// Where each part ends.
     ends: Box<[u32]>,
     /// How many parts are fields.
-    fields: usize,
+    fields: u32,
+    /// The value in the store is of another form.
+    stale: bool,
     /// Which of the fields watches are indexed by.
     indexed: Option<usize>,
     /// The form that the object's bytes are.
@@ -240,7 +255,8 @@ impl Facts {
             }
         }
         let (text, ends) = (text.into(), ends.into());
-        Facts { text, ends, fields: selectable.len(), indexed: collection.indexed, made_for }
+        let fields = selectable.len() as u32;
+        Facts { text, ends, fields, stale: false, indexed: collection.indexed, made_for }
     }
 
     fn part(&self, at: usize) -> Option<&str> {
@@ -250,11 +266,11 @@ impl Facts {
     }
 
     fn field(&self, at: usize) -> Option<&str> {
-        (at < self.fields).then(|| self.part(at))?
+        (at < self.fields as usize).then(|| self.part(at))?
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        let keys = (self.fields..self.ends.len()).step_by(2);
+        let keys = (self.fields as usize..self.ends.len()).step_by(2);
         keys.into_iter().find(|at| self.part(*at) == Some(key)).and_then(|at| self.part(at + 1))
     }
 }

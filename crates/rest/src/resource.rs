@@ -2,11 +2,12 @@
 
 use crate::admission::{Checks, Form};
 use crate::error::{ApiError, Subject};
-use crate::hooks::{Conversion, Hooks};
+use crate::hooks::{Conversion, Hooks, Priority};
 use crate::measure::Counted;
 use crate::object::Object;
 use crate::reserve::Reserve;
 use crate::selector::Selected;
+use crate::stored_version::ValueReader;
 use bytes::Bytes;
 use cache::Cache;
 use parking_lot::Mutex;
@@ -30,6 +31,10 @@ pub struct Collection {
     pub cache: Cache<Object>,
     /// Which selectable field watches are indexed by.
     pub indexed: Option<usize>,
+    /// When its writes are committed, among others.
+    pub(crate) priority: Priority,
+    /// Reads what is stored.
+    pub(crate) reader: ValueReader,
     /// What is done with it.
     pub(crate) counted: Counted,
     /// Who must hear of what other processes store. Held while changes are applied, so that each is told exactly once.

@@ -5,17 +5,17 @@ use crate::measure::{Counted, Families};
 use crate::object::{Draft, Object};
 use crate::reserve::{Reservation, Reserve};
 use crate::resource::Collection;
+use crate::stored_version::ValueReader;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use cache::{Cache, Change, Published};
 use metrics::Registry;
 use parking_lot::Mutex;
 use schema::encode::EmptyLists;
-use schema::proto;
 use schema::table::{Kind, Ref};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
-use store::{Expect, Holds, Recovered, Revision, Store, StoreError, Write};
+use store::{Expect, Holds, Priority, Recovered, Revision, Store, StoreError, Write};
 
 /// Everything that is stored.
 pub struct Storage {
@@ -73,7 +73,13 @@ impl Storage {
     }
 
     /// The collection of a stored kind, made and filled when it is first asked for.
-    pub fn collection(&self, kind: &Ref<Kind>, group: String) -> Result<Arc<Collection>, Unreadable> {
+    pub(crate) fn collection(
+        &self,
+        kind: &Ref<Kind>,
+        group: String,
+        priority: Priority,
+        reader: ValueReader,
+    ) -> Result<Arc<Collection>, Unreadable> {
         let prefix = prefix(kind, &group);
         let mut unclaimed = self.unclaimed.lock();
         if let Some(known) = self.collections.load().get(&prefix) {
@@ -85,6 +91,8 @@ impl Storage {
             cache: Cache::new(self.published.clone(), self.options.clone(), self.world.clone()),
             indexed: kind.selectable.iter().position(|one| one.indexed),
             prefix: prefix.clone(),
+            priority,
+            reader,
             counted: Counted::of(self.measured.get().cloned()),
             reserve: Mutex::new(None),
         });
@@ -159,8 +167,13 @@ impl Storage {
         &self,
         collection: &Collection,
         operation: Operation,
-        write: Write,
+        mut write: Write,
     ) -> Result<Revision, StoreError> {
+        // only what says again that somebody lives can wait for company
+        write.priority = match (collection.priority, operation) {
+            (Priority::Heartbeat, Operation::Create | Operation::Delete) => Priority::Urgent,
+            (priority, _) => priority,
+        };
         let began = self.world.elapsed();
         let wrote = self.store.write(write).await;
         collection.wrote(operation, self.world.elapsed().saturating_sub(began));
@@ -379,16 +392,10 @@ fn fill(collection: &Collection, mut records: Vec<Recovered>, oldest: u64) -> Re
 }
 
 /// A stored value as an object: what was written here is JSON with a gap for the revision; others may have written
-/// protobuf, or JSON in another order.
-fn read(collection: &Collection, value: &[u8], revision: u64) -> Result<Arc<Object>, String> {
-    let root = &collection.kind.root;
-    let mut value = if value.starts_with(&proto::MAGIC) {
-        let envelope = proto::open(value).map_err(|why| why.to_string())?;
-        envelope.object(root).map_err(|why| why.to_string())?
-    } else {
-        schema::decode::canonical_json(value, root).map_err(|why| why.to_string())?.value
-    };
+/// protobuf, JSON in another order, or another version.
+fn read(collection: &Collection, found: &[u8], revision: u64) -> Result<Arc<Object>, String> {
+    let mut value = collection.reader.read(found)?;
     // stored empty, which the normal form leaves out
     value.set(&["metadata", "resourceVersion"], "");
-    Ok(Draft::new(&value, collection, EmptyLists::Kept).commit(revision))
+    Ok(Draft::new(&value, collection, EmptyLists::Kept).found_as(found).commit(revision))
 }

@@ -355,6 +355,10 @@ fn unregistered(served: &Resource) -> ApiError {
 /// What the client hears when the store cannot do it.
 pub fn store_error(why: StoreError) -> ApiError {
     match why {
+        // each such write would be a line in the log while the disk is full, which the store has said once
+        StoreError::Full { .. } => {
+            ApiError::unavailable(format!("the store cannot take the write now: {why}"))
+        }
         StoreError::TooLarge { .. } => ApiError::too_large(format!("Request entity too large: {why}")),
         other => {
             tracing::warn!(error = %other, "a write was not stored");

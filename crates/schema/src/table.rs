@@ -507,6 +507,15 @@ pub enum Format {
     ConfigKey,
 }
 
+/// A version of a kind that is read and never served.
+#[derive(Debug)]
+pub struct Retired {
+    pub group: Group,
+    pub version: Text,
+    /// The kind whose form it has: its own table, or a later version that did not change the form.
+    pub form: &'static Kind,
+}
+
 /// A kind: a type that is served under a name of its own.
 #[derive(Debug, Clone)]
 pub struct Kind {

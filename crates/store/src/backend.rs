@@ -5,16 +5,18 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Seek, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use redb::BackendError;
+pub use redb::StorageBackend;
 use redb::backends::FileBackend;
-use redb::{BackendError, StorageBackend};
 
 use crate::StoreError;
+use crate::reserve::{Reserve, is_full};
 
 /// A file that can be opened more than once, though never twice at a time.
 pub trait Backend: Send + Sync + 'static {
@@ -26,6 +28,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A fresh file now durably holds an empty store: from here on it must never be found empty.
     fn install(&self) -> io::Result<()>;
+
+    /// Sets aside exactly this much space on the file system of the file, in place of what was set aside before. After
+    /// an error it may be anything in between.
+    fn set_aside(&self, bytes: u64) -> io::Result<()>;
+
+    /// How much is set aside.
+    fn aside(&self) -> io::Result<u64>;
 }
 
 /// An open file.
@@ -35,7 +44,8 @@ pub struct Opened {
     pub fresh: bool,
 }
 
-/// The data directory: `store.redb`, and `lock`, which is held as long as this lives.
+/// The data directory: `store.redb`, `lock`, which is held as long as this lives, and `reserve`, whose space is set
+/// aside.
 ///
 /// A fresh store is built beside its place and then renamed, so that a `store.redb` that is empty or cut
 /// short is always damage and never taken for a new store.
@@ -86,6 +96,34 @@ impl Backend for Directory {
         fs::rename(self.unfinished(), &self.file)?;
         File::open(&self.dir)?.sync_all()
     }
+
+    fn set_aside(&self, bytes: u64) -> io::Result<()> {
+        let file = private_file().truncate(false).open(self.dir.join("reserve"))?;
+        let len = file.metadata()?.len();
+        if bytes > len { allocate(&file, len, bytes - len) } else { file.set_len(bytes) }
+    }
+
+    fn aside(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.dir.join("reserve"))?.len())
+    }
+}
+
+/// Gives a part of a file space of its own: what is merely made longer takes none.
+fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {}
+        result => return Ok(result?),
+    }
+    let (mut file, mut left) = (file, bytes);
+    file.seek(io::SeekFrom::Start(offset))?;
+    let chunk = [b'r'; 64 << 10];
+    while left > 0 {
+        let part = left.min(chunk.len() as u64);
+        file.write_all(&chunk[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
 }
 
 /// Values are as secret as the cluster's secrets: nobody else may read them.
@@ -120,6 +158,7 @@ pub(crate) struct Watch {
 pub(crate) struct Watched {
     pub storage: Box<dyn StorageBackend>,
     pub watch: Arc<Watch>,
+    pub reserve: Arc<Reserve>,
 }
 
 impl fmt::Debug for Watched {
@@ -134,6 +173,16 @@ impl Watched {
             return Err(io::Error::other("the file is damaged and left alone"));
         }
         Ok(())
+    }
+
+    /// Tries again with what is set aside while there is no space.
+    fn with_reserve(&self, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match write() {
+                Err(error) if is_full(&error) && self.reserve.draw() => {}
+                result => return result,
+            }
+        }
     }
 }
 
@@ -150,7 +199,7 @@ impl StorageBackend for Watched {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.thaw()?;
-        self.storage.set_len(len)?;
+        self.with_reserve(|| self.storage.set_len(len))?;
         self.watch.bytes.store(len, Ordering::Relaxed);
         Ok(())
     }
@@ -162,7 +211,7 @@ impl StorageBackend for Watched {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.thaw()?;
-        self.storage.write(offset, data)
+        self.with_reserve(|| self.storage.write(offset, data))
     }
 
     fn close(&self) -> io::Result<()> {

@@ -16,10 +16,13 @@
 //!   └──────────────────────── Broken(batch)  every write tries to reopen first, and so does the timer
 //! ```
 //!
+//! A disk that is full is no failure: the batch that finds no space is completed with what the log has set aside. While
+//! it is full all history goes, writes that grow are refused, and each turn looks for space first.
+//!
 //! So a revision is never given to two different writes, and what became durable is always published.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -29,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::log::{Batch, Log};
 use crate::queue::{Answer, Queue, Request, Taken};
-use crate::state::{Limits, Plan, State};
+use crate::state::{GrowthLimit, Limits, Plan, State};
 use crate::{Revision, Stats, StoreError, Subscriber};
 
 /// How often the committer looks around when nothing is written.
@@ -38,6 +41,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const SLACK_SECS: i64 = 10;
 /// Trimming steps of a batch: twice its writes, but never fewer than this.
 const LEAST_STEPS: usize = 16;
+/// By how much a value may grow while the disk is full: a mark that an object is being deleted, say.
+const GROWTH_WHEN_FULL: u32 = 1024;
 /// Trimming steps when no write is waiting.
 const QUIET_STEPS: usize = 1024;
 
@@ -66,6 +71,7 @@ pub(crate) struct Gauges {
     commit_nanos: AtomicU64,
     conflicts: AtomicU64,
     failures: AtomicU64,
+    full: AtomicBool,
 }
 
 pub(crate) struct Committer {
@@ -127,12 +133,21 @@ impl Committer {
         let something_to_do = self.broken.is_some()
             || self.state.next_expiry().is_some()
             || self.state.history_records() > 0
+            || self.log.is_full()
             || self.shared.fault.lock().is_some();
         something_to_do.then_some(QUIET)
     }
 
     fn turn(&mut self, taken: Taken) {
         if let Some(error) = self.mend(!taken.ticks.is_empty()) {
+            for request in taken.requests {
+                let _ = request.answer.send(Err(error.clone()));
+            }
+            return;
+        }
+        if self.log.is_full()
+            && let Err(error) = self.make_room()
+        {
             for request in taken.requests {
                 let _ = request.answer.send(Err(error.clone()));
             }
@@ -157,6 +172,11 @@ impl Committer {
     fn batch(&mut self, requests: Vec<Request>, trimming: Trimming) -> bool {
         let now = unix_seconds(&self.world);
         let mut plan = self.state.plan();
+        let is_full = self.log.is_full();
+        plan.growth = is_full.then(|| GrowthLimit {
+            bytes: if self.log.is_low() { 0 } else { GROWTH_WHEN_FULL },
+            error: self.log.full_error(),
+        });
         let mut answers: Answers = Vec::with_capacity(requests.len());
         for Request { write, answer, place } in requests {
             let result = self.state.admit(&mut plan, write, now);
@@ -171,7 +191,8 @@ impl Committer {
             Trimming::Quiet if self.state.trimming_due(now, SLACK_SECS, self.limits) => QUIET_STEPS,
             Trimming::Quiet => 0,
         };
-        self.state.trim(&mut plan, now, steps, self.limits);
+        let limits = if is_full { Limits::NOTHING } else { self.limits };
+        self.state.trim(&mut plan, now, steps, limits);
         if plan.is_empty() {
             self.state.abandon(plan);
             self.answer(answers);
@@ -207,15 +228,43 @@ impl Committer {
             (self.subscriber)(&changes);
         }
         self.show();
-        let fault = self.shared.fault.lock().take();
-        if fault.is_some() {
-            tracing::info!(revision = self.state.meta.newest, "the store works again");
+        self.note_health();
+    }
+
+    /// After the log took a batch: notes whether the disk is full, which is all that can be wrong now.
+    pub(crate) fn note_health(&self) {
+        let full = self.log.is_full().then(|| self.log.full_error());
+        self.shared.gauges.full.store(full.is_some(), Ordering::Relaxed);
+        let mut fault = self.shared.fault.lock();
+        if *fault == full {
+            return;
         }
+        match &full {
+            Some(error) => tracing::error!(%error, "writes that need space are refused"),
+            None => tracing::info!(revision = self.state.meta.newest, "the store works again"),
+        }
+        *fault = full;
+    }
+
+    /// Drops all history, and looks for space.
+    fn make_room(&mut self) -> Result<(), StoreError> {
+        while self.batch(Vec::new(), Trimming::Thorough) && self.log.is_full() {}
+        let room = match self.broken {
+            Some(_) => return Err(self.reason()),
+            None => self.log.make_room(),
+        };
+        if let Err(error) = room {
+            self.failed(self.state.plan(), Vec::new(), error);
+            return if self.broken.is_some() { Err(self.reason()) } else { Ok(()) };
+        }
+        self.show();
+        self.note_health();
+        Ok(())
     }
 
     fn answer(&self, answers: Answers) {
         for (answer, _place, result) in answers {
-            if result.is_err() {
+            if matches!(result, Err(StoreError::Conflict { .. })) {
                 add(&self.shared.gauges.conflicts, 1);
             }
             // a caller that is gone does not want to know
@@ -272,7 +321,8 @@ impl Committer {
 
     /// After a failure, tries whether the disk takes anything again, so that readiness returns by itself.
     fn probe(&mut self) {
-        if self.shared.fault.lock().is_none() {
+        // of a full disk it is known what helps
+        if self.shared.fault.lock().is_none() || self.log.is_full() {
             return;
         }
         let plan = self.state.plan();
@@ -327,6 +377,7 @@ impl Shared {
             commit_nanos: get(&gauges.commit_nanos),
             conflicts: get(&gauges.conflicts),
             failures: get(&gauges.failures),
+            full: gauges.full.load(Ordering::Relaxed),
             waiting: self.queue.waiting() as u64,
         }
     }

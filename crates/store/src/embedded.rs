@@ -14,11 +14,10 @@
 //! One limit is inherent: if the process was killed *and* the pages of its very last batch are then damaged,
 //! that is indistinguishable from a batch that was cut short, and the log ends before it.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::io;
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,8 +27,10 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::backend::{Backend, Directory, Opened, Watch, Watched, write_again};
 use crate::log::{Batch, Log};
+use crate::quiet;
 use crate::record::{FORMAT, Meta, MetaError, Record};
 use crate::recover::Recovery;
+use crate::reserve::{self, Reserve};
 use crate::state::State;
 use crate::{Engine, Options, Recovered, Revision, StoreError};
 
@@ -55,27 +56,37 @@ pub fn open_on(
     world: World,
     visit: &mut dyn FnMut(Recovered),
 ) -> Result<Engine, StoreError> {
+    let backend: Arc<dyn Backend> = backend.into();
     let mut log = RedbLog {
+        reserve: Arc::new(Reserve::new(backend.clone(), options.reserve_bytes)),
         backend,
         database: None,
         watch: Arc::default(),
         cache_bytes: options.cache_bytes,
         scratch: Vec::new(),
+        // of a file that is opened it is not known: once it may be worth a try
+        unused: u64::MAX,
     };
     let mut id = [0; 16];
     world.fill(&mut id);
     let state = log.recover(id, visit)?;
+    if !log.reserve.fill() {
+        tracing::warn!(path = %log.backend.path().display(), "the disk is full");
+    }
     Ok(Engine::new(Box::new(log), state, options, world))
 }
 
 struct RedbLog {
     /// `None` after a failure, until it is opened again. Goes before the backend, which holds the lock.
     database: Option<Database>,
-    backend: Box<dyn Backend>,
+    backend: Arc<dyn Backend>,
     watch: Arc<Watch>,
+    reserve: Arc<Reserve>,
     cache_bytes: usize,
     /// The record being encoded.
     scratch: Vec<u8>,
+    /// Bytes of records that went since the file was compacted, less those that came.
+    unused: u64,
 }
 
 impl RedbLog {
@@ -85,16 +96,16 @@ impl RedbLog {
         let visiting = Cell::new(false);
         let mut visit = |recovered: Recovered| {
             visiting.set(true);
-            visit(recovered);
+            quiet::call_back(|| visit(recovered));
             visiting.set(false);
         };
-        let result = catch_unwind(AssertUnwindSafe(|| self.open_and_read(id, &mut visit)));
+        let result = quiet::call(|| self.open_and_read(id, &mut visit));
         let result = match result {
             Err(panic) if visiting.get() => {
                 self.let_go();
                 resume_unwind(panic)
             }
-            Err(panic) => Err(self.corrupt(format!("reading it failed: {}", words_of(&*panic)))),
+            Err(panic) => Err(self.corrupt(format!("reading it failed: {}", quiet::message(&*panic)))),
             Ok(result) => result,
         };
         if result.is_err() {
@@ -139,7 +150,11 @@ impl RedbLog {
         let database = Database::builder()
             .set_cache_size(self.cache_bytes)
             .set_repair_callback(move |_| seen.store(true, Ordering::Relaxed))
-            .create_with_backend(Watched { storage, watch: self.watch.clone() });
+            .create_with_backend(Watched {
+                storage,
+                watch: self.watch.clone(),
+                reserve: self.reserve.clone(),
+            });
         self.database = Some(database.map_err(|error| self.explain(error))?);
         Ok(Connected { fresh, repaired: repaired.load(Ordering::Relaxed) })
     }
@@ -189,17 +204,20 @@ impl RedbLog {
     fn write(&mut self, batch: &Batch<'_>) -> Result<(), redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::DatabaseClosed) };
         let transaction = database.begin_write()?;
+        let (mut removed, mut appended) = (0, 0);
         {
             let mut log = transaction.open_table(LOG)?;
             for revision in batch.trims {
-                if log.remove(revision)?.is_none() {
+                let Some(record) = log.remove(revision)? else {
                     return Err(redb::Error::Corrupted(format!("revision {revision} is missing")));
-                }
+                };
+                removed += record.value().len() as u64;
             }
             // a cursor at the end never replaces an entry: a revision is written once
             let mut end = log.upper_bound_mut(Bound::<u64>::Unbounded)?;
             for record in batch.records() {
                 record.encode(&mut self.scratch);
+                appended += self.scratch.len() as u64;
                 end.insert_before(record.revision.0, self.scratch.as_slice()).map_err(
                     |error| match error {
                         redb::CursorError::Storage(error) => redb::Error::from(error),
@@ -212,16 +230,46 @@ impl RedbLog {
             meta.insert(META_ROW, batch.meta.encode().as_slice())?;
         }
         transaction.commit()?;
+        self.unused = self.unused.saturating_add(removed).saturating_sub(appended);
         // one huge value must not be kept in memory for good
         self.scratch.shrink_to(256 << 10);
         Ok(())
     }
 
+    /// Moves pages to where others went, and gives the end of the file back to the file system.
+    fn compact(&mut self) -> Result<(), StoreError> {
+        let before = self.file_bytes();
+        let compacted = quiet::call(|| match &mut self.database {
+            Some(database) => database.compact().map(drop).map_err(redb::Error::from),
+            None => Err(redb::Error::DatabaseClosed),
+        });
+        self.outcome(compacted)?;
+        self.unused = 0;
+        tracing::info!(before, after = self.file_bytes(), "the store's file was compacted");
+        Ok(())
+    }
+
+    /// What came of writing to the file.
+    fn outcome(&self, written: std::thread::Result<Result<(), redb::Error>>) -> Result<(), StoreError> {
+        match written {
+            Ok(result) => result.map_err(|error| self.explain(error)).inspect_err(|error| {
+                if matches!(error, StoreError::Full { .. }) {
+                    // for what frees space after this
+                    self.reserve.draw();
+                }
+            }),
+            Err(panic) => {
+                let path = self.backend.path().display();
+                Err(StoreError::Unavailable(format!("writing {path} failed: {}", quiet::message(&*panic))))
+            }
+        }
+    }
+
     /// Drops the database. redb may panic over what it finds, also while closing.
     fn let_go(&mut self) {
         let database = self.database.take();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(database))) {
-            tracing::warn!(panic = words_of(&*panic), "closing the store's file failed");
+        if let Err(panic) = quiet::call(|| drop(database)) {
+            tracing::warn!(panic = quiet::message(&*panic), "closing the store's file failed");
         }
     }
 
@@ -248,10 +296,7 @@ impl RedbLog {
     fn explain_io(&self, error: &io::Error) -> StoreError {
         let path = self.backend.path();
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                let dir = path.parent().unwrap_or(path).display();
-                StoreError::Unavailable(format!("the data directory {dir} is full: {error}"))
-            }
+            _ if reserve::is_full(error) => self.full_error(),
             // redb reads only what its own pages point to
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 self.corrupt(format!("it is cut short or misleading: {error}"))
@@ -269,22 +314,43 @@ struct Connected {
 
 impl Log for RedbLog {
     fn commit(&mut self, batch: &Batch<'_>) -> Result<(), StoreError> {
-        match catch_unwind(AssertUnwindSafe(|| self.write(batch))) {
-            Ok(result) => result.map_err(|error| self.explain(error)),
-            Err(panic) => {
-                let path = self.backend.path().display();
-                Err(StoreError::Unavailable(format!("writing {path} failed: {}", words_of(&*panic))))
-            }
-        }
+        let written = quiet::call(|| self.write(batch));
+        self.outcome(written)
     }
 
     fn reopen(&mut self) -> Result<Meta, StoreError> {
-        let reopened = catch_unwind(AssertUnwindSafe(|| {
+        let reopened = quiet::call(|| {
             self.connect()?;
             self.meta()
-        }));
-        reopened
-            .unwrap_or_else(|panic| Err(self.corrupt(format!("reading it failed: {}", words_of(&*panic)))))
+        });
+        reopened.unwrap_or_else(|panic| {
+            Err(self.corrupt(format!("reading it failed: {}", quiet::message(&*panic))))
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.reserve.is_full()
+    }
+
+    fn is_low(&self) -> bool {
+        self.reserve.is_low()
+    }
+
+    fn make_room(&mut self) -> Result<bool, StoreError> {
+        if self.reserve.fill() {
+            return Ok(true);
+        }
+        // moving pages costs time in proportion to the file: only where it can give enough back
+        if self.unused < self.reserve.missing().max(1) {
+            return Ok(false);
+        }
+        self.compact()?;
+        Ok(self.reserve.fill())
+    }
+
+    fn full_error(&self) -> StoreError {
+        let path = self.backend.path();
+        StoreError::Full { path: path.parent().unwrap_or(path).to_owned() }
     }
 
     fn file_bytes(&self) -> u64 {
@@ -294,10 +360,4 @@ impl Log for RedbLog {
     fn close(&mut self) {
         self.let_go();
     }
-}
-
-/// What a panic said.
-fn words_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&'static str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }

@@ -33,6 +33,7 @@ impl Engine {
         let committer =
             Committer { log, state, limits, world, shared: shared.clone(), subscriber, broken: None };
         committer.show();
+        committer.note_health();
         Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None) }
     }
 

@@ -14,7 +14,11 @@ pub enum StoreError {
     /// The key or the value is larger than is taken.
     #[error("{key}: {bytes} bytes are more than the {limit} that are taken")]
     TooLarge { key: Arc<str>, bytes: usize, limit: usize },
-    /// The write could not be made durable: a full disk, an I/O error, or the store is closing. It may be
+    /// The disk is full, and the write would take more of it. Deletions are taken, and writes that replace a value by
+    /// one that is hardly larger. Once there is space every write is taken again, without a restart.
+    #[error("the data directory {} is full: delete objects, or make space on its disk", path.display())]
+    Full { path: PathBuf },
+    /// The write could not be made durable: an I/O error, or the store is closing. It may be
     /// tried again. If the disk would not even say whether it took the write, the write may still turn up as
     /// a change once the disk works; a retry that expects what the first try expected is then a conflict.
     #[error("the store is unavailable: {0}")]

@@ -40,8 +40,10 @@ mod error;
 mod log;
 pub mod memory;
 mod queue;
+mod quiet;
 mod record;
 mod recover;
+mod reserve;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -55,7 +57,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Directory, Opened};
+pub use backend::{Backend, Directory, Opened, StorageBackend};
 pub use engine::Engine;
 pub use error::StoreError;
 
@@ -112,6 +114,19 @@ pub struct Write {
     pub note: Option<Note>,
     /// What goes with it where others write, too.
     pub holds: Option<Box<Holds>>,
+    pub priority: Priority,
+}
+
+/// When a write is committed, among those that wait.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    #[default]
+    Normal,
+    /// Before all that are normal.
+    Urgent,
+    /// As an urgent one. While nothing else waits it may wait a moment for others of its kind, to share a sync: there
+    /// are many, each for itself worth little.
+    Heartbeat,
 }
 
 /// Keys that are written together with another, or not at all. They say who holds something that there is only once:
@@ -128,12 +143,12 @@ impl Write {
     /// A write that sets `key` for good.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
-        Self { key: key.into(), expect, op, note: None, holds: None }
+        Self { key: key.into(), expect, op, note: None, holds: None, priority: Priority::Normal }
     }
 
     /// A write that removes `key`.
     pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
-        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None }
+        Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None, priority: Priority::Normal }
     }
 
     /// The same write with an end: only a put has one.
@@ -149,6 +164,13 @@ impl Write {
     #[must_use]
     pub fn with_note(mut self, note: Note) -> Self {
         self.note = Some(note);
+        self
+    }
+
+    /// The same write with a priority.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 
@@ -214,11 +236,18 @@ pub struct Options {
     pub max_history_bytes: u64,
     /// The page cache of the embedded engine. Values are cached above the store, so this stays small.
     pub cache_bytes: usize,
+    /// What is set aside on the disk, so that writes that free space go through when it is full.
+    pub reserve_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Duration::from_secs(300), max_history_bytes: 256 << 20, cache_bytes: 2 << 20 }
+        Self {
+            retention: Duration::from_secs(300),
+            max_history_bytes: 256 << 20,
+            cache_bytes: 2 << 20,
+            reserve_bytes: 8 << 20,
+        }
     }
 }
 
@@ -245,6 +274,8 @@ pub struct Stats {
     pub failures: u64,
     /// Writes that wait for the committer now.
     pub waiting: u64,
+    /// Whether the disk is full: see [`StoreError::Full`].
+    pub full: bool,
 }
 
 /// A store of one sequence of revisions.

@@ -36,6 +36,27 @@ pub(crate) trait Log: Send {
     /// Starts over from what is on disk, and says what that is.
     fn reopen(&mut self) -> Result<Meta, StoreError>;
 
+    /// Whether the disk is full: some page found no space but what was set aside.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Whether so little is set aside that nothing may grow.
+    fn is_low(&self) -> bool {
+        false
+    }
+
+    /// Looks for space, also by giving unused pages back to the file system; true if the disk is no longer full. After
+    /// an error [`Log::reopen`] must succeed before the next commit.
+    fn make_room(&mut self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    /// The error of writes that find no space.
+    fn full_error(&self) -> StoreError {
+        StoreError::Unavailable("there is no space".to_owned())
+    }
+
     /// What the log takes on disk.
     fn file_bytes(&self) -> u64;
 

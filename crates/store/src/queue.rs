@@ -1,5 +1,9 @@
 //! The way of a write from its caller to the committer.
 //!
+//! Two lanes: urgent writes (a node that says that it lives) leave before all others, and wait for none of their places.
+//! Of a batch they take at most half while others wait. Heartbeats alone linger for a moment, so that a thousand nodes do
+//! not cost a sync each; whatever else comes takes them along at once.
+//!
 //! Bounded: a caller beyond the bound waits asynchronously for a place. The committer blocks its own thread.
 //! Once closed, nothing enters; what is inside is still handed out. One lock, held only to push and pop.
 
@@ -10,13 +14,17 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::{Op, Revision, StoreError, Write};
+use crate::{Op, Priority, Revision, StoreError, Write};
 
-/// Writes that may wait at once.
+/// Writes that may wait at once, in each lane.
 const PLACES: usize = 4096;
 /// A batch ends at this many writes or, once it holds one, before this many bytes.
 const BATCH_WRITES: usize = 512;
 const BATCH_BYTES: usize = 16 << 20;
+/// How long heartbeats wait for company: nothing to a node, which has many seconds.
+const LINGER: Duration = Duration::from_millis(20);
+/// So many of them are company enough.
+const LINGERING_WRITES: usize = 64;
 
 pub(crate) type Answer = oneshot::Sender<Result<Revision, StoreError>>;
 
@@ -30,16 +38,20 @@ pub(crate) struct Request {
 
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
+    urgent_places: Arc<Semaphore>,
     inside: Mutex<Inside>,
     ready: Condvar,
 }
 
 #[derive(Default)]
 struct Inside {
+    urgent: VecDeque<Request>,
     requests: VecDeque<Request>,
     ticks: Vec<oneshot::Sender<()>>,
     probes: Vec<oneshot::Sender<()>>,
     closed: bool,
+    /// Something waits that is no heartbeat.
+    hurries: bool,
 }
 
 /// What the committer gets at once.
@@ -55,7 +67,8 @@ pub(crate) struct Taken {
 
 impl Queue {
     pub(crate) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(PLACES)), inside: Mutex::default(), ready: Condvar::new() }
+        let places = || Arc::new(Semaphore::new(PLACES));
+        Self { places: places(), urgent_places: places(), inside: Mutex::default(), ready: Condvar::new() }
     }
 
     /// Puts a write in line, waiting for a place.
@@ -63,15 +76,23 @@ impl Queue {
         &self,
         write: Write,
     ) -> Result<oneshot::Receiver<Result<Revision, StoreError>>, StoreError> {
-        let place = self.places.clone().acquire_owned().await.map_err(|_| StoreError::closing())?;
+        let (is_normal, is_heartbeat) =
+            (write.priority == Priority::Normal, write.priority == Priority::Heartbeat);
+        let places = if is_normal { &self.places } else { &self.urgent_places };
+        let place = places.clone().acquire_owned().await.map_err(|_| StoreError::closing())?;
         let (answer, answered) = oneshot::channel();
         let mut inside = self.inside.lock();
         if inside.closed {
             return Err(StoreError::closing());
         }
-        inside.requests.push_back(Request { write, answer, place });
+        let lane = if is_normal { &mut inside.requests } else { &mut inside.urgent };
+        lane.push_back(Request { write, answer, place });
+        inside.hurries |= !is_heartbeat;
+        let wakes = !inside.lingers() || inside.waiting() == 1;
         drop(inside);
-        self.ready.notify_one();
+        if wakes {
+            self.ready.notify_one();
+        }
         Ok(answered)
     }
 
@@ -106,7 +127,7 @@ impl Queue {
     /// Blocks until there is something, the queue is closed, or `wait` has passed.
     pub(crate) fn take(&self, wait: Option<Duration>) -> Taken {
         let mut inside = self.inside.lock();
-        let idle = inside.requests.is_empty() && inside.ticks.is_empty() && inside.probes.is_empty();
+        let idle = inside.waiting() == 0 && inside.ticks.is_empty() && inside.probes.is_empty();
         if idle && !inside.closed {
             match wait {
                 Some(wait) => {
@@ -115,29 +136,39 @@ impl Queue {
                 None => self.ready.wait(&mut inside),
             }
         }
+        if inside.lingers() {
+            self.ready.wait_while_for(&mut inside, |inside| inside.lingers(), LINGER);
+        }
         let mut taken = Taken::default();
+        let Inside { urgent, requests, .. } = &mut *inside;
+        let share = if requests.is_empty() { 1 } else { 2 };
         let mut bytes = 0;
-        while let Some(next) = inside.requests.front() {
-            bytes += size(&next.write);
-            let full = taken.requests.len() == BATCH_WRITES || bytes > BATCH_BYTES;
-            if full && !taken.requests.is_empty() {
-                break;
+        for (lane, share) in [(urgent, share), (requests, 1)] {
+            while let Some(next) = lane.front() {
+                let with_next = bytes + size(&next.write);
+                let full = taken.requests.len() >= BATCH_WRITES / share || with_next > BATCH_BYTES / share;
+                if full && !taken.requests.is_empty() {
+                    break;
+                }
+                bytes = with_next;
+                taken.requests.extend(lane.pop_front());
             }
-            taken.requests.extend(inside.requests.pop_front());
         }
         taken.ticks = std::mem::take(&mut inside.ticks);
         taken.probes = std::mem::take(&mut inside.probes);
-        taken.last = inside.closed && inside.requests.is_empty();
+        inside.hurries = inside.waiting() > 0;
+        taken.last = inside.closed && inside.waiting() == 0;
         taken
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.inside.lock().requests.len()
+        self.inside.lock().waiting()
     }
 
     /// Lets nothing more in.
     pub(crate) fn close(&self) {
         self.places.close();
+        self.urgent_places.close();
         self.inside.lock().closed = true;
         self.ready.notify_one();
     }
@@ -147,9 +178,22 @@ impl Queue {
         self.close();
         let mut inside = self.inside.lock();
         let probes = std::mem::take(&mut inside.probes);
-        let rest = (std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks), probes);
+        let urgent = std::mem::take(&mut inside.urgent);
+        let rest = (urgent, std::mem::take(&mut inside.requests), std::mem::take(&mut inside.ticks), probes);
         drop(inside);
         drop(rest);
+    }
+}
+
+impl Inside {
+    fn waiting(&self) -> usize {
+        self.urgent.len() + self.requests.len()
+    }
+
+    /// Whether nothing waits but a few heartbeats.
+    fn lingers(&self) -> bool {
+        let asked = self.closed || !self.ticks.is_empty() || !self.probes.is_empty();
+        !asked && !self.hurries && (1..LINGERING_WRITES).contains(&self.urgent.len())
     }
 }
 
@@ -185,6 +229,55 @@ mod tests {
         assert_eq!(queue.take(None).requests.len(), 1);
         push(&queue, BATCH_BYTES + 1).await;
         assert_eq!(queue.take(None).requests.len(), 1, "one write always fits");
+    }
+
+    fn keys(taken: &Taken) -> Vec<&str> {
+        taken.requests.iter().map(|request| &*request.write.key).collect()
+    }
+
+    #[tokio::test]
+    async fn urgent_writes_leave_first_and_leave_room() {
+        let queue = Queue::new();
+        for _ in 0..PLACES {
+            push(&queue, 0).await;
+        }
+        let urgent = |key: &str| queue.push(Write::put(key, Expect::Any, "").with_priority(Priority::Urgent));
+        urgent("first").await.unwrap();
+        urgent("second").await.unwrap();
+        let taken = queue.take(None);
+        assert_eq!(keys(&taken)[..3], ["first", "second", "k"]);
+        assert_eq!(taken.requests.len(), BATCH_WRITES);
+        for _ in 0..BATCH_WRITES {
+            urgent("u").await.unwrap();
+        }
+        let taken = queue.take(None);
+        assert_eq!(keys(&taken).iter().filter(|key| **key == "u").count(), BATCH_WRITES / 2);
+        assert_eq!(taken.requests.len(), BATCH_WRITES, "the others go on");
+    }
+
+    #[tokio::test]
+    async fn heartbeats_alone_wait_for_company() {
+        let queue = Queue::new();
+        let heartbeat =
+            |key: &str| queue.push(Write::put(key, Expect::Any, "").with_priority(Priority::Heartbeat));
+        heartbeat("a").await.unwrap();
+        heartbeat("b").await.unwrap();
+        assert!(queue.inside.lock().lingers());
+        assert_eq!(keys(&queue.take(None)), ["a", "b"], "but not for ever");
+        heartbeat("c").await.unwrap();
+        push(&queue, 0).await;
+        assert!(!queue.inside.lock().lingers(), "others take them along");
+        assert_eq!(keys(&queue.take(None)), ["c", "k"]);
+        for _ in 0..LINGERING_WRITES {
+            let waiting = queue.waiting();
+            assert!(waiting == 0 || queue.inside.lock().lingers());
+            heartbeat("d").await.unwrap();
+        }
+        assert!(!queue.inside.lock().lingers(), "so many are enough");
+        queue.take(None);
+        heartbeat("e").await.unwrap();
+        let _probe = queue.probe();
+        assert!(!queue.inside.lock().lingers(), "who asks is answered at once");
     }
 
     #[tokio::test]

@@ -58,6 +58,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// No history is kept.
+    pub(crate) const NOTHING: Self = Self { retention_secs: 0, max_history_bytes: 0 };
+
     pub(crate) fn new(options: &Options) -> Self {
         let retention_secs = i64::try_from(options.retention.as_secs()).unwrap_or(i64::MAX);
         Self { retention_secs, max_history_bytes: options.max_history_bytes }
@@ -72,6 +75,8 @@ pub(crate) struct Plan {
     pub trims: Vec<u64>,
     /// What the log says of itself once this is durable.
     pub meta: Meta,
+    /// Refuses writes that grow.
+    pub growth: Option<GrowthLimit>,
     past: Vec<Past>,
     /// Keys as they are after the changes so far; `None` for deleted.
     touched: HashMap<Arc<str>, Option<Live>>,
@@ -79,6 +84,12 @@ pub(crate) struct Plan {
     expired: Vec<Expiry>,
     /// How many entries of history the trims cover.
     steps: usize,
+}
+
+/// By how many bytes a record may be larger than the one that it replaces, and the error of one that is not.
+pub(crate) struct GrowthLimit {
+    pub bytes: u32,
+    pub error: StoreError,
 }
 
 impl Plan {
@@ -130,6 +141,7 @@ impl State {
             expires_at: Vec::new(),
             trims: Vec::new(),
             meta: self.meta,
+            growth: None,
             past: Vec::new(),
             touched: HashMap::new(),
             expired: Vec::new(),
@@ -154,17 +166,23 @@ impl State {
         };
         let deletes_nothing = matches!(write.op, Op::Delete) && current.is_none();
         if !holds || deletes_nothing {
-            return Err(StoreError::Conflict { key, current: current.map(|live| Revision(live.revision)) });
+            let current = current.map(|live| Revision(live.revision));
+            return Err(StoreError::Conflict { key, current });
         }
 
         let (value, expires_at) = match write.op {
             Op::Put { value, expires_at } => (Some(value), expires_at),
             Op::Delete => (None, None),
         };
+        let bytes = record_len(&key, value.as_deref()) as u32;
+        if let (Some(growth), Some(_)) = (&plan.growth, &value)
+            && current.is_none_or(|live| bytes > live.bytes.saturating_add(growth.bytes))
+        {
+            return Err(growth.error.clone());
+        }
         plan.meta.newest += 1;
         let revision = plan.meta.newest;
         plan.meta.add(revision);
-        let bytes = record_len(&key, value.as_deref()) as u32;
         let previous = current.map(|live| Revision(live.revision));
         plan.past.push(Past::new(now, current, value.is_none().then_some(bytes)));
         plan.touched.insert(key.clone(), value.is_some().then_some(Live { revision, bytes }));

@@ -367,6 +367,34 @@ async fn malformed_http() {
 }
 
 #[tokio::test]
+async fn hosts_that_are_not_said_properly() {
+    let cluster = Cluster::start().await;
+    for (version, hosts, expected) in [
+        ("1.1", "", "400 Bad Request: missing required Host header"),
+        ("1.1", "host: a\r\nhost: b\r\n", "400 Bad Request"),
+        ("1.1", "host: a\r\nhost: a\r\n", "400 Bad Request"),
+        ("1.0", "host: a\r\nhost: b\r\n", "400 Bad Request"),
+        ("1.1", "host: a b\r\n", "400 Bad Request: malformed Host header"),
+        ("1.1", "host: a/b\r\n", "400 Bad Request: malformed Host header"),
+        ("1.1", "host: a<b\r\n", "400 Bad Request: malformed Host header"),
+        ("1.1", "host: \r\n", "200 OK"),
+        ("1.1", "host: [::1]:6443\r\n", "200 OK"),
+        ("1.0", "", "200 OK"),
+    ] {
+        let mut stream = cluster.connect(&Who::Admin, Protocol::Http1).await;
+        let request = format!("GET /version HTTP/{version}\r\n{hosts}connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = String::from_utf8(until_closed(&mut stream).await).unwrap();
+        let (line, rest) = answer.split_once("\r\n").unwrap();
+        assert_eq!(line.split_once(' ').unwrap().1, expected, "{request}");
+        if expected != "200 OK" {
+            assert!(rest.starts_with("content-type: text/plain; charset=utf-8\r\n"), "{answer}");
+            assert!(rest.ends_with(&format!("\r\n\r\n{expected}")), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn http_without_tls_is_told_so() {
     let cluster = Cluster::start().await;
     let mut stream = TcpStream::connect(cluster.address).await.unwrap();

@@ -114,6 +114,8 @@ async fn the_version_is_that_of_the_api() {
     for field in ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"] {
         assert!(version[field].is_string(), "{field}: {version}");
     }
+    let commit = version["gitCommit"].as_str().unwrap();
+    assert!(!commit.is_empty() && commit.bytes().all(|c| c.is_ascii_hexdigit()), "{commit}");
 }
 
 #[tokio::test]

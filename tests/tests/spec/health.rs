@@ -1,8 +1,9 @@
 //! "Health endpoints", rule by rule.
 
 use super::*;
+use apiserver::deployment::BeforeReady;
 use apiserver::serve::Phase;
-use apiserver::{StoreChoice, limits};
+use apiserver::{Deployment, StoreChoice, limits};
 use http::Method;
 use std::sync::Arc;
 use std::time::Duration;
@@ -236,6 +237,27 @@ async fn a_server_that_starts_says_so_and_lets_requests_wait() {
     let cluster = starting.await.unwrap().unwrap();
     cluster.get("/livez").await.code(200);
     cluster.get("/readyz").await.code(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_is_not_ready_before_its_kubeconfig_is_written() {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (go_on, wait) = std::sync::mpsc::channel();
+    let writes: BeforeReady = Box::new(move |address| {
+        let _ = tell.send(address);
+        wait.recv().map_err(|why| why.to_string())
+    });
+    let with = |before_ready: BeforeReady| Options {
+        deployment: Deployment { before_ready: Some(before_ready), ..Deployment::default() },
+        ..Options::default()
+    };
+    let starting = tokio::spawn(Cluster::attempt(with(writes)));
+    let address = told.await.unwrap();
+    assert_eq!(tests::ask(address, &Who::Admin, "/readyz").await.0, 500);
+    go_on.send(()).unwrap();
+    starting.await.unwrap().unwrap().get("/readyz").await.code(200);
+    let failing = Cluster::attempt(with(Box::new(|_| Err("no room".to_owned())))).await;
+    assert_eq!(failing.err().unwrap().to_string(), "no room");
 }
 
 #[tokio::test]

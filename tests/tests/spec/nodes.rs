@@ -280,3 +280,22 @@ async fn an_agent_gets_tokens_for_its_pods_only() {
     refused(ask("robot", bound("here", &uids[1])), "does not match the UID in record").await;
     refused(ask("robot", bound("there", &uids[1])), "bound to a pod scheduled on a different node").await;
 }
+
+#[tokio::test]
+async fn an_agent_does_not_say_who_owns_its_node() {
+    let cluster = guarded().await;
+    let owner = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "u"}]);
+    let owned = json!({"metadata": {"ownerReferences": owner}});
+    let why = "is not allowed to modify ownerReferences";
+    for path in [format!("{NODES}/n"), format!("{NODES}/n/status")] {
+        refused(cluster.patch(&path, owned.clone()).who(&agent("n")), why).await;
+    }
+    let new = json!({"metadata": {"name": "o", "ownerReferences": owner}});
+    refused(cluster.post(NODES, new).who(&agent("o")), why).await;
+    cluster.patch(&format!("{NODES}/n"), owned).await.code(200);
+    // what is there stays, and does not stand in the way of anything else
+    let annotated = json!({"metadata": {"annotations": {"a": "b"}}});
+    cluster.patch(&format!("{NODES}/n"), annotated).who(&agent("n")).await.code(200);
+    let released = json!({"metadata": {"ownerReferences": null}});
+    refused(cluster.patch(&format!("{NODES}/n"), released).who(&agent("n")), why).await;
+}

@@ -6,13 +6,16 @@ use apiserver::limits;
 use apiserver::serve::Limits;
 use std::time::Duration;
 use tests::http2::{
-    CONTINUATION, Frame, GOAWAY, HEADERS, Http2, PING, RESET, SETTINGS, get, get_headers, header,
+    CONTINUATION, Frame, GOAWAY, HEADERS, Http2, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, get,
+    get_headers, header,
 };
 use tests::{Cluster, Options, Protocol, Stream, Who, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What a client is told that goes too far, as HTTP/2 has it.
 const ENHANCE_YOUR_CALM: u32 = 11;
+/// A type of frames that the protocol does not have.
+const UNKNOWN: u8 = 99;
 
 fn within(send_timeout: Duration) -> Options {
     Options { limits: Limits { send_timeout, ..Limits::default() }, ..Options::default() }
@@ -169,6 +172,29 @@ async fn pings_and_settings_without_end() {
         drop(client);
         cluster.answers().await;
     }
+}
+
+#[tokio::test]
+async fn control_frames_without_end_are_the_end_of_the_connection() {
+    let cluster = Cluster::start().await;
+    let frames = [
+        Frame::new(SETTINGS, 0, 0, [0, 4, 0, 1, 0, 0]),
+        Frame::new(PING, 0, 0, [0; 8]),
+        Frame::new(WINDOW_UPDATE, 0, 0, [0, 0, 0, 1]),
+        Frame::new(PRIORITY, 0, 1, [0, 0, 0, 0, 1]),
+        Frame::new(UNKNOWN, 0, 0, []),
+    ];
+    for (nth, frame) in frames.into_iter().enumerate() {
+        let mut client = Http2::open(&cluster).await;
+        // a proper client is among them
+        client.get(1, "/version").await;
+        client.until(|seen| seen.stream == 1 && seen.flags & 1 == 1).await;
+        flood(&mut client, &vec![frame.clone(); 1000], 200).await;
+        let seen = client.closed().await;
+        assert_eq!(reason(&seen), Some(ENHANCE_YOUR_CALM), "{frame:?}");
+        odd(&cluster, nth as u64 + 1).await;
+    }
+    cluster.answers().await;
 }
 
 #[tokio::test]

@@ -1,20 +1,25 @@
 //! Servers that keep their objects in an etcd, alone and several of them on the same one.
 
 use super::*;
-use apiserver::StoreChoice;
+use apiserver::identity::jose::{PublicKey, Signer};
+use apiserver::{Deployment, StartError, StoreChoice, identity};
 use etcd::testing::{IN_ORDER, OVERTAKING, StandIn};
 use tests::{Cluster, Options};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-async fn server(etcd: &StandIn, prefix: &str) -> Cluster {
+fn sharing(etcd: &StandIn, prefix: &str) -> Options {
     let store = etcd::Options {
         servers: etcd.targets(),
         prefix: prefix.to_owned(),
         compaction: None,
         ..etcd::Options::default()
     };
-    Cluster::with(Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }).await
+    Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }
+}
+
+async fn server(etcd: &StandIn, prefix: &str) -> Cluster {
+    Cluster::with(sharing(etcd, prefix)).await
 }
 
 #[tokio::test]
@@ -117,4 +122,68 @@ async fn events_end_with_their_lease() {
     etcd.pass(62);
     cluster.get(&format!("{EVENTS}/e")).await.refused(404, "NotFound");
     watch.expect("DELETED", "e").await;
+}
+
+fn signed_by(key: &str) -> identity::Options {
+    let mut options = identity::Options::default();
+    options.service_accounts.signer = Some(Signer::from_pem(key.as_bytes()).unwrap());
+    options
+}
+
+async fn attempt(etcd: &StandIn, identity: identity::Options) -> Result<Cluster, StartError> {
+    Cluster::attempt(Options { identity, ..sharing(etcd, "/registry") }).await
+}
+
+#[tokio::test]
+async fn a_server_with_other_keys_than_the_cluster_does_not_start() {
+    let etcd = StandIn::start(1).await.unwrap();
+    let key = || rcgen::KeyPair::generate().unwrap();
+    let (old, new) = (key(), key());
+    let (old, new) = (old.serialize_pem(), new.serialize_pem());
+    let first = attempt(&etcd, signed_by(&old)).await.unwrap();
+    let published = first.read("/api/v1/namespaces/kube-system/configmaps/cluster-keys").await;
+    assert!(published["data"]["service-account-keys"].is_string(), "{published}");
+    assert!(published["data"]["client-authorities"].is_string(), "{published}");
+    let refused = attempt(&etcd, signed_by(&new)).await.err().unwrap().to_string();
+    for part in ["keys of service-account tokens", "--service-account-key-file", "kube-system/cluster-keys"] {
+        assert!(refused.contains(part), "{part} in {refused}");
+    }
+    // one that knows both keys can be started beside the first; then the first key can go
+    let mut both = signed_by(&new);
+    both.service_accounts.keys = PublicKey::all_from_pem(old.as_bytes()).unwrap();
+    attempt(&etcd, both).await.unwrap().stop().await;
+    attempt(&etcd, signed_by(&new)).await.unwrap().stop().await;
+    assert!(attempt(&etcd, signed_by(&old)).await.is_err());
+    // a server that was running goes on
+    first.get("/readyz").await.code(200);
+    // keys that end with the process are not published
+    let other = Options {
+        identity: signed_by(&old),
+        deployment: Deployment {
+            ephemeral_signer: true,
+            ephemeral_authorities: true,
+            ..Deployment::default()
+        },
+        ..sharing(&etcd, "/other")
+    };
+    let other = Cluster::with(other).await;
+    other.get("/api/v1/namespaces/kube-system/configmaps/cluster-keys").await.code(404);
+}
+
+#[tokio::test]
+async fn servers_that_start_at_once_settle_who_makes_what() {
+    for _ in 0..3 {
+        let etcd = StandIn::start(2).await.unwrap();
+        let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let options = || Options {
+            identity: signed_by(&key),
+            reached_at: Some([10, 9, 8, 7].into()),
+            ..sharing(&etcd, "/registry")
+        };
+        let (one, two) = tokio::join!(Cluster::attempt(options()), Cluster::attempt(options()));
+        for cluster in [one.unwrap(), two.unwrap()] {
+            cluster.get("/readyz").await.code(200);
+            cluster.stop().await;
+        }
+    }
 }

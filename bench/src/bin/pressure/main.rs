@@ -17,12 +17,16 @@ use bench::target::{Target, Whom};
 use clap::{Parser, Subcommand};
 
 mod ask;
+mod bulk;
+mod heartbeats;
 mod idle;
 mod loops;
 mod neighbour;
 mod overload;
 mod soak;
 
+use bulk::Flood;
+use heartbeats::Heartbeats;
 use neighbour::Neighbours;
 use overload::Load;
 use soak::Soak;
@@ -71,6 +75,24 @@ enum Command {
         #[arg(long, default_value_t = 200.0)]
         at_most: f64,
     },
+    /// A user lists much, many times at once, while the administrator opens connections: how long does that take?
+    Bulk {
+        /// The token of that user, who may read config maps
+        #[arg(long)]
+        user_token: String,
+        /// The size of each list
+        #[arg(long, default_value_t = 30)]
+        megabytes: usize,
+        #[arg(long, default_value_t = 2000)]
+        at_a_time: usize,
+        #[arg(long, default_value_t = 20)]
+        connections: usize,
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+        /// The most that a connection and a GET may take, in milliseconds
+        #[arg(long, default_value_t = 1000.0)]
+        at_most: f64,
+    },
     /// One user at a steady pace among others at their share, of whom one then wants ten times that: how much longer
     /// does the first one wait?
     Neighbour {
@@ -113,6 +135,25 @@ enum Command {
         #[arg(long, default_value_t = 5.0)]
         at_most: f64,
     },
+    /// Nodes renew their leases: what does a renewal cost the server?
+    Heartbeats {
+        #[arg(long, default_value_t = 1_000)]
+        nodes: usize,
+        /// Connections that they share
+        #[arg(long, default_value_t = 100)]
+        connections: usize,
+        #[arg(long, default_value_t = 30.0)]
+        seconds: f64,
+        /// Seconds between two renewals of a lease
+        #[arg(long, default_value_t = 10.0)]
+        renewals: f64,
+        /// Seconds between two writes of a node's status
+        #[arg(long, default_value_t = 300.0)]
+        statuses: f64,
+        /// The most CPU time that one may cost, in milliseconds
+        #[arg(long, default_value_t = 0.1)]
+        at_most: f64,
+    },
     /// A steady mix of everything for a long time: memory and the store must stay flat
     Soak {
         #[arg(long, default_value_t = 3600.0)]
@@ -147,6 +188,13 @@ async fn main() -> anyhow::Result<()> {
             let load = Load { user: Arc::new(Target::new(&user)?), path, length: length(seconds)?, times };
             overload::overload(&target, &cli.pid, load, at_most).await
         }
+        Command::Bulk { user_token, megabytes, at_a_time, connections, seconds, at_most } => {
+            let user = Whom { token: Some(user_token), cert: None, key: None, ..cli.whom };
+            let (user, at_most) = (Arc::new(Target::new(&user)?), length(at_most / 1e3)?);
+            let length = length(seconds)?;
+            let flood = Flood { user, megabytes, at_a_time, connections, length, at_most };
+            bulk::bulk(&target, flood).await
+        }
         Command::Neighbour { tokens, path, seconds, rate, share, times, at_most } => {
             let user = |token: &String| {
                 let user = Whom { token: Some(token.clone()), cert: None, key: None, ..cli.whom.clone() };
@@ -163,6 +211,12 @@ async fn main() -> anyhow::Result<()> {
         }
         Command::Deployment { replicas, at_most } => {
             loops::deployment(&target, &cli.pid, replicas, at_most).await
+        }
+        Command::Heartbeats { nodes, connections, seconds, renewals, statuses, at_most } => {
+            let (renewals, statuses) = (length(renewals)?, length(statuses)?);
+            let load =
+                Heartbeats { nodes, connections, length: length(seconds)?, renewals, statuses, at_most };
+            heartbeats::heartbeats(&target, &cli.pid, load).await
         }
         Command::Soak { seconds, rate, data_dir, growth } => {
             let asked = Soak { length: length(seconds)?, rate, data: data_dir, growth };

@@ -85,6 +85,7 @@ impl Reads {
             fairness: Default::default(),
             limits: Default::default(),
             observe: Default::default(),
+            deployment: Default::default(),
         };
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };

@@ -229,6 +229,13 @@ impl Write<'_> {
                 changed_labels(object, old).into_iter().filter(|label| !may_label(label, names)).collect();
             Some(forbidden.join(", ")).filter(|told| !told.is_empty())
         };
+        let owners = |object: Option<&Value>| {
+            object.map(|it| it.items(&["metadata", "ownerReferences"]).to_vec()).unwrap_or_default()
+        };
+        // an owner that does not exist would have the collector delete the node, and with it its taints and labels
+        if write.operation != Operation::Delete && owners(self.object) != owners(self.old) {
+            return self.refuse(&format!("node {node:?} is not allowed to modify ownerReferences"));
+        }
         let source = |object: Option<&Value>| object.and_then(|it| it.at(&["spec", "configSource"])).cloned();
         if write.operation == Operation::Create {
             if source(self.object).is_some() {

@@ -27,6 +27,7 @@ use arc_swap::ArcSwap;
 use metrics::{About, Counter, Family, Gauge, Registry};
 use rest::Api;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -35,6 +36,8 @@ use std::sync::{Arc, OnceLock};
 pub struct Options {
     /// Certificate and key, in PEM, by which other servers know that this one may say who is calling.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The files of the two, to be read again when they change.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
     /// To the addresses behind a service, rather than to that of the service.
     pub to_endpoints: bool,
     /// Whether answers that lead elsewhere are refused.
@@ -45,7 +48,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { identity: None, to_endpoints: false, refuse_redirects: true, way: call::WayOut::Direct }
+        Options {
+            identity: None,
+            identity_files: None,
+            to_endpoints: false,
+            refuse_redirects: true,
+            way: call::WayOut::Direct,
+        }
     }
 }
 

@@ -39,6 +39,7 @@ impl Remote {
             insecure: spec.at(&["insecureSkipTLSVerify"]).and_then(Value::as_bool).unwrap_or(false),
             server_name: Some(place.server_name()),
             identity: options.identity.clone(),
+            identity_files: options.identity_files.clone(),
             way: options.way.clone(),
             ..Target::default()
         };

@@ -10,11 +10,14 @@ pub struct Components {
 
 impl Answer for Components {
     fn all(&self) -> Vec<Value> {
-        let elsewhere = || Some("not run by this server".to_owned());
+        let problem = |name: &str| {
+            let own = self.sources.components.iter().find(|(own, _)| *own == name);
+            own.map_or_else(|| Some("not run by this server".to_owned()), |(_, health)| health().err())
+        };
         let store = self.sources.store.healthy().err().map(|why| why.to_string());
         vec![
-            component("scheduler", elsewhere()),
-            component("controller-manager", elsewhere()),
+            component("scheduler", problem("scheduler")),
+            component("controller-manager", problem("controller-manager")),
             component("etcd-0", store),
         ]
     }

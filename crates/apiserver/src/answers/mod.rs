@@ -8,6 +8,7 @@ mod components;
 mod rules;
 mod who;
 
+use crate::deployment::ComponentHealth;
 use crate::identity::Chain;
 use auth::{Authorizer, User};
 use rest::{Answer, Requester};
@@ -22,6 +23,8 @@ pub struct Sources {
     pub authorizer: Arc<dyn Authorizer>,
     pub callers: Arc<Chain>,
     pub store: Arc<dyn Store>,
+    /// The components that run in the same process.
+    pub components: Arc<[(&'static str, ComponentHealth)]>,
 }
 
 /// What answers for a kind, if it is one of these.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::deployment::ComponentHealth;
 use ambient::Soon;
 use auth::authorize::Rules;
 use auth::{Attributes, Chain, Decision, Tokens};
@@ -20,7 +21,12 @@ fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
         world: world.clone(),
         remaining: Default::default(),
     });
-    (Api::new(Names::kubernetes(), storage, world, Vec::new()), Sources { authorizer, callers, store })
+    let works: ComponentHealth = Arc::new(|| Ok(()));
+    let components = Arc::new([("controller-manager", works)]);
+    (
+        Api::new(Names::kubernetes(), storage, world, Vec::new()),
+        Sources { authorizer, callers, store, components },
+    )
 }
 
 /// The answer to a creation by bob, in the namespace `ns`.
@@ -119,4 +125,12 @@ fn components_are_listed_with_their_health() {
     assert_eq!(page.items.len(), 1);
     assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
     assert_eq!(api.answer_get(&resource, &*answer, "x").unwrap_err().code, 500);
+    let all = api.answer_list(&resource, &*answer, &Default::default()).unwrap().items;
+    let of = |name: &str| {
+        let named = format!("\"name\":\"{name}\"");
+        let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());
+        texts.into_iter().find(|text| text.contains(&named)).unwrap()
+    };
+    assert!(of("controller-manager").contains(r#""message":"{\"health\":\"true\"}""#));
+    assert!(of("scheduler").contains("not run by this server"));
 }

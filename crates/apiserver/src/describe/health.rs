@@ -13,7 +13,7 @@ use seal::Keyring;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use store::Store;
+use store::{Store, StoreError};
 
 /// What can be asked for.
 pub const ENDPOINTS: [&str; 3] = ["healthz", "livez", "readyz"];
@@ -51,6 +51,8 @@ enum LooksAt {
     Nothing,
     Store,
     StoreReady,
+    /// Whether the disk of the store is full.
+    DiskSpace,
     /// The key server at this place.
     KeyServer(usize),
     Start(Hook),
@@ -174,7 +176,8 @@ impl Health {
             return None;
         }
         let why = match tokio::time::timeout(limit, self.store.probe()).await {
-            Ok(Ok(())) => return None,
+            // reads and deletions go on: a check of its own says so
+            Ok(Ok(()) | Err(StoreError::Full { .. })) => return None,
             Ok(Err(why)) => why.to_string(),
             Err(_) => "context deadline exceeded".to_owned(),
         };
@@ -186,6 +189,7 @@ impl Health {
             LooksAt::Nothing => None,
             LooksAt::Store => seen.health.clone(),
             LooksAt::StoreReady => seen.ready.clone(),
+            LooksAt::DiskSpace => self.full_disk(),
             LooksAt::KeyServer(at) => seen.key_servers.get(at).cloned().flatten(),
             LooksAt::Start(hook) => {
                 let believed = endpoint == "livez" && self.world.elapsed() < self.believed_until;
@@ -193,6 +197,13 @@ impl Health {
                 unfinished.then(|| "not finished".to_owned())
             }
             LooksAt::End => self.shutdown.is_draining().then(|| "process is shutting down".to_owned()),
+        }
+    }
+
+    fn full_disk(&self) -> Option<String> {
+        match self.store.healthy() {
+            Err(full @ StoreError::Full { .. }) => Some(full.to_string()),
+            _ => None,
         }
     }
 
@@ -205,6 +216,10 @@ impl Health {
             check("etcd", LooksAt::Store),
             ready("etcd-readiness", LooksAt::StoreReady),
         ];
+        // upstream has no such check: it is there while it fails
+        if self.full_disk().is_some() {
+            all.push(ready("disk-space", LooksAt::DiskSpace));
+        }
         let key_servers = self.key_servers.iter().enumerate();
         all.extend(key_servers.map(|(at, name)| check(name, LooksAt::KeyServer(at))));
         // the caches are filled before the port opens

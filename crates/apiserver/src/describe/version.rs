@@ -6,6 +6,17 @@ use bytes::Bytes;
 pub const MAJOR: &str = "1";
 pub const MINOR: &str = "26";
 
+/// The commit of the build, as release builds name it. Clients expect hexadecimal digits, so an unknown commit is zeros.
+const COMMIT: &str = match option_env!("PINTLE_COMMIT") {
+    Some(commit) => commit,
+    None => "0000000000000000000000000000000000000000",
+};
+
+/// The version of Kubernetes that the server is compatible with.
+pub fn compatible() -> String {
+    format!("v{MAJOR}.{MINOR}.4")
+}
+
 /// Everything that it says: a name as metrics have it, the same as JSON has it, and the value.
 pub fn parts() -> [(&'static str, &'static str, String); 9] {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
@@ -18,8 +29,8 @@ pub fn parts() -> [(&'static str, &'static str, String); 9] {
     [
         ("major", "major", MAJOR.to_owned()),
         ("minor", "minor", MINOR.to_owned()),
-        ("git_version", "gitVersion", format!("v{MAJOR}.{MINOR}.4{own}")),
-        ("git_commit", "gitCommit", String::new()),
+        ("git_version", "gitVersion", compatible() + own),
+        ("git_commit", "gitCommit", COMMIT.to_owned()),
         ("git_tree_state", "gitTreeState", "clean".to_owned()),
         ("build_date", "buildDate", "1970-01-01T00:00:00Z".to_owned()),
         ("go_version", "goVersion", "none".to_owned()),

@@ -94,6 +94,17 @@ impl Drop for Running {
 }
 
 impl Seat {
+    /// Whether its request waits for no other.
+    pub fn is_exempt(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.course.placed.is_exempt())
+    }
+
+    /// Hands the seats over to who carries the request out; where it belongs stays known here.
+    pub fn hand_over(&mut self) -> Seat {
+        let belongs = self.running.as_ref().map(|running| running.course.clone());
+        std::mem::replace(self, Seat { belongs, ..Seat::default() })
+    }
+
     /// The request is answered: says where it belonged, and gives the seats back when all is done.
     pub fn answered(self, headers: &mut HeaderMap) {
         let running = self.running.as_ref().map(|running| &running.course);

@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// Lists are sent in pieces of about this size.
 const PIECE: usize = 64 * 1024;
+/// So many items that are not sent as they are stored take about a millisecond.
+const BULK_ROWS: usize = 100;
+/// Compressing so many bytes takes longer.
+const BULK_BYTES: usize = 256 * 1024;
 
 pub(crate) fn answer(
     page: Page,
@@ -79,12 +83,17 @@ pub(crate) fn answer(
         return Ok(answer::document(200, json.into(), None, &manner.clone().unrecorded(), names));
     }
     let total = pieces.total;
+    let is_bulk = pieces.items.len() >= BULK_ROWS;
     if manner.gzip && total.is_none_or(|total| total > WORTH_IT) {
         let body = Body::frames(gzip(pieces));
+        // little may be sent of much
+        let body =
+            if is_bulk || total.is_some_and(|total| total >= BULK_BYTES) { body.in_bulk() } else { body };
         return Ok(answer::compressed(answer::response(200, form, body, names)));
     }
     let body = match total {
         Some(total) => Body::frames_of(total as u64, pieces),
+        None if is_bulk => Body::frames(pieces).in_bulk(),
         None => Body::frames(pieces),
     };
     Ok(answer::response(200, form, body, names))

@@ -1,6 +1,7 @@
 //! From a request that may be carried out to its answer: the dispatch over paths and verbs.
 
 pub(crate) mod answer;
+mod bulk;
 mod connect;
 mod deprecation;
 mod lists;
@@ -86,6 +87,8 @@ pub struct Service {
     pub(crate) aggregation: Arc<Aggregation>,
     documents: ArcSwap<Documents>,
     openapi: OpenApi,
+    /// Where requests are carried out that compute for long.
+    bulk: bulk::Threads,
     /// Requests that took long.
     slow: Seldom,
     /// Who sends spans to a collector, if anybody does.
@@ -184,6 +187,7 @@ impl Service {
             advertised,
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
+            bulk: bulk::Threads::default(),
             slow: Seldom::default(),
             tracing: None,
             verbosity: observe.verbosity,
@@ -319,12 +323,9 @@ impl Service {
             }
             let (connection, notes) = (peer.connection, notes.clone());
             let call = Call { asked, headers, user, body, connection, notes };
-            match &asked.target {
-                Some(target) => self.resource(&call, target).await,
-                None => match health::parse(&asked.path) {
-                    Some((endpoint, check)) => Ok(self.how_it_is(endpoint, check, &call).await),
-                    None => self.plain(&call),
-                },
+            match self.is_bulk(&call) {
+                false => self.carry_out(&call).await,
+                true => Box::pin(self.carry_out_in_bulk(call, seat, underway.traceparent())).await,
             }
         };
         let patience = if lasts { FOR_EVER } else { patience };
@@ -335,6 +336,16 @@ impl Service {
                 self.metrics.requests.terminated(&underway.labels(), StatusCode::GATEWAY_TIMEOUT);
                 Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout"))
             }
+        }
+    }
+
+    async fn carry_out(self: &Arc<Self>, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+        match &call.asked.target {
+            Some(target) => self.resource(call, target).await,
+            None => match health::parse(&call.asked.path) {
+                Some((endpoint, check)) => Ok(self.how_it_is(endpoint, check, call).await),
+                None => self.plain(call),
+            },
         }
     }
 

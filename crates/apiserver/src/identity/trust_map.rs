@@ -6,6 +6,7 @@
 
 use crate::identity::FrontProxy;
 use crate::own;
+use crate::serve::Authorities;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rest::{Api, ApiError};
@@ -17,17 +18,18 @@ use std::sync::Arc;
 const NAME: &str = "extension-apiserver-authentication";
 
 /// What this server goes by.
-#[derive(Clone, Default)]
 pub struct TrustMap {
-    /// In PEM.
-    pub client_authorities: Option<Vec<u8>>,
-    pub proxies: Option<(Vec<u8>, FrontProxy)>,
+    pub authorities: Arc<Authorities>,
+    /// How proxies say who is calling.
+    pub front_proxy: Option<FrontProxy>,
 }
 
 impl TrustMap {
     /// Makes the map, or adds what it lacks.
     pub async fn ensure(&self, api: &Arc<Api>) -> Result<(), ApiError> {
-        if self.client_authorities.is_none() && self.proxies.is_none() {
+        let clients = self.authorities.clients();
+        let proxies = self.authorities.proxies().zip(self.front_proxy.as_ref());
+        if clients.is_none() && proxies.is_none() {
             return Ok(());
         }
         let namespace = api.names.system_namespace();
@@ -37,7 +39,7 @@ impl TrustMap {
         let found = found.and_then(|object| object.value(&resource.collection.kind).ok());
         let now = ambient::unix_seconds(&api.world);
         let mut object = found.clone().unwrap_or_else(Value::map);
-        for (key, text) in self.wanted(found.as_ref(), now) {
+        for (key, text) in wanted(found.as_ref(), clients, proxies, now) {
             object.set(&["data", key], text);
         }
         if found.as_ref() == Some(&object) {
@@ -46,31 +48,38 @@ impl TrustMap {
         object.set(&["metadata", "name"], NAME);
         let name = if found.is_some() { NAME } else { "" };
         let place = own::Place { resource, namespace: &namespace, name, subresource: "" };
-        own::write(api, place, &object).await.map(drop)
+        // another server that is faster leaves its own there; the next look adds what is missing
+        own::or_another_did(own::write(api, place, &object).await.map(drop))
     }
+}
 
-    fn wanted(&self, there: Option<&Value>, now: i64) -> Vec<(&'static str, String)> {
-        let held = |key: &str| there.map_or("", |it| it.text(&["data", key]));
-        let mut out = Vec::new();
-        let bundle = |key: &'static str, own: &[u8]| (key, together(held(key), own, now));
-        if let Some(own) = &self.client_authorities {
-            out.push(bundle("client-ca-file", own));
-        }
-        if let Some((own, front)) = &self.proxies {
-            out.push(bundle("requestheader-client-ca-file", own));
-            let names = |names: &[http::HeaderName]| names.iter().map(canonical).collect::<Vec<_>>();
-            let prefixes = front.extra_prefixes.iter().map(|it| canonical_text(it)).collect();
-            for (key, own) in [
-                ("requestheader-username-headers", names(&front.username_headers)),
-                ("requestheader-group-headers", names(&front.group_headers)),
-                ("requestheader-extra-headers-prefix", prefixes),
-                ("requestheader-allowed-names", front.allowed_names.clone()),
-            ] {
-                out.push((key, list(held(key), own)));
-            }
-        }
-        out
+/// What the map should say, where it says what is `there`.
+fn wanted(
+    there: Option<&Value>,
+    clients: Option<Vec<u8>>,
+    proxies: Option<(Vec<u8>, &FrontProxy)>,
+    now: i64,
+) -> Vec<(&'static str, String)> {
+    let held = |key: &str| there.map_or("", |it| it.text(&["data", key]));
+    let mut out = Vec::new();
+    let bundle = |key: &'static str, own: &[u8]| (key, together(held(key), own, now));
+    if let Some(own) = &clients {
+        out.push(bundle("client-ca-file", own));
     }
+    if let Some((own, front)) = &proxies {
+        out.push(bundle("requestheader-client-ca-file", own));
+        let names = |names: &[http::HeaderName]| names.iter().map(canonical).collect::<Vec<_>>();
+        let prefixes = front.extra_prefixes.iter().map(|it| canonical_text(it)).collect();
+        for (key, own) in [
+            ("requestheader-username-headers", names(&front.username_headers)),
+            ("requestheader-group-headers", names(&front.group_headers)),
+            ("requestheader-extra-headers-prefix", prefixes),
+            ("requestheader-allowed-names", front.allowed_names.clone()),
+        ] {
+            out.push((key, list(held(key), own)));
+        }
+    }
+    out
 }
 
 /// The header as people write it: `X-Remote-User`.

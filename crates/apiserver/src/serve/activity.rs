@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
+use super::bulk::{self, BULK_BYTES};
 use super::pace::Pace;
 use super::{Body, Limits};
 
@@ -30,6 +31,8 @@ pub(super) struct Activity {
     /// Answers with an end that are being sent: those begun in this round, and those of the round before.
     sending: [AtomicUsize; 2],
     round: AtomicUsize,
+    /// Large answers that are being sent.
+    bulk: AtomicUsize,
     upgraded: AtomicBool,
     leaving: Notify,
     /// How fast answers that last may go, if that is bounded.
@@ -97,6 +100,12 @@ impl Activity {
     }
 }
 
+impl bulk::Load for Arc<Activity> {
+    fn is_bulk(&self) -> bool {
+        self.bulk.load(Ordering::Relaxed) > 0
+    }
+}
+
 /// One request being answered.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Activity>);
@@ -116,6 +125,9 @@ pub(super) struct Tracked {
     round: Option<usize>,
     /// Until when nothing more is sent.
     pause: Option<Pin<Box<Sleep>>>,
+    /// How much of an answer with an end was sent.
+    sent: u64,
+    is_bulk: bool,
 }
 
 impl Drop for Tracked {
@@ -123,13 +135,35 @@ impl Drop for Tracked {
         if let Some(round) = self.round {
             self.in_flight.0.sending[round].fetch_sub(1, Ordering::Relaxed);
         }
+        if self.is_bulk {
+            self.in_flight.0.bulk.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Tracked {
     pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
         let round = (!body.lasts()).then(|| in_flight.0.send());
-        Tracked { body, in_flight, round, pause: None }
+        Tracked { body, in_flight, round, pause: None, sent: 0, is_bulk: false }
+    }
+
+    /// Says so where the answer turns out to be large on a thread that is not for such answers: the task goes
+    /// elsewhere, and asks again there.
+    fn moves(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.is_bulk {
+            if self.round.is_none() || self.sent < BULK_BYTES && !self.body.is_bulk() {
+                return false;
+            }
+            self.is_bulk = true;
+            self.in_flight.0.bulk.fetch_add(1, Ordering::Relaxed);
+        }
+        // the library may ask more than once before it lets the task go
+        if bulk::is_bulk_thread() {
+            return false;
+        }
+        bulk::announce();
+        cx.waker().wake_by_ref();
+        true
     }
 
     /// The pace of a body that lasts, where there is one.
@@ -156,9 +190,16 @@ impl http_body::Body for Tracked {
             }
             None => self.pause = None,
         }
+        if self.moves(cx) {
+            return Poll::Pending;
+        }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(pace)) = (&polled, self.pace()) {
-            pace.spend(frame.data_ref().map_or(0, Bytes::len), Instant::now());
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            self.sent += bytes as u64;
+            if let Some(pace) = self.pace() {
+                pace.spend(bytes, Instant::now());
+            }
         }
         polled
     }

@@ -17,6 +17,8 @@ use futures_core::Stream;
 use http_body::{Frame, SizeHint};
 use metrics::Histogram;
 
+use super::bulk::BULK_BYTES;
+
 /// The body of an answer.
 #[derive(Default)]
 pub enum Body {
@@ -31,6 +33,8 @@ pub enum Body {
         pieces: Box<dyn Iterator<Item = Bytes> + Send>,
         /// How many bytes they will come to, where that is known: it becomes the `Content-Length`.
         remaining: Option<u64>,
+        /// Whether making them takes long, however few bytes they come to.
+        is_bulk: bool,
     },
     /// Pieces that come in their own time, such as the events of a watch.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
@@ -117,12 +121,27 @@ impl Body {
 
     /// Pieces made as they are wanted, of unknown total size.
     pub fn frames(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
-        Self::Frames { pieces: Box::new(pieces), remaining: None }
+        Self::Frames { pieces: Box::new(pieces), remaining: None, is_bulk: false }
     }
 
     /// Pieces made as they are wanted, which come to exactly `total` bytes.
     pub fn frames_of(total: u64, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
-        Self::Frames { pieces: Box::new(pieces), remaining: Some(total) }
+        Self::Frames { pieces: Box::new(pieces), remaining: Some(total), is_bulk: false }
+    }
+
+    /// The same body, whose pieces take long to make.
+    #[must_use]
+    pub fn in_bulk(mut self) -> Self {
+        if let Self::Frames { is_bulk, .. } = &mut self {
+            *is_bulk = true;
+        }
+        self
+    }
+
+    /// Whether making and sending all of it takes long.
+    pub(super) fn is_bulk(&self) -> bool {
+        let sent_long = || http_body::Body::size_hint(self).exact().unwrap_or(0) >= BULK_BYTES;
+        matches!(self, Self::Frames { is_bulk: true, .. }) || sent_long()
     }
 
     /// The same body, with something that is kept until the last piece was made.
@@ -132,8 +151,8 @@ impl Body {
             Self::Passed { body, lasts } => {
                 Self::Passed { body: Box::pin(Keeping { body, _kept: kept }), lasts }
             }
-            Self::Frames { pieces, remaining } => {
-                Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining }
+            Self::Frames { pieces, remaining, is_bulk } => {
+                Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining, is_bulk }
             }
             // what is there already needs nothing more
             whole => whole,
@@ -144,9 +163,9 @@ impl Body {
     #[must_use]
     pub fn sized(self, sizes: &Histogram) -> Self {
         match self {
-            Self::Frames { pieces, remaining: None } => {
+            Self::Frames { pieces, remaining: None, is_bulk } => {
                 let pieces = Box::new(Sized { pieces, bytes: 0, sizes: sizes.clone() });
-                return Self::Frames { pieces, remaining: None };
+                return Self::Frames { pieces, remaining: None, is_bulk };
             }
             Self::Empty => sizes.observe(0),
             Self::Full(ref bytes) => sizes.observe(bytes.len() as u64),
@@ -186,7 +205,7 @@ impl Body {
                 *self = Self::Empty;
                 (!bytes.is_empty()).then_some(bytes)
             }
-            Self::Frames { pieces, remaining } => {
+            Self::Frames { pieces, remaining, .. } => {
                 let piece = pieces.find(|piece| !piece.is_empty());
                 if let (Some(piece), Some(remaining)) = (&piece, remaining) {
                     *remaining = remaining.saturating_sub(piece.len() as u64);

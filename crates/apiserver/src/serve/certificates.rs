@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
     /// The address that a client came to, while the certificate for it is chosen.

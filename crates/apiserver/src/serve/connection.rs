@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use ambient::World;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -29,9 +30,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::activity::{Activity, Prompt, Tracked};
+use super::bulk::Bulk;
 use super::certificates::CAME_TO;
 use super::cork::{Release, cork};
 use super::crowd::Crowd;
+use super::frame_limit::FrameLimit;
+use super::host;
 use super::lasting::{self, Lasting, Requests};
 use super::quiet::quiet;
 use super::tls::Tls;
@@ -61,10 +65,13 @@ pub(super) struct Server<H> {
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
+    /// Sends large answers.
+    pub(super) bulk: Bulk,
+    world: World,
 }
 
 impl<H> Server<H> {
-    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown) -> Self {
+    pub(super) fn new(tls: Tls, limits: Limits, handler: Arc<H>, shutdown: Shutdown, world: World) -> Self {
         let http1 = http1_of(&limits);
         let crowd = Crowd::new(limits.max_connections);
         Self {
@@ -80,7 +87,14 @@ impl<H> Server<H> {
             swamped: Seldom::default(),
             connections: AtomicU64::new(1),
             http1,
+            bulk: Bulk::new("bulk-send"),
+            world,
         }
+    }
+
+    /// What is going on in a new connection.
+    pub(super) fn activity(&self) -> Arc<Activity> {
+        Arc::new(Activity::new(self.limits.lasting_bytes_per_second))
     }
 }
 
@@ -112,7 +126,12 @@ fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, remote: SocketAddr) {
+pub(super) async fn serve<H: Handler>(
+    server: Arc<Server<H>>,
+    tcp: TcpStream,
+    remote: SocketAddr,
+    activity: Arc<Activity>,
+) {
     let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
     let stream = tokio::select! {
         done = handshake => match done {
@@ -123,11 +142,17 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         () = server.shutdown.stopping() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let activity = Arc::new(Activity::new(server.limits.lasting_bytes_per_second));
     let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
-        move |request| -> Answering {
+        move |request: Request<Incoming>| -> Answering {
+            let refused = match peer.http2 {
+                false => host::refuse(request.version(), request.headers()),
+                true => None,
+            };
+            if let Some(refused) = refused {
+                return Box::pin(ready(Ok(refused.map(|body| Tracked::new(body, activity.begin())))));
+            }
             match Pending::enter(&server.pending, server.limits.max_pending_requests) {
                 Some(pending) => {
                     Box::pin(answer(server.handler.clone(), request, peer.clone(), activity.clone(), pending))
@@ -143,8 +168,8 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, tcp: TcpStream, re
         }
     });
     let ended = if peer.http2 {
-        let (io, release) = cork(io);
-        let (requests, streams) = lasting::requests();
+        let (io, release) = cork(FrameLimit::new(io, server.world.clone()));
+        let (requests, streams) = lasting::requests(server.bulk.clone());
         let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
         let multiplexed = Multiplexed { release, streams };
         drive(&server, &activity, connection, Some(multiplexed), |c| c.graceful_shutdown()).await
@@ -259,7 +284,7 @@ where
 
 /// What a connection with several requests at a time has besides.
 struct Multiplexed {
-    release: Release<Prompt<TlsStream<TcpStream>>>,
+    release: Release<FrameLimit<Prompt<TlsStream<TcpStream>>>>,
     streams: Lasting,
 }
 

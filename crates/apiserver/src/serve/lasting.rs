@@ -9,7 +9,10 @@
 //! What always holds: a request that computes something never runs here, only answers that wait for events; they
 //! end with their connection. A stream is asked only after somebody woke it, and nobody's waking is lost: its
 //! bell is silent again before it is asked.
+//!
+//! A request whose answer is large moves too, to the threads for bulk work (`bulk.rs`).
 
+use super::bulk::{self, Bulk};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -36,6 +39,7 @@ type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub(super) struct Requests {
     moving: mpsc::UnboundedSender<Request>,
+    bulk: Bulk,
 }
 
 /// The answers of one connection that last.
@@ -89,23 +93,25 @@ impl Wake for Bell {
 }
 
 /// How requests of one connection are run, and where those go that last.
-pub(super) fn requests() -> (Requests, Lasting) {
+pub(super) fn requests(bulk: Bulk) -> (Requests, Lasting) {
     // no more come in than the connection may have requests
     let (moving, moved) = mpsc::unbounded_channel();
     let (streams, free, answered) = (Vec::new(), Vec::new(), Vec::new());
-    (Requests { moving }, Lasting { moved, streams, free, board: Arc::default(), answered })
+    (Requests { moving, bulk }, Lasting { moved, streams, free, board: Arc::default(), answered })
 }
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Requests {
     fn execute(&self, request: F) {
-        tokio::spawn(Moving { request: Some(Box::pin(request)), to: self.moving.clone() });
+        let (to, bulk) = (self.moving.clone(), self.bulk.clone());
+        tokio::spawn(Moving { request: Some(Box::pin(request)), to, bulk });
     }
 }
 
-/// A request that moves on when it has become a stream and waits.
+/// A request that moves on when it has become a stream and waits, or when its answer is large.
 struct Moving {
     request: Option<Request>,
     to: mpsc::UnboundedSender<Request>,
+    bulk: Bulk,
 }
 
 impl Future for Moving {
@@ -114,13 +120,16 @@ impl Future for Moving {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(request) = &mut self.request else { return Poll::Ready(()) };
         let before = STREAMING.replace(false);
-        let polled = request.as_mut().poll(cx);
-        if !STREAMING.replace(before) || polled.is_ready() {
+        let (polled, is_bulk) = bulk::poll_announcing(|| request.as_mut().poll(cx));
+        let streams = STREAMING.replace(before);
+        if !streams && !is_bulk || polled.is_ready() {
             return polled;
         }
-        // where the connection is gone the request ends with it
-        if let Some(request) = self.request.take() {
-            let _ = self.to.send(request);
+        let Some(request) = self.request.take() else { return Poll::Ready(()) };
+        match is_bulk {
+            true => self.bulk.take_over(request),
+            // where the connection is gone the request ends with it
+            false => drop(self.to.send(request)),
         }
         Poll::Ready(())
     }
@@ -183,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn streams_move_into_their_connection_and_other_requests_do_not() {
-        let (requests, mut lasting) = requests();
+        let (requests, mut lasting) = requests(Bulk::new("bulk"));
         let (event, told) = oneshot::channel::<()>();
         let (ended, end) = oneshot::channel::<()>();
         requests.execute(async move {
@@ -213,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_with_its_connection() {
-        let (requests, lasting) = requests();
+        let (requests, lasting) = requests(Bulk::new("bulk"));
         drop(lasting);
         let (held, dropped) = oneshot::channel::<()>();
         requests.execute(async move {

@@ -18,11 +18,15 @@
 //! so that the caller gets an answer of the API instead of a broken connection.
 
 mod activity;
+mod authorities;
 mod body;
+mod bulk;
 mod certificates;
 mod connection;
 mod cork;
 mod crowd;
+mod frame_limit;
+mod host;
 mod in_memory;
 mod lasting;
 mod pace;
@@ -46,7 +50,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+pub use authorities::{Authorities, AuthorityFile};
 pub use body::Body;
+pub use bulk::Bulk;
 pub use certificates::Pair;
 pub(crate) use connection::{panic_text, unpanicked};
 pub use in_memory::InMemory;
@@ -112,7 +118,7 @@ pub struct Listen {
     pub limits: Limits,
     /// Whether other processes may listen on the same port; connections are then spread over all.
     pub share_port: bool,
-    /// The clock by which certificates are valid or not.
+    /// The clock by which certificates are valid or not, and floods are told from use.
     pub world: World,
 }
 
@@ -208,6 +214,7 @@ pub struct Bound {
     local: SocketAddr,
     tls: tls::Tls,
     limits: Limits,
+    world: World,
 }
 
 impl Bound {
@@ -215,19 +222,24 @@ impl Bound {
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
+
+    /// Whose certificates are accepted.
+    pub fn authorities(&self) -> Arc<Authorities> {
+        self.tls.authorities()
+    }
 }
 
 /// Takes the port and reads the certificates.
 pub async fn bind(listen: Listen) -> Result<Bound, ServeError> {
     let address = listen.address;
-    let tls = tls::Tls::new(&listen.tls, listen.world)?;
+    let tls = tls::Tls::new(&listen.tls, listen.world.clone())?;
     let refused = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::AddressInUse(address),
         _ => ServeError::Bind { address, source },
     };
     let listener = listener(address, listen.share_port).map_err(refused)?;
     let local = listener.local_addr().map_err(refused)?;
-    Ok(Bound { listener, local, tls, limits: listen.limits })
+    Ok(Bound { listener, local, tls, limits: listen.limits, world: listen.world })
 }
 
 fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
@@ -243,12 +255,12 @@ fn listener(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
 
 /// Answers requests until `shutdown` says stop and what was going on then has ended.
 pub async fn run<H: Handler>(bound: Bound, handler: Arc<H>, shutdown: Shutdown) {
-    let Bound { listener, local, tls, limits } = bound;
+    let Bound { listener, local, tls, limits, world } = bound;
     let grace = limits.shutdown_grace;
-    let certificates = tls.certificates.clone();
-    let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone()));
+    let files = tls.follow_files();
+    let server = Arc::new(connection::Server::new(tls, limits, handler, shutdown.clone(), world));
     tokio::select! {
-        () = certificates.follow() => {}
+        () = files => {}
         () = accept(&listener, &server) => {}
         () = shutdown.stopping() => {}
     }
@@ -265,10 +277,13 @@ async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Ser
     while let Some(place) = server.crowd.enter().await {
         let (tcp, remote) = accepted(listener).await;
         let server = server.clone();
-        tokio::spawn(async move {
-            connection::serve(server, tcp, remote).await;
+        let activity = server.activity();
+        let (bulk, known) = (server.bulk.clone(), activity.clone());
+        let connection = Box::pin(async move {
+            connection::serve(server, tcp, remote, activity).await;
             drop(place);
         });
+        bulk::spawn(bulk, known, connection);
     }
 }
 

@@ -12,22 +12,27 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use ambient::World;
+use arc_swap::ArcSwap;
 use auth::AuthError;
+use auth::x509::{Handshake, HandshakeDigest};
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
-use rustls::server::WebPkiClientVerifier;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::server::ProducesTickets;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CipherSuite, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     SupportedCipherSuite,
 };
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, UnixTime};
-use tokio_rustls::TlsAcceptor;
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::{Accept, TlsAcceptor};
+use webpki::RawPublicKeyEntity;
 
-use super::certificates::{Certificates, Pair};
+use super::authorities::{Authorities, AuthorityFile, Bundle};
+use super::certificates::{Certificates, LOOK_EVERY, Pair};
 use super::{Certificate, ServeError};
 
 /// Certificates and keys as PEM text.
@@ -41,6 +46,10 @@ pub struct TlsMaterial {
     pub client_authorities: Option<Vec<u8>>,
     /// The authorities for proxies that say who is calling; without any there are no such proxies.
     pub proxy_authorities: Option<Vec<u8>>,
+    /// The file with authorities for clients, to be read again when it changes.
+    pub client_authority_file: Option<AuthorityFile>,
+    /// The file with authorities for proxies, to be read again when it changes.
+    pub proxy_authority_file: Option<AuthorityFile>,
     /// Where certificate and key were read from, to be read again when they change.
     pub files: Option<(PathBuf, PathBuf)>,
     /// Further certificates, for clients that ask for certain names.
@@ -53,15 +62,15 @@ pub struct TlsMaterial {
 
 /// What the handshakes of one listener need.
 pub(super) struct Tls {
-    pub(super) acceptor: TlsAcceptor,
+    pub(super) acceptor: Arc<Acceptor>,
     pub(super) clients: Clients,
-    pub(super) certificates: Arc<Certificates>,
+    certificates: Arc<Certificates>,
 }
 
 impl Tls {
     pub(super) fn new(material: &TlsMaterial, world: World) -> Result<Self, ServeError> {
         let provider = Arc::new(provider(material));
-        let clients = Clients::new(material, &provider, world.clone())?;
+        let authorities = Arc::new(Authorities::new(material)?);
         let everybody = Pair {
             certificate: material.certificate_chain.clone(),
             key: material.private_key.clone(),
@@ -70,19 +79,84 @@ impl Tls {
         };
         let pairs = std::iter::once(everybody).chain(material.by_name.iter().cloned()).collect();
         let certificates = Arc::new(Certificates::new(pairs, provider.clone())?);
-        let versions: &[_] = if material.newest_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
-        let builder = ServerConfig::builder_with_details(provider, Arc::new(Clock(world)))
+        let handshakes = Handshakes {
+            provider,
+            newest_only: material.newest_only,
+            world: world.clone(),
+            certificates: certificates.clone(),
+            ticketer: rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?,
+        };
+        let acceptor = Arc::new(Acceptor::new(handshakes, authorities.clone())?);
+        Ok(Self { acceptor, clients: Clients { authorities, clock: Clock(world) }, certificates })
+    }
+
+    /// The authorities of the moment.
+    pub(super) fn authorities(&self) -> Arc<Authorities> {
+        self.clients.authorities.clone()
+    }
+
+    /// Reads certificates and authorities again when their files change, without end.
+    pub(super) fn follow_files(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (certificates, authorities) = (self.certificates.clone(), self.authorities());
+        let acceptor = self.acceptor.clone();
+        async move {
+            let renew = || acceptor.renew();
+            tokio::join!(certificates.follow(), authorities.follow(LOOK_EVERY, renew));
+        }
+    }
+}
+
+/// What every handshake of a listener has in common.
+struct Handshakes {
+    provider: Arc<CryptoProvider>,
+    newest_only: bool,
+    world: World,
+    certificates: Arc<Certificates>,
+    ticketer: Arc<dyn ProducesTickets>,
+}
+
+impl Handshakes {
+    fn config(&self, authorities: &Authorities) -> Result<ServerConfig, ServeError> {
+        let versions: &[_] = if self.newest_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
+        let clock = Arc::new(Clock(self.world.clone()));
+        let builder = ServerConfig::builder_with_details(self.provider.clone(), clock)
             .with_protocol_versions(versions)
             .map_err(problem("TLS versions and cipher suites"))?;
-        let builder = match clients.asking() {
+        let builder = match AnyChain::new(authorities, &self.provider) {
             Some(asking) => builder.with_client_cert_verifier(Arc::new(asking)),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(certificates.clone());
+        let mut config = builder.with_cert_resolver(self.certificates.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?;
+        config.ticketer = self.ticketer.clone();
         config.send_tls13_tickets = 1;
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients, certificates })
+        Ok(config)
+    }
+}
+
+/// Accepts connections by the configuration of the moment.
+pub(super) struct Acceptor {
+    handshakes: Handshakes,
+    authorities: Arc<Authorities>,
+    current: ArcSwap<ServerConfig>,
+}
+
+impl Acceptor {
+    fn new(handshakes: Handshakes, authorities: Arc<Authorities>) -> Result<Self, ServeError> {
+        let current = ArcSwap::from_pointee(handshakes.config(&authorities)?);
+        Ok(Acceptor { handshakes, authorities, current })
+    }
+
+    pub(super) fn accept(&self, tcp: TcpStream) -> Accept<TcpStream> {
+        TlsAcceptor::from(self.current.load_full()).accept(tcp)
+    }
+
+    /// Tells clients of the authorities of the moment: they choose a certificate by them.
+    fn renew(&self) {
+        match self.handshakes.config(&self.authorities) {
+            Ok(config) => self.current.store(Arc::new(config)),
+            Err(why) => tracing::warn!(%why, "clients are not told of changed authorities"),
+        }
     }
 }
 
@@ -107,53 +181,23 @@ fn provider(material: &TlsMaterial) -> CryptoProvider {
 
 /// Checks and reads the certificates of clients.
 pub(super) struct Clients {
-    /// For those who speak for themselves.
-    users: Option<Arc<dyn ClientCertVerifier>>,
-    /// For proxies that speak for others.
-    proxies: Option<Arc<dyn ClientCertVerifier>>,
+    authorities: Arc<Authorities>,
     clock: Clock,
 }
 
 impl Clients {
-    fn new(material: &TlsMaterial, provider: &Arc<CryptoProvider>, world: World) -> Result<Self, ServeError> {
-        let verifier =
-            |what, pem: &Option<Vec<u8>>| -> Result<Option<Arc<dyn ClientCertVerifier>>, ServeError> {
-                let Some(pem) = pem else { return Ok(None) };
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(what, pem)? {
-                    roots.add(authority).map_err(problem(what))?;
-                }
-                let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                    .allow_unauthenticated()
-                    .build();
-                Ok(Some(built.map_err(problem(what))?))
-            };
-        Ok(Self {
-            users: verifier("client authority", &material.client_authorities)?,
-            proxies: verifier("proxy authority", &material.proxy_authorities)?,
-            clock: Clock(world),
-        })
-    }
-
-    /// What asks for certificates, if there is anybody who could vouch for one.
-    fn asking(&self) -> Option<AnyChain> {
-        let verifier = self.users.as_ref().or(self.proxies.as_ref())?.clone();
-        let both = [&self.users, &self.proxies];
-        let hints = both.into_iter().flatten().flat_map(|it| it.root_hint_subjects().to_vec()).collect();
-        Some(AnyChain { verifier, hints })
-    }
-
     /// What a chain is worth.
     pub(super) fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
         let (leaf, intermediates) = chain.split_first()?;
-        let verify = |verifier: &Arc<dyn ClientCertVerifier>| match self.clock.current_time() {
+        let intermediates: Vec<&[u8]> = intermediates.iter().map(|it| it.as_ref()).collect();
+        let verify = |bundle: &Bundle| match self.clock.current_time() {
             None => Err("the clock stands before 1970".to_owned()),
-            Some(now) => match verifier.verify_client_cert(leaf, intermediates, now) {
-                Ok(_) => Ok(()),
-                Err(reason) => Err(reason.to_string()),
-            },
+            Some(now) => {
+                let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+                bundle.authorities.verify(leaf, &intermediates, now).map_err(|why| why.to_string())
+            }
         };
-        let user = self.users.as_ref().and_then(|verifier| match verify(verifier) {
+        let user = self.authorities.clients.current().and_then(|bundle| match verify(&bundle) {
             Ok(()) => match auth::x509::identify(leaf) {
                 Ok(user) => Some(Ok(Arc::new(user))),
                 Err(AuthError::NoCommonName) => None,
@@ -161,8 +205,8 @@ impl Clients {
             },
             Err(reason) => Some(Err(reason)),
         });
-        let proxy = self.proxies.as_ref().map(|verifier| {
-            verify(verifier)?;
+        let proxy = self.authorities.proxies.current().map(|bundle| {
+            verify(&bundle)?;
             auth::x509::common_name(leaf).ok_or_else(|| "the certificate cannot be read".to_owned())
         });
         let until = auth::x509::valid_until(leaf).unwrap_or(i64::MIN);
@@ -201,17 +245,49 @@ impl fmt::Debug for Clock {
 }
 
 /// Lets every chain pass the handshake, so that a bad one can be answered with a 401. That the client holds
-/// the leaf's key is still verified, by the signature over the handshake.
+/// the leaf's key is still verified, by the signature over the handshake; a leaf whose key is not supported passes
+/// without it, and [`Clients::identify`] refuses it in every case.
 #[derive(Debug)]
 struct AnyChain {
-    verifier: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
     /// Whose certificates are worth showing.
     hints: Vec<DistinguishedName>,
 }
 
+impl AnyChain {
+    /// What asks for certificates, if there is an authority that could vouch for one.
+    fn new(authorities: &Authorities, provider: &CryptoProvider) -> Option<Self> {
+        let bundles: Vec<_> = authorities.bundles().collect();
+        let hints = bundles.iter().flat_map(|it| it.authorities.subjects());
+        let hints = hints.map(|subject| DistinguishedName::from(subject.clone())).collect();
+        let algorithms = provider.signature_verification_algorithms;
+        (!bundles.is_empty()).then_some(AnyChain { algorithms, hints })
+    }
+}
+
+/// What becomes of a signature that the TLS library does not verify itself.
+fn verify_otherwise(
+    leaf: &[u8],
+    message: &[u8],
+    signed: &DigitallySignedStruct,
+) -> Option<Result<HandshakeSignatureValid, rustls::Error>> {
+    // up to TLS 1.2 a scheme names no curve
+    let digest = match signed.scheme {
+        SignatureScheme::ECDSA_NISTP256_SHA256 => Some(HandshakeDigest::Sha256),
+        SignatureScheme::ECDSA_NISTP384_SHA384 => Some(HandshakeDigest::Sha384),
+        SignatureScheme::ECDSA_NISTP521_SHA512 => Some(HandshakeDigest::Sha512),
+        _ => None,
+    };
+    match auth::x509::verify_handshake(leaf, message, signed.signature(), digest) {
+        Handshake::Usual => None,
+        Handshake::Unsupported | Handshake::Valid => Some(Ok(HandshakeSignatureValid::assertion())),
+        Handshake::Invalid => Some(Err(CertificateError::BadSignature.into())),
+    }
+}
+
 impl ClientCertVerifier for AnyChain {
     fn offer_client_auth(&self) -> bool {
-        self.verifier.offer_client_auth()
+        true
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -237,7 +313,18 @@ impl ClientCertVerifier for AnyChain {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls12_signature(message, leaf, signed)
+        if let Some(verified) = verify_otherwise(leaf, message, signed) {
+            return verified;
+        }
+        let bad = || rustls::Error::from(CertificateError::BadSignature);
+        let key = auth::x509::public_key(leaf).ok_or_else(bad)?;
+        let key = SubjectPublicKeyInfoDer::from(key);
+        let key = RawPublicKeyEntity::try_from(&key).map_err(|_| bad())?;
+        let known = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+        // a scheme of this version names no curve, so that several algorithms may be meant
+        let mut algorithms = known.map_or(&[][..], |(_, algorithms)| *algorithms).iter();
+        let verified = algorithms.any(|it| key.verify_signature(*it, message, signed.signature()).is_ok());
+        verified.then(HandshakeSignatureValid::assertion).ok_or_else(bad)
     }
 
     fn verify_tls13_signature(
@@ -246,10 +333,17 @@ impl ClientCertVerifier for AnyChain {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls13_signature(message, leaf, signed)
+        if let Some(verified) = verify_otherwise(leaf, message, signed) {
+            return verified;
+        }
+        let key = auth::x509::public_key(leaf).ok_or(CertificateError::BadEncoding)?;
+        let key = SubjectPublicKeyInfoDer::from(key);
+        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
+        let mut schemes = self.algorithms.supported_schemes();
+        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
+        schemes
     }
 }

@@ -1,6 +1,7 @@
 //! The look at all nodes, every few seconds: who was heard of, who was not, and what follows.
 //!
-//! What always holds: a look costs a little for each node and nothing for anything else; while there are no nodes there
+//! What always holds: a look that comes late declares no node lost, because heartbeats may have waited as this loop did.
+//! A look costs a little for each node and nothing for anything else; while there are no nodes there
 //! are no looks. What is written is decided from what the node is when it is written.
 
 use super::health::{self, Health, Moment};
@@ -23,6 +24,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
+/// A look is late when so many periods have passed since the last one.
+const LATE: u32 = 2;
+
 pub(super) struct Monitor {
     context: Context,
     options: Options,
@@ -33,6 +37,8 @@ pub(super) struct Monitor {
     known: HashMap<String, Known>,
     zones: Zones,
     looks: u64,
+    /// When the last look began.
+    looked: Option<Duration>,
     tickets: u64,
 }
 
@@ -55,7 +61,8 @@ impl Monitor {
     ) -> Self {
         let measured = Measured::new(&context.measures);
         let (known, zones) = (HashMap::new(), Zones::new(options.rates));
-        Monitor { context, options, nodes, leases, spelled, measured, known, zones, looks: 0, tickets: 0 }
+        let (looks, looked, tickets) = (0, None, 0);
+        Monitor { context, options, nodes, leases, spelled, measured, known, zones, looks, looked, tickets }
     }
 
     /// Looks for ever; `news` tells of nodes that come.
@@ -84,7 +91,12 @@ impl Monitor {
     async fn look(&mut self) {
         let now = self.moment();
         self.looks += 1;
-        let silent = self.hear(&now);
+        let mut silent = self.hear(&now);
+        let last = self.looked.replace(now.elapsed);
+        if is_late(last, now.elapsed, self.options.period) && !silent.is_empty() {
+            tracing::warn!(nodes = silent.len(), "this look is late: silent nodes have until the next");
+            silent.clear();
+        }
         let lost = at_once(silent.iter().map(|known| self.lose(known, &now)).collect()).await;
         self.take(lost);
         let counts = self.count();
@@ -225,6 +237,11 @@ impl Monitor {
     }
 }
 
+/// Whether a look comes so late that heartbeats may have waited for as long.
+fn is_late(last: Option<Duration>, now: Duration, period: Duration) -> bool {
+    last.is_some_and(|last| now.saturating_sub(last) > LATE * period)
+}
+
 /// What could not be written is decided again at the next look.
 fn or_later(node: &Node, written: Result<Option<Node>, Failure>) -> Option<Node> {
     match written {
@@ -245,5 +262,21 @@ async fn after(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_late_after_more_than_two_periods() {
+        let late = |last: Option<u64>, now| {
+            is_late(last.map(Duration::from_secs), Duration::from_secs(now), Duration::from_secs(5))
+        };
+        assert!(!late(None, 1000), "the first look is what health counts from");
+        assert!(!late(Some(100), 105) && !late(Some(100), 110));
+        assert!(late(Some(100), 111));
+        assert!(!late(Some(111), 116), "the next one is on time, and judges");
     }
 }

@@ -23,7 +23,8 @@ struct Records {
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let versions = context.informer::<StorageVersion>();
-    let leases = context.informer::<Lease>();
+    // servers keep their leases there; those of nodes change all the time
+    let leases = context.informer_of::<Lease>(&context.names.system_namespace(), "");
     let news = queue.clone();
     versions.listen(move |change| {
         if !change.is_removal() {

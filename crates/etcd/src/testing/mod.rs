@@ -130,9 +130,12 @@ impl StandIn {
 
     /// Writes as somebody else would; gives the revision.
     pub fn put(&self, key: &str, value: &str) -> u64 {
-        self.inner.change(|data| {
-            data.put(Bytes::from(key.to_owned()), Bytes::from(value.to_owned()), 0);
-        })
+        self.put_bytes(key, Bytes::from(value.to_owned()))
+    }
+
+    /// The same for a value that is no text.
+    pub fn put_bytes(&self, key: &str, value: Bytes) -> u64 {
+        self.inner.change(|data| data.put(Bytes::from(key.to_owned()), value, 0))
     }
 
     pub fn delete(&self, key: &str) -> u64 {

@@ -21,6 +21,7 @@ pub mod serve;
 mod spec;
 mod structural;
 mod table;
+pub(crate) mod v1beta1;
 mod value;
 
 use crate::check::Problems;

@@ -11,6 +11,7 @@ mod metrics;
 mod rules;
 
 use crate::gates;
+use names::Names;
 use rest::hooks::{Context, Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::Value;
 use std::borrow::Cow;
@@ -157,6 +158,20 @@ fn default(object: &mut Value) {
         fill("selectPolicy", "Max".into());
         fill("policies", policies.into());
     }
+}
+
+/// From `v2beta1`, whose metrics are spelled as in the annotations.
+pub(crate) fn convert_v2beta1(object: &mut Value, _: &Names) {
+    let lists = [
+        (["spec", "metrics"], metrics::Side::Target),
+        (["status", "currentMetrics"], metrics::Side::Current),
+    ];
+    for (path, side) in lists {
+        crate::read::each_mut(object, &path, |metric| *metric = metrics::newer(metric, side));
+    }
+    annotations::drop(object, &annotations::ALL);
+    default(object);
+    *object = convert::older(std::mem::take(object));
 }
 
 #[cfg(test)]

@@ -254,8 +254,14 @@ fn empty_value(shape: &Shape) -> Option<Value> {
 fn tables_agree_with_the_reference() {
     let Some(reference) = reference("types.json") else { return };
     let types = reference["types"].as_object().expect("types");
+    // what is only read is not published, so the reference does not have it
+    let is_retired =
+        |package: &str| RETIRED.iter().any(|it| it.form.plural.is_empty() && it.form.root.package == package);
     for ty in TYPES {
         let full = full_name(&ty.package, &ty.name);
+        if !types.contains_key(&full) && is_retired(&ty.package) {
+            continue;
+        }
         assert!(types.contains_key(&full), "the reference has no {full}");
         assert_eq!(ty.atomic, types[&full].get("mapType").is_some(), "{full}: map type");
         assert_eq!(ty.one_of, types[&full].get("jsonOneOf").is_some(), "{full}: form");

@@ -190,7 +190,7 @@ impl Work {
 }
 
 /// Who wants to hold the lease: this machine, and what tells several on it apart.
-fn identity(world: &World) -> String {
+pub fn identity(world: &World) -> String {
     let machine = crate::up::machine_name().unwrap_or_else(|| "localhost".to_owned());
     let (a, b) = (ambient::random_u64(world), ambient::random_u64(world));
     format!(

@@ -57,6 +57,35 @@ fn values_copied_out_of_etcd_are_understood() {
 }
 
 #[test]
+fn retired_versions_and_options_have_every_form() {
+    let objects = [
+        "{apiVersion: policy/v1beta1, kind: PodDisruptionBudget, metadata: {name: x}, spec: {minAvailable: 1}}",
+        "{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: x}, spec: {backend: {serviceName: s, servicePort: web}}}",
+        "{apiVersion: extensions/v1beta1, kind: DeploymentRollback, name: x, rollbackTo: {revision: 3}}",
+        "{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: Role, metadata: {name: x}, rules: [{verbs: [get], resources: [pods]}]}",
+        "{apiVersion: policy/v1beta1, kind: PodSecurityPolicy, metadata: {name: x}, spec: {privileged: true}}",
+        "{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition, metadata: {name: x}, spec: {version: v1}}",
+        "{apiVersion: v1, kind: DeleteOptions, gracePeriodSeconds: 3}",
+        "{apiVersion: apps/v1, kind: DeleteOptions, gracePeriodSeconds: 3}",
+    ];
+    for object in objects {
+        let protobuf = to(Form::Protobuf, object.as_bytes());
+        let json = to(Form::Json, &protobuf);
+        assert_eq!(to(Form::Protobuf, &json), protobuf, "{object}");
+        let told = String::from_utf8(json).expect("JSON is text");
+        let version =
+            object.split(['{', ',']).find_map(|it| it.strip_prefix("apiVersion: ")).expect("a version");
+        assert!(told.contains(&format!("\"apiVersion\": \"{version}\"")), "{told}");
+    }
+    let event = to(Form::Protobuf, br#"{"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod"}}"#);
+    assert_eq!(to(Form::Protobuf, &to(Form::Json, &event)), event);
+    let (old, new) = ("serviceName", "\"name\"");
+    let told = to(Form::Json, &to(Form::Protobuf, objects[1].as_bytes()));
+    let told = String::from_utf8(told).expect("JSON is text");
+    assert!(told.contains(old) && told.contains("\"servicePort\": \"web\"") && told.contains(new), "{told}");
+}
+
+#[test]
 fn several_documents_and_lists() {
     let text =
         b"# a comment\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n\n--- # empty\n---\n\

@@ -40,7 +40,7 @@ pub const IDLE: &[Idle] = &[
         .deprecated(),
     Idle::new(
         "storage-media-type",
-        Choice(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
+        Choice(&["", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
         "application/vnd.kubernetes.protobuf",
         "objects are kept as the JSON that they are answered with",
     ),

@@ -12,7 +12,7 @@
 
 use super::idle::HEADING;
 use super::value::truth;
-use super::{COMPONENTS, idle_of};
+use super::{COMPONENTS, VERSION, idle_of};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::any::TypeId;
@@ -123,7 +123,7 @@ impl OneForm<'_> {
             None => (flag.replace('_', "-"), None),
         };
         // whoever asked for the version has got it
-        if name == "version" {
+        if name == VERSION {
             return;
         }
         let Some(argument) = self.command.get_arguments().find(|it| is_called(it, &name)) else {

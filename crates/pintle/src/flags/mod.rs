@@ -29,7 +29,7 @@ pub use idle::Idle;
 pub use line::{Line, Unread, read};
 pub use value::{any_duration, duration, truth};
 
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
 
 /// A component of upstream that a command stands for.
 pub struct Component {
@@ -57,6 +57,9 @@ pub const COMPONENTS: &[Component] = &[
     },
 ];
 
+/// The name of the flag that prints the version.
+const VERSION: &str = "version";
+
 /// The command that runs all components takes the flags of all.
 const ALL: &str = "up";
 
@@ -77,9 +80,13 @@ fn idle_of(command: &str) -> Vec<&'static Idle> {
 pub fn complete(mut program: Command) -> Command {
     let commands: Vec<String> =
         program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    program = program.arg(version().short('V'));
     for name in commands {
         let component = COMPONENTS.iter().find(|it| it.command == name);
         program = program.mut_subcommand(&name, |mut command| {
+            if component.is_some() || name == ALL {
+                command = command.arg(version());
+            }
             for flag in idle_of(&name) {
                 // what means nothing to one component may mean something to another
                 if !command.get_arguments().any(|it| it.get_long() == Some(flag.name)) {
@@ -95,6 +102,12 @@ pub fn complete(mut program: Command) -> Command {
         });
     }
     program
+}
+
+/// The flag that prints the version. It is listed in help; `cli.rs` answers it before the line is parsed.
+fn version() -> Arg {
+    let value = Arg::new(VERSION).long(VERSION).value_name("BOOL|raw").num_args(0..=1).require_equals(true);
+    value.default_missing_value("true").action(ArgAction::Set).help("Print the version and quit")
 }
 
 /// The command that a name of the program stands for: `kube-apiserver` and `cluster-apiserver` for `apiserver`.

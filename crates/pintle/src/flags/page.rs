@@ -86,7 +86,8 @@ fn of_component(page: &mut String, component: &Component, command: &Command) {
         known.len() - idle - partly,
     );
     let mut headings: Vec<&str> = Vec::new();
-    let shown = |argument: &&Arg| argument.get_long().is_some() && argument.get_help().is_some();
+    let listed = |name: &str| name != super::VERSION;
+    let shown = |argument: &&Arg| argument.get_long().is_some_and(listed) && argument.get_help().is_some();
     for argument in command.get_arguments().filter(shown) {
         let heading = argument.get_help_heading().unwrap_or("Options");
         if !headings.contains(&heading) {

@@ -223,12 +223,27 @@ fn links_to_the_program_run_components() {
 }
 
 #[test]
+fn no_media_type_is_the_usual_one() {
+    assert!(read(&["kube-apiserver", "--storage-media-type="]).is_ok());
+    let Err(Stop::Wrong(told)) = read(&["kube-apiserver", "--storage-media-type=text/plain"]) else {
+        panic!("it was taken");
+    };
+    assert!(told[0].contains("there are application/json"), "{told:?}");
+}
+
+#[test]
 fn versions_are_told() {
     let told = |words: &[&str]| match read(words) {
         Err(Stop::Help(text)) => text,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(&["kube-apiserver", "--version"]), told(&["pintle", "--version"]));
+    assert_eq!(told(&["pintle", "apiserver", "--version"]), told(&["pintle", "--version"]));
+    for link in ["kube-apiserver", "/a/kube-controller-manager", "cluster-apiserver"] {
+        assert_eq!(told(&[link, "--version"]), "Kubernetes v1.26.4\n");
+    }
+    for line in [&["pintle", "--help"][..], &["pintle", "up", "--help"], &["kube-apiserver", "--help"]] {
+        assert!(told(line).contains("--version"), "{line:?}");
+    }
     assert!(told(&["pintle", "apiserver", "--version=raw"]).contains("\"gitVersion\":\"v1.26"));
     assert!(read(&["pintle", "apiserver", "--version=false"]).is_ok());
     assert!(matches!(read(&["pintle", "apiserver", "--version=x"]), Err(Stop::Wrong(_))));

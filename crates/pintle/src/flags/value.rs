@@ -81,7 +81,8 @@ impl Type {
             }
             Type::Choice(choices) => {
                 if !choices.contains(&text) {
-                    return Err(format!("there are {}", choices.join(", ")));
+                    let named: Vec<_> = choices.iter().copied().filter(|it| !it.is_empty()).collect();
+                    return Err(format!("there are {}", named.join(", ")));
                 }
                 Ok(())
             }

@@ -20,7 +20,7 @@ pub struct Aggregation {
     pub aggregator_reject_forwarding_redirect: bool,
 
     /// The certificate, in PEM, by which other API servers know that this one may say who is calling [default: the one
-    /// that is made at the first start]
+    /// that is made at the first start]. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
 
@@ -43,6 +43,7 @@ impl Aggregation {
         let good = |text: &String| PrivateKeyDer::from_pem_slice(text.as_bytes()).map(drop);
         key.as_ref().and_then(|text| wrong.take(KEY, good(text)));
         aggregate::Options {
+            identity_files: self.proxy_client_cert_file.clone().zip(self.proxy_client_key_file.clone()),
             identity: certificate.zip(key).map(|(certificate, key)| (certificate.into(), key.into())),
             to_endpoints: self.enable_aggregator_routing,
             refuse_redirects: self.aggregator_reject_forwarding_redirect,

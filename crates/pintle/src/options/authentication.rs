@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Who is calling")]
 pub struct Authentication {
     /// Further authorities for clients, in PEM, besides the one that is made at the first start: who shows a
-    /// certificate of theirs is the user that its common name says, in the groups that its organizations say
+    /// certificate of theirs is the user that its common name says, in the groups that its organizations say. Read again
+    /// when it changes
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
@@ -36,7 +37,7 @@ pub struct Authentication {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_bootstrap_token_auth: bool,
 
-    /// Further authorities, in PEM, for proxies that say in headers who is calling
+    /// Further authorities, in PEM, for proxies that say in headers who is calling. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
@@ -57,7 +58,9 @@ pub struct Authentication {
 #[derive(Debug, Clone, Default)]
 pub struct Authorities {
     pub clients: Option<String>,
+    pub client_file: Option<PathBuf>,
     pub proxies: Option<String>,
+    pub proxy_file: Option<PathBuf>,
 }
 
 impl Authentication {
@@ -78,6 +81,8 @@ impl Authentication {
             wrong.add("--api-audiences", format!("{audience:?} is nobody"));
         }
         let authorities = Authorities {
+            client_file: self.client_ca_file.clone(),
+            proxy_file: self.requestheader_client_ca_file.clone(),
             clients: certificates(wrong, "--client-ca-file", self.client_ca_file.as_deref()),
             proxies: certificates(
                 wrong,

@@ -78,6 +78,7 @@ impl Etcd {
             url: if url.contains(":/") { url.clone() } else { format!("http://{url}") },
             authorities: authorities.clone(),
             identity: identity.clone(),
+            identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
             way: way.clone(),
             ..Target::default()
         });

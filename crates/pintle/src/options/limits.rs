@@ -126,7 +126,8 @@ impl Limits {
     /// What connections may do, where the process may have so many files open.
     pub fn of_connections(&self, open_files: Option<u64>) -> serve::Limits {
         let own = serve::Limits::default();
-        let left = open_files.map_or(u64::MAX, |files| files.saturating_sub(OWN_FILES).max(OWN_FILES));
+        // half of a few: connections that find no file are neither accepted nor told
+        let left = open_files.map_or(u64::MAX, |files| files.saturating_sub(OWN_FILES.min(files / 2)).max(1));
         serve::Limits {
             max_connections: own.max_connections.min(u32::try_from(left).unwrap_or(u32::MAX)),
             max_concurrent_streams: match self.http2_max_streams_per_connection {
@@ -195,9 +196,16 @@ mod tests {
     fn connections_leave_files_for_the_rest() {
         let cli = Cli::read(["pintle", "up"].map(Into::into)).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
-        for (files, connections) in
-            [(Some(1024), 896), (Some(1 << 20), 32_768), (Some(10), 128), (None, 32_768)]
-        {
+        for (files, connections) in [
+            (Some(1024), 896),
+            (Some(1 << 20), 32_768),
+            (Some(256), 128),
+            (Some(255), 128),
+            (Some(100), 50),
+            (Some(10), 5),
+            (Some(0), 1),
+            (None, 32_768),
+        ] {
             assert_eq!(up.server.limits.of_connections(files).max_connections, connections, "{files:?}");
         }
     }

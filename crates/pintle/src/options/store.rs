@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Where objects are kept")]
 pub struct Store {
     /// Where state, certificates and kubeconfig are kept [default: $XDG_DATA_HOME/pintle, or
-    /// ~/.local/share/pintle]
+    /// ~/.local/share/pintle; none for an API server alone with --etcd-servers]
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub data_dir: Option<PathBuf>,
 

@@ -23,6 +23,8 @@ use super::{Hosts, Pair};
 const AUTHORITY_LIFE: Duration = Duration::days(3650);
 const LEAF_LIFE: Duration = Duration::days(365);
 const RENEW_BEFORE: Duration = Duration::days(30);
+/// How many hexadecimal digits a token has.
+const TOKEN_DIGITS: usize = 64;
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
 /// What a certificate is for.
@@ -103,6 +105,26 @@ pub(super) fn signing_key(shelf: &mut Shelf, file: &str) -> anyhow::Result<Strin
         shelf.put(name, &key.pair.public_key_pem());
     }
     Ok(key.pem)
+}
+
+/// The token on the shelf, or a new one of 256 random bits.
+pub(super) fn token(shelf: &mut Shelf, file: &str, world: &World) -> anyhow::Result<String> {
+    let name = format!("{file}.token");
+    if let Some(present) = shelf.get(&name) {
+        let token = present.trim().to_owned();
+        let is_whole = token.len() >= TOKEN_DIGITS && token.bytes().all(|c| c.is_ascii_graphic());
+        ensure!(
+            is_whole,
+            "{} is damaged (no token in it): restore it, or remove it to have one made anew",
+            shelf.path(&name)
+        );
+        return Ok(token);
+    }
+    let mut bytes = [0; TOKEN_DIGITS / 2];
+    world.fill(&mut bytes);
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    shelf.put(name, &token);
+    Ok(token)
 }
 
 struct Key {

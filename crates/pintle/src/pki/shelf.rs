@@ -35,7 +35,8 @@ impl Shelf {
         for entry in listed {
             let entry = entry.with_context(|| format!("cannot read {}", directory.display()))?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if let Some(".crt" | ".key" | ".pub") = name.rfind('.').and_then(|dot| name.get(dot..)) {
+            if let Some(".crt" | ".key" | ".pub" | ".token") = name.rfind('.').and_then(|dot| name.get(dot..))
+            {
                 let text = files::read(&entry.path())?;
                 shelf.present.extend(text.map(|text| (name, text)));
             }

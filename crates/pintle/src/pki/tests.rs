@@ -99,6 +99,7 @@ fn later_starts_keep_everything() {
         [
             "admin.crt",
             "admin.key",
+            "admin.token",
             "apiserver.crt",
             "apiserver.key",
             "ca.crt",
@@ -176,6 +177,7 @@ fn what_can_be_derived_is_made_again() {
     }
     let second = Pki::in_directory(&directory, &hosts("127.0.0.1"), &world_at(0)).unwrap();
     assert!(second.admin.key != first.admin.key && second.apiserver.key == first.apiserver.key);
+    assert_eq!(second.admin_token, first.admin_token);
     assert_eq!(fs::read(directory.join("sa.pub")).unwrap(), public);
     assert!(server_is_valid(&second, "localhost", 0) && client_is_valid(&second.ca, &second.admin, 0));
 }
@@ -188,6 +190,7 @@ fn damage_is_named_and_left_alone() {
         ("ca.key", Some("nonsense"), "is damaged"),
         ("apiserver.key", Some(""), "is damaged"),
         ("admin.crt", Some("nonsense"), "is damaged"),
+        ("admin.token", Some(""), "is damaged"),
         ("ca.crt", Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "is damaged"),
     ] {
         let folder = tempfile::tempdir().unwrap();

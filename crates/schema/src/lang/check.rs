@@ -71,6 +71,8 @@ pub(super) struct KindModel {
     pub columns: Vec<Column>,
     pub stored_as: Option<(Group, Text)>,
     pub hashed_as: Option<(Group, Text)>,
+    pub retired: bool,
+    pub retired_as: Vec<(Group, Text)>,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,
@@ -415,6 +417,9 @@ impl<'a> Checker<'a, '_> {
         if !resource && (given || !kind.selectable.is_empty()) {
             wrong.push(format!("`{name}` has no plural but is described as a resource"));
         }
+        if resource && kind.retired {
+            wrong.push(format!("`{name}` is served and retired"));
+        }
         for message in wrong {
             self.report(it.file, it.decl.line, message);
         }
@@ -531,6 +536,8 @@ fn kind_model(root: usize, decl: &TypeDecl, kind: &KindDecl, subresources: Vec<S
         columns: kind.columns.iter().map(|(_, it)| it.clone()).collect(),
         stored_as: kind.stored_as.clone(),
         hashed_as: kind.hashed_as.clone(),
+        retired: kind.retired,
+        retired_as: kind.retired_as.clone(),
         store_key: kind.store_key.clone(),
         put_creates: kind.put_creates,
         unconditional_update: kind.unconditional_update,

@@ -19,7 +19,7 @@ const PRELUDE: &str = r#"// Compiled from the schema language; not to be edited.
 use std::borrow::Cow::Borrowed as B;
 use schema::table::{
     Column, Declares, Field, Flags, Format, Group, Kind, Lifecycle, ListKind, ListShape, Literal, MapShape, Patch, Ref,
-    Rule, Scalar, Selectable, Shape, Subresource, Type, Union, Unknown,
+    Retired, Rule, Scalar, Selectable, Shape, Subresource, Type, Union, Unknown,
 };
 type S = &'static str;
 #[allow(clippy::too_many_arguments)]
@@ -58,11 +58,28 @@ pub(super) fn emit(model: &Model) -> String {
         ("TRAVELLING", true, "Kinds that are bodies and answers but no resources."),
     ];
     for (name, travelling, doc) in lists {
-        let kinds = model.kinds.iter().filter(|it| it.plural.is_empty() == travelling);
+        let kinds = model.kinds.iter().filter(|it| it.plural.is_empty() == travelling && !it.retired);
         let kinds: Vec<String> = kinds.map(|it| format!("&K_{}", emitter.idents[it.root])).collect();
         let _ = writeln!(out, "/// {doc}\npub static {name}: &[&Kind] = &[{}];", kinds.join(","));
     }
+    out.push_str(&retired(model, &emitter.idents));
     out
+}
+
+/// The list of versions that are only read, each with the kind whose form it has.
+fn retired(model: &Model, idents: &[String]) -> String {
+    let mut entries = Vec::new();
+    for it in &model.kinds {
+        let own = it.retired.then(|| (it.group.clone(), it.version.clone().into()));
+        for (group, version) in own.iter().chain(&it.retired_as) {
+            let (group, ident) = (group_literal(group), &idents[it.root]);
+            entries.push(format!("Retired {{ group: {group}, version: B({version:?}), form: &K_{ident} }}"));
+        }
+    }
+    format!(
+        "/// Versions of kinds that are read and never served.\npub static RETIRED: &[Retired] = &[{}];\n",
+        entries.join(",")
+    )
 }
 
 /// A name for each type's item: `api.core.v1` and `PodSpec` make `CORE_V1_POD_SPEC`.

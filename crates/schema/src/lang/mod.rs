@@ -86,7 +86,8 @@
 //! `hashed=<group>/<version>` (the version that discovery's hash of the stored form is made of),
 //! `unstored` (answered and never kept), `select=name` (selectors cannot name the namespace),
 //! `select=told` (selectors that name something else are told of which kind it is), `off` (served
-//! only when asked for), `gate=` (a feature gate it takes as well), and the releases of its life:
+//! only when asked for), `gate=` (a feature gate it takes as well), `retired` (no longer served, without a plural:
+//! objects of it are read where a store still has them), and the releases of its life:
 //! `introduced= deprecated= removed=`, `instead=<group>/<version>`.
 //!
 //! Besides members, a kind may have
@@ -96,6 +97,7 @@
 //! - `select <label> [= <path>] [absent=V] [indexed]`: a field that selectors may name; without `=` the label
 //!   is the path. Paths read the stored form, also when that is another kind's (`stored=`). A path that ends
 //!   at a list or structure reads as absent.
+//! - `retired <group>/<version>...`: versions of the same form that are no longer served but are read.
 //! - `column <name> <type> [format=F] [wide] [priority=N] [.path] ["doc"]`: `wide` is priority 1.
 //!
 //! # What it does not do
@@ -153,7 +155,8 @@ pub struct Source<'a> {
 /// Compiles all files of an API together into Rust source.
 ///
 /// The source expects the crate `schema` and holds a `pub static` for every type and kind, and the lists
-/// `TYPES` (sorted by package and name), `KINDS` (served as resources) and `TRAVELLING` (kinds that are not).
+/// `TYPES` (sorted by package and name), `KINDS` (served as resources), `TRAVELLING` (kinds that are not) and
+/// `RETIRED` (versions that are only read).
 pub fn compile(sources: &[Source<'_>]) -> Result<String, Problems> {
     let mut problems = Vec::new();
     let files: Vec<_> = sources.iter().map(|source| parse::parse(source, &mut problems)).collect();

@@ -120,6 +120,11 @@ impl Parser {
                 let verbs = parse_verbs(verbs)?;
                 self.kind("verbs")?.verbs = verbs;
             }
+            ("retired", versions) => {
+                let versions =
+                    versions.iter().map(|it| parse_group_version(it)).collect::<Outcome<Vec<_>>>()?;
+                self.kind("retired")?.retired_as.extend(versions);
+            }
             ("subresource", rest) => return self.subresource(rest),
             ("select", rest) => return self.select(rest),
             ("inline", rest) => return self.inline(rest),
@@ -439,6 +444,8 @@ impl KindDecl {
             columns: Vec::new(),
             stored_as: None,
             hashed_as: None,
+            retired: false,
+            retired_as: Vec::new(),
             store_key: String::new(),
             put_creates: false,
             unconditional_update: false,
@@ -480,6 +487,7 @@ impl KindDecl {
             None if attribute == "ttl" => self.expires = true,
             None if attribute == "unstored" => self.unstored = true,
             None if attribute == "off" => self.on = false,
+            None if attribute == "retired" => self.retired = true,
             _ => return Err(format!("`{attribute}` is no attribute of a kind")),
         }
         Ok(())
@@ -493,9 +501,19 @@ fn is_column_name(words: &[Word]) -> bool {
 
 /// Attributes of a kind that could be taken for its plural.
 fn is_plural(word: &str) -> bool {
-    let attribute =
-        ["namespaced", "cluster", "unconditional", "generation", "ttl", "atomic", "open", "unstored", "off"];
-    !attribute.contains(&word)
+    const ATTRIBUTES: [&str; 10] = [
+        "namespaced",
+        "cluster",
+        "unconditional",
+        "generation",
+        "ttl",
+        "atomic",
+        "open",
+        "unstored",
+        "off",
+        "retired",
+    ];
+    !ATTRIBUTES.contains(&word)
 }
 
 fn check_type_name(name: &str) -> Outcome<()> {

@@ -81,6 +81,10 @@ pub(super) struct KindDecl {
     pub columns: Vec<(u32, Column)>,
     pub stored_as: Option<(Group, Text)>,
     pub hashed_as: Option<(Group, Text)>,
+    /// No release serves it; it is only read.
+    pub retired: bool,
+    /// Versions of the same form that no release serves.
+    pub retired_as: Vec<(Group, Text)>,
     pub store_key: String,
     pub put_creates: bool,
     pub unconditional_update: bool,

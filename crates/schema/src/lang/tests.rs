@@ -234,3 +234,30 @@ fn selectors_read_the_stored_form() {
         "{source}"
     );
 }
+
+#[test]
+fn retired_versions_are_listed_with_their_form_and_nowhere_else() {
+    let source = compiled(
+        "kind Pod pods namespaced\nverbs get\nretired a.{domain}/v1beta1 old/v1\n1 metadata meta.ObjectMeta\n\
+         kind Scale retired\nretired old/v1\n1 metadata meta.ObjectMeta\nkind Eviction\n1 metadata meta.ObjectMeta",
+    );
+    let entry = |group: &str, in_domain: bool, version: &str, kind: &str| {
+        format!(
+            r#"Retired {{ group: Group {{ stem: B("{group}"), in_domain: {in_domain} }}, version: B("{version}"), form: &K_A_V1_{kind} }}"#
+        )
+    };
+    let entries = [
+        entry("a", true, "v1", "SCALE"),
+        entry("old", false, "v1", "SCALE"),
+        entry("a", true, "v1beta1", "POD"),
+        entry("old", false, "v1", "POD"),
+    ];
+    for one in entries {
+        assert!(source.contains(&one), "no {one} in\n{source}");
+    }
+    assert!(source.contains("pub static KINDS: &[&Kind] = &[&K_A_V1_POD];"), "{source}");
+    assert!(source.contains("pub static TRAVELLING: &[&Kind] = &[&K_A_V1_EVICTION];"), "{source}");
+    let served = "kind Pod pods namespaced retired\nverbs get\n1 metadata meta.ObjectMeta";
+    assert_eq!(outcome(served), Err("a.api:5: `Pod` is served and retired".to_owned()));
+    assert_eq!(outcome("type T\nretired a/v1"), Err("a.api:6: `retired` outside of a `kind`".to_owned()));
+}

@@ -32,6 +32,8 @@ struct Platter {
     unsynced: Vec<Unsynced>,
     /// Blocks that take space: those ever written.
     blocks: HashSet<u64>,
+    /// Blocks that are set aside.
+    reserved: usize,
     /// Blocks that fit, if that is bounded.
     capacity: Option<usize>,
     /// What goes wrong, and after how many more writes and syncs.
@@ -84,7 +86,7 @@ impl Disk {
     /// Leaves space for this many more blocks.
     pub(super) fn leave_space(&self, blocks: usize) {
         let mut platter = self.platter.lock();
-        platter.capacity = Some(platter.blocks.len() + blocks);
+        platter.capacity = Some(platter.used() + blocks);
     }
 
     pub(super) fn free_space(&self) {
@@ -152,9 +154,28 @@ impl Backend for Disk {
         platter.installed = true;
         Ok(())
     }
+
+    fn set_aside(&self, bytes: u64) -> io::Result<()> {
+        let mut platter = self.platter.lock();
+        let blocks = bytes.div_ceil(BLOCK) as usize;
+        let grows = blocks.saturating_sub(platter.reserved);
+        if platter.capacity.is_some_and(|capacity| platter.used() + grows > capacity) && grows > 0 {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        platter.reserved = blocks;
+        Ok(())
+    }
+
+    fn aside(&self) -> io::Result<u64> {
+        Ok(self.platter.lock().reserved as u64 * BLOCK)
+    }
 }
 
 impl Platter {
+    fn used(&self) -> usize {
+        self.blocks.len() + self.reserved
+    }
+
     fn powerless(&self) -> bool {
         self.fault == Some((0, Fault::Power))
     }
@@ -180,7 +201,7 @@ impl Platter {
     /// How much of a write there is space for.
     fn fits(&mut self, offset: u64, len: usize) -> usize {
         for block in offset / BLOCK..(offset + len as u64).div_ceil(BLOCK) {
-            let full = self.capacity.is_some_and(|capacity| self.blocks.len() >= capacity);
+            let full = self.capacity.is_some_and(|capacity| self.used() >= capacity);
             if full && !self.blocks.contains(&block) {
                 return (block * BLOCK).saturating_sub(offset) as usize;
             }
@@ -219,6 +240,7 @@ impl StorageBackend for Handle {
             return Err(io::Error::other("no power"));
         }
         platter.shown.resize(len as usize, 0);
+        platter.blocks.retain(|block| *block < len.div_ceil(BLOCK));
         platter.unsynced.push(Unsynced::Length(len));
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::faults::{Disk, Fault};
 use super::{Rng, Running, Seed, forgetful, world};
+use crate::backend::Backend;
 use crate::{Expect, Options, Recovered, Revision, Store, StoreError, Write, embedded};
 
 fn open(disk: &Disk, options: &Options) -> Result<Running, StoreError> {
@@ -41,26 +42,178 @@ async fn a_full_disk_refuses_writes_until_there_is_space() {
         run.store.write(put(n)).await.unwrap();
     }
     disk.leave_space(20);
-    let mut written = 10;
-    let error = loop {
-        match run.store.write(put(written + 1)).await {
-            Ok(revision) => written = revision.0,
-            Err(error) => break error,
-        }
-    };
-    let StoreError::Unavailable(what) = &error else { panic!("{error:?}") };
-    assert!(what.contains("the data directory /data is full"), "{what}");
-    assert_eq!(run.store.healthy(), Err(error.clone()));
+    let written = fill(&run, 10).await;
+    assert_eq!(run.store.healthy(), Err(full()));
+    assert!(run.store.stats().full);
     for n in 0..5 {
-        assert!(run.store.write(put(1000 + n)).await.is_err());
+        assert_eq!(run.store.write(put(1000 + n)).await, Err(full()));
     }
     assert_eq!(run.store.revision(), Revision(written), "no revision is used up");
-    assert!(run.store.stats().failures >= 6);
+    assert_eq!(run.store.stats().failures, 0, "the batch that found no space is completed");
+    assert_eq!((run.store.stats().conflicts, run.seen.lock().len() as u64), (0, written));
+    // what is wrong with a write otherwise is said first
+    let taken = run.store.write(put(1)).await;
+    assert!(matches!(taken, Err(StoreError::Conflict { .. })), "{taken:?}");
 
     disk.free_space();
     assert_eq!(run.store.write(put(written + 1)).await, Ok(Revision(written + 1)));
+    assert_eq!((run.store.healthy(), run.store.stats().full), (Ok(()), false));
+    check_live(run, &disk);
+}
+
+fn full() -> StoreError {
+    StoreError::Full { path: "/data".into() }
+}
+
+/// Puts more and more until the disk is full; how many there are then.
+async fn fill(run: &Running, mut written: u64) -> u64 {
+    loop {
+        match run.store.write(put(written + 1)).await {
+            Ok(_) => written += 1,
+            Err(error) => {
+                assert_eq!(error, full());
+                return written;
+            }
+        }
+        assert!(written < 100_000, "the disk never fills");
+    }
+}
+
+/// The values that were told last must be those that are found after opening again.
+fn check_live(run: Running, disk: &Disk) {
+    let live = |changes: &mut dyn Iterator<Item = (Arc<str>, Option<bytes::Bytes>)>| {
+        let mut live = std::collections::BTreeMap::new();
+        for (key, value) in changes {
+            match value {
+                Some(value) => live.insert(key, value),
+                None => live.remove(&key),
+            };
+        }
+        live
+    };
+    let told = live(&mut run.seen.lock().iter().map(|it| (it.key.clone(), it.value.clone())));
+    let revision = run.store.revision();
+    drop(run);
+    let again = open(disk, &Options::default()).unwrap();
+    assert_eq!(again.store.revision(), revision);
+    let found = live(&mut again.recovered.iter().map(|it| (it.key.clone(), it.value.clone())));
+    assert_eq!(found.keys().collect::<Vec<_>>(), told.keys().collect::<Vec<_>>());
+    assert!(found == told);
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_what_does_not_grow() {
+    let disk = Disk::new();
+    let run = open(&disk, &Options::default()).unwrap();
+    run.store.write(put(1)).await.unwrap();
+    disk.leave_space(500);
+    let written = fill(&run, 1).await;
+    let replace = |bytes| run.store.write(Write::put("/2", Expect::Present, vec![7; bytes]));
+    for round in 0..2000 {
+        // a renewed lease, a mark that an object is being deleted, its deletion
+        replace(5000).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    replace(5100).await.unwrap();
+    assert_eq!(replace(9000).await, Err(full()));
+    assert_eq!(replace(9000).await, Err(full()), "and is refused again");
+    run.store.write(Write::delete("/1", Expect::Any)).await.unwrap();
+    assert_eq!(run.store.write(put(written + 1)).await, Err(full()), "one deletion is not enough");
+    assert_eq!(run.store.stats().failures, 0);
+    check_live(run, &disk);
+}
+
+#[tokio::test]
+async fn deletions_make_room_on_a_full_disk() {
+    let disk = Disk::new();
+    let run = open(&disk, &Options::default()).unwrap();
+    disk.leave_space(5000);
+    let written = fill(&run, 0).await;
+    let file_bytes = run.store.stats().file_bytes;
+    for round in 0..3 {
+        for n in (1 + round..=written).step_by(5) {
+            run.store.write(Write::delete(format!("/{n}"), Expect::Any)).await.unwrap();
+        }
+        for n in (1 + round..=written).step_by(10) {
+            assert!(run.store.write(put(n)).await.is_ok(), "round {round}: {n}");
+        }
+    }
+    assert_eq!((run.store.healthy(), run.store.stats().failures), (Ok(()), 0));
+    assert!(run.store.stats().file_bytes <= file_bytes, "{:?}", run.store.stats());
+    check_live(run, &disk);
+}
+
+/// Space comes and goes, with and without something set aside: what was acknowledged is there, also after a crash.
+#[tokio::test]
+async fn nothing_is_lost_on_disks_that_fill() {
+    for seed in 0..40 {
+        let _seed = Seed(seed);
+        let mut rng = Rng(seed);
+        let disk = Disk::new();
+        let reserve_bytes = [0, 100 << 10, 2 << 20][rng.below(3)];
+        let run = open(&disk, &Options { reserve_bytes, ..Options::default() }).unwrap();
+        let (mut taken, mut refused) = (0, 0);
+        for _ in 0..6 {
+            disk.leave_space(rng.below(100));
+            for _ in 0..rng.below(120) {
+                let n = rng.below(60);
+                let key = format!("/{n}");
+                let write = match rng.chance(30) {
+                    true => Write::delete(key, Expect::Any),
+                    false => Write::put(key, Expect::Any, vec![n as u8; rng.below(9000)]),
+                };
+                match run.store.write(write).await {
+                    Ok(_) => taken += 1,
+                    Err(StoreError::Conflict { .. }) => {}
+                    Err(error) => {
+                        refused += 1;
+                        assert_eq!(error, full());
+                    }
+                }
+            }
+            if rng.chance(50) {
+                disk.free_space();
+            }
+            run.store.tick().await;
+            let told: Vec<u64> = run.seen.lock().iter().map(|change| change.revision.0).collect();
+            assert!(told.iter().copied().eq(1..=run.store.revision().0), "{told:?}");
+        }
+        assert!(taken > 0 && (refused > 0 || taken > 200), "{taken} taken, {refused} refused");
+        disk.free_space();
+        assert!(run.store.write(Write::put("/end", Expect::Any, "")).await.is_ok());
+        let (crashed, revision) = (disk.after_power_loss(&mut rng), run.store.revision());
+        check_live(run, &disk);
+        assert_eq!(open(&crashed, &Options::default()).unwrap().store.revision(), revision);
+    }
+}
+
+#[tokio::test]
+async fn a_store_starts_on_a_full_disk() {
+    let disk = Disk::new();
+    let run = open(&disk, &Options::default()).unwrap();
+    let written = 50;
+    for n in 1..=written {
+        run.store.write(put(n)).await.unwrap();
+    }
+    drop(run);
+    disk.set_aside(0).unwrap();
+    disk.leave_space(10);
+    let run = open(&disk, &Options::default()).unwrap();
+    assert_eq!(run.store.healthy(), Err(full()));
+    assert_eq!(run.store.write(put(written + 1)).await, Err(full()));
+    run.store.write(Write::delete("/1", Expect::Any)).await.unwrap();
+    disk.free_space();
+    run.store.write(put(written + 1)).await.unwrap();
     assert_eq!(run.store.healthy(), Ok(()));
-    check_told(run, &disk, &Options::default());
+    // what is left of the space that was set aside is kept over a restart
+    disk.leave_space(10);
+    fill(&run, written + 1).await;
+    let aside = disk.aside().unwrap();
+    assert!(aside > 0 && aside < Options::default().reserve_bytes, "{aside}");
+    drop(run);
+    let run = open(&disk, &Options::default()).unwrap();
+    assert_eq!(run.store.healthy(), Err(full()));
+    assert!((1..=aside).contains(&disk.aside().unwrap()), "{aside}, then {}", disk.aside().unwrap());
+    run.store.write(Write::put("/2", Expect::Present, vec![2; 5100])).await.unwrap();
 }
 
 #[tokio::test]

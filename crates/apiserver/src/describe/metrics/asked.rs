@@ -151,12 +151,15 @@ pub(super) fn about_store(registry: &Registry, api: &Arc<Api>) {
     };
     let size = About::alpha("apiserver_storage_db_total_size_in_bytes", "Size of the store's file.");
     ask(size.by(&["endpoint"]), false, |stats| stats.file_bytes as f64);
-    let gauges: [(&str, &str, Number); 5] = [
+    let gauges: [(&str, &str, Number); 6] = [
         ("pintle_store_revision", "Newest revision.", |stats| stats.revision as f64),
         ("pintle_store_live_keys", "Keys that exist.", |stats| stats.live_keys as f64),
         ("pintle_store_history_records", "Changes that are kept.", |stats| stats.history_records as f64),
         ("pintle_store_history_bytes", "Bytes of replaced and deleted objects.", |stats| {
             stats.history_bytes as f64
+        }),
+        ("pintle_store_disk_full", "1 while writes are refused because the disk is full.", |stats| {
+            f64::from(u8::from(stats.full))
         }),
         ("pintle_store_waiting_writes", "Writes that wait to be made durable.", |stats| stats.waiting as f64),
     ];

@@ -82,5 +82,5 @@ pub async fn keep_since(api: &Arc<Api>, tracked: bool) -> Result<(), ApiError> {
     map.set(&["metadata", "name"], &*name);
     map.set(&["data", "since"], date(ambient::unix_seconds(&api.world) / DAY));
     let place = own::Place { resource, namespace: &namespace, name: existing, subresource: "" };
-    own::write(api, place, &map).await.map(drop)
+    own::or_another_did(own::write(api, place, &map).await.map(drop))
 }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -137,5 +139,27 @@ async fn too_many_that_wait_are_refused_unseen() {
     stuck.iter().for_each(|one| one.abort());
     while client.ask("/http2").await.0 == 429 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn large_answers_hold_up_no_connections() {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    for http2 in [false, true] {
+        let served = Arc::new(serve(Limits::default()).await);
+        let mut held = tokio::task::JoinSet::new();
+        for _ in 0..count {
+            let served = served.clone();
+            held.spawn(async move { served.client(http2, None).await.ask("/held").await });
+        }
+        served.hold.until_holding(count).await;
+        // a new connection is accepted, secured and answered
+        assert_eq!(served.client(true, None).await.ask("/http2").await.1, "true");
+        assert_eq!(served.client(false, None).await.ask("/http2").await.1, "false");
+        served.hold.release();
+        for (status, text) in held.join_all().await {
+            assert_eq!((status, text.len()), (200, (512 << 10) + 3));
+            assert!(text.ends_with("end"));
+        }
     }
 }

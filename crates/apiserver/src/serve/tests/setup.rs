@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use ambient::{Simulated, World};
@@ -106,6 +106,8 @@ pub(super) struct Served {
     pub(super) running: JoinHandle<()>,
     /// Says each time a request was given up before its answer ended.
     pub(super) given_up: mpsc::UnboundedReceiver<()>,
+    /// Where answers to `/held` wait.
+    pub(super) hold: Arc<Hold>,
 }
 
 pub(super) async fn serve(limits: Limits) -> Served {
@@ -133,15 +135,17 @@ pub(super) async fn serve_with(
     let bound = bind(listen).await.unwrap();
     let (address, shutdown) = (bound.local_addr(), Shutdown::new());
     let (giving_up, given_up) = mpsc::unbounded_channel();
-    let handler = Arc::new(Mirror { shutdown: shutdown.clone(), giving_up });
+    let hold = Arc::<Hold>::default();
+    let handler = Arc::new(Mirror { shutdown: shutdown.clone(), giving_up, hold: hold.clone() });
     let running = tokio::spawn(run(bound, handler, shutdown.clone()));
-    Served { address, authority, shutdown, world: simulated, running, given_up }
+    Served { address, authority, shutdown, world: simulated, running, given_up, hold }
 }
 
 /// Answers with what it was asked, or does what the path says.
 struct Mirror {
     shutdown: Shutdown,
     giving_up: mpsc::UnboundedSender<()>,
+    hold: Arc<Hold>,
 }
 
 impl Handler for Mirror {
@@ -155,6 +159,7 @@ impl Handler for Mirror {
             "/watch" => Response::new(self.watch()),
             "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
+            "/held" => Response::new(Body::frames(self.hold.clone().pieces())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
             "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
                 None => Response::new(Body::full("nobody")),
@@ -226,6 +231,44 @@ impl Drop for OnDrop {
 
 fn broken() -> impl Iterator<Item = Bytes> + Send {
     (0..2).map(|n| if n == 0 { Bytes::from_static(b"half") } else { panic!("asked to") })
+}
+
+/// Large answers of which a piece takes long: it waits, and holds its thread.
+#[derive(Default)]
+pub(super) struct Hold {
+    /// How many wait, and whether all may go on.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Hold {
+    fn pieces(self: Arc<Self>) -> impl Iterator<Item = Bytes> + Send {
+        let small = (0..8).map(|_| Bytes::from(vec![b'x'; 64 << 10]));
+        small.chain(std::iter::once_with(move || {
+            self.wait();
+            Bytes::from_static(b"end")
+        }))
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        let long = Duration::from_secs(30);
+        let (state, waited) = self.changed.wait_timeout_while(state, long, |state| !state.1).unwrap();
+        drop(state);
+        assert!(!waited.timed_out(), "nothing else went on while this thread was held");
+    }
+
+    pub(super) async fn until_holding(&self, count: usize) {
+        while self.state.lock().unwrap().0 < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(super) fn release(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
 }
 
 pub(super) const LARGE: usize = 8 << 20;

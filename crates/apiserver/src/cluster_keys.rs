@@ -1,0 +1,187 @@
+//! The identities of the keys that all servers of one etcd must share, published in a config map.
+//!
+//! A token that one server signs is of use only if the others accept it, and so for certificates. Each server
+//! publishes the keys that it accepts, and does not start where none of its own is among those of the others.
+//!
+//! ```text
+//! published   this server   it starts  published then
+//! (nothing)   k1            yes        k1
+//! k1          k1, k2        yes        k1, k2          a rotation begins
+//! k1, k2      k2            yes        k2              it is complete
+//! k2          k1            no         k2
+//! ```
+//!
+//! What always holds: only digests of public keys and certificates are published. Upstream's servers publish nothing,
+//! and are not compared. Keys that end with the process are not published.
+
+use crate::identity::ServiceAccounts;
+use crate::own;
+use crate::serve::Authorities;
+use rest::{Api, ApiError};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use schema::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAME: &str = "cluster-keys";
+
+/// How often a write is tried again that another server was faster with, and how long is waited in between.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The field of the map, what it is about, and the flags that set it.
+const SERVICE_ACCOUNTS: (&str, &str, &str) = (
+    "service-account-keys",
+    "keys of service-account tokens",
+    "--service-account-signing-key-file and --service-account-key-file",
+);
+const CLIENTS: (&str, &str, &str) = ("client-authorities", "authorities for clients", "--client-ca-file");
+const PROXIES: (&str, &str, &str) =
+    ("front-proxy-authorities", "authorities for front proxies", "--requestheader-client-ca-file");
+
+/// One kind of key.
+struct Keys {
+    field: (&'static str, &'static str, &'static str),
+    own: BTreeSet<String>,
+    /// The keys end with this process, so that no other server can have them.
+    ephemeral: bool,
+}
+
+/// All that a server must share with the others.
+pub(crate) struct ClusterKeys(Vec<Keys>);
+
+/// The servers of the cluster use other keys.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the other servers of this cluster have other {what} (config map {namespace}/cluster-keys): give this server the same \
+     by {flags}, or the data directory's folder pki of one of them; or, to replace the keys of the cluster for good, \
+     delete that config map first"
+)]
+pub struct ForeignKeys {
+    what: &'static str,
+    flags: &'static str,
+    namespace: String,
+}
+
+/// Why the keys could not be compared.
+pub(crate) enum Failure {
+    Foreign(ForeignKeys),
+    Api(ApiError),
+}
+
+impl ClusterKeys {
+    pub fn new(accounts: &ServiceAccounts, authorities: &Authorities, ephemeral: (bool, bool)) -> Self {
+        let (ephemeral_signer, ephemeral_authorities) = ephemeral;
+        let signer = accounts.signer.iter().map(|signer| signer.public());
+        let tokens = accounts.keys.iter().chain(signer).map(|key| key.id().to_owned()).collect();
+        let of_bundle = |pem: Option<Vec<u8>>| {
+            let certificates = pem.unwrap_or_default();
+            CertificateDer::pem_slice_iter(&certificates)
+                .filter_map(Result::ok)
+                .map(|it| digest(&it))
+                .collect()
+        };
+        let keys = |field, own, ephemeral| Keys { field, own, ephemeral };
+        let mut all = vec![keys(SERVICE_ACCOUNTS, tokens, ephemeral_signer)];
+        // a server that was given none accepts its own only, which is no contradiction to the others
+        if !ephemeral_authorities {
+            all.push(keys(CLIENTS, of_bundle(authorities.clients()), false));
+            all.push(keys(PROXIES, of_bundle(authorities.proxies()), false));
+        }
+        ClusterKeys(all)
+    }
+
+    /// Compares the keys with what is published, and publishes them.
+    pub async fn publish(&self, api: &Arc<Api>) -> Result<(), Failure> {
+        let namespace = api.names.system_namespace();
+        let resources = api.resources();
+        let Some(resource) = resources.get("v1", "configmaps") else { return Ok(()) };
+        let mut tries = 1;
+        loop {
+            let found = api.lookup("configmaps", &namespace, NAME);
+            let next = self.next(found.as_ref(), &namespace).map_err(Failure::Foreign)?;
+            let Some(next) = next else { return Ok(()) };
+            let name = if found.is_some() { NAME } else { "" };
+            let place = own::Place { resource, namespace: &namespace, name, subresource: "" };
+            match own::write(api, place, &next).await {
+                // another server published at the same time: its keys are compared next
+                Err(why) if matches!(why.code, 404 | 409) && tries < TRIES => tries += 1,
+                done => return done.map(drop).map_err(Failure::Api),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The map as it should be, if it is not so yet.
+    fn next(&self, found: Option<&Value>, namespace: &str) -> Result<Option<Value>, ForeignKeys> {
+        let mut next = found.cloned().unwrap_or_else(Value::map);
+        next.set(&["metadata", "name"], NAME);
+        for Keys { field, own, ephemeral } in &self.0 {
+            let (field, what, flags) = *field;
+            let published = found.map_or("", |it| it.text(&["data", field]));
+            let published: BTreeSet<_> = published.lines().map(str::to_owned).collect();
+            if own.is_empty() {
+                continue;
+            }
+            if !published.is_empty() && published.is_disjoint(own) {
+                return Err(ForeignKeys { what, flags, namespace: namespace.to_owned() });
+            }
+            if *ephemeral {
+                tracing::warn!(
+                    "the {what} end with this process, and other servers do not know them: set {flags}"
+                );
+                continue;
+            }
+            let text: Vec<_> = own.iter().map(String::as_str).collect();
+            next.set(&["data", field], text.join("\n"));
+        }
+        let says_nothing = next.at(&["data"]).is_none();
+        Ok((found != Some(&next) && !says_nothing).then_some(next))
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
+        // writing to a string cannot fail
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(own: &[&str], ephemeral: bool) -> ClusterKeys {
+        let own = own.iter().map(|it| (*it).to_owned()).collect();
+        ClusterKeys(vec![Keys { field: SERVICE_ACCOUNTS, own, ephemeral }])
+    }
+
+    #[test]
+    fn one_key_in_common_is_enough() {
+        let first = keys(&["k1"], false).next(None, "s").unwrap().unwrap();
+        assert_eq!(keys(&["k1"], false).next(Some(&first), "s"), Ok(None));
+        let both = keys(&["k1", "k2"], false).next(Some(&first), "s").unwrap().unwrap();
+        assert_eq!(both.text(&["data", "service-account-keys"]), "k1\nk2");
+        let second = keys(&["k2"], false).next(Some(&both), "s").unwrap().unwrap();
+        let refused = keys(&["k1"], false).next(Some(&second), "s").unwrap_err().to_string();
+        assert!(
+            refused.contains("--service-account-key-file") && refused.contains("s/cluster-keys"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn keys_that_end_with_the_process_are_compared_and_not_published() {
+        assert_eq!(keys(&["k1"], true).next(None, "s"), Ok(None));
+        let first = keys(&["k1"], false).next(None, "s").unwrap().unwrap();
+        assert!(keys(&["k9"], true).next(Some(&first), "s").is_err());
+        // a server without keys of its own signs nothing and accepts nothing
+        assert_eq!(keys(&[], false).next(Some(&first), "s"), Ok(None));
+    }
+}

@@ -1,0 +1,290 @@
+//! Bounds the control frames of an HTTP/2 connection.
+//!
+//! A frame of SETTINGS, PING, PRIORITY, WINDOW_UPDATE or RST_STREAM costs the client nothing and the server
+//! microseconds, and the HTTP/2 library takes any number of them. So a connection has credit for control frames. Proper
+//! clients send them in proportion to requests and to the bytes that they receive, and so these earn credit, as time
+//! does:
+//!
+//! ```text
+//! at the start       10,000 frames
+//! per request        + 4       (a reset, a priority, updates of the window)
+//! per 512 bytes sent + 1       (updates of the window)
+//! per second         + 1,000
+//! ```
+//!
+//! What always holds: only the heads of frames are read, and nothing of what they hold; the clock is asked only when
+//! the credit is used up. The library bounds what else a client can flood with: CONTINUATION, small DATA, requests that
+//! are reset before they are seen.
+//!
+//! Only the library can say farewell in the right place of what is sent. A connection without credit is therefore
+//! given up by handing the library, from the end of the last frame on, a header block that never ends: it sends GOAWAY
+//! with ENHANCE_YOUR_CALM, and closes.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ambient::World;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+const PREFACE_BYTES: usize = 24;
+const HEAD_BYTES: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+
+const START: u64 = 10_000;
+const PER_REQUEST: u64 = 4;
+const BYTES_PER_FRAME: u64 = 512;
+const PER_SECOND: u64 = 1_000;
+/// No connection saves up more than this.
+const MOST: u64 = 10 * START;
+
+/// The stream of the header block without an end; no client has come so far.
+const LAST_STREAM: [u8; 4] = [0x7f, 0xff, 0xff, 0xff];
+
+/// A transport of HTTP/2 whose control frames are counted.
+pub(super) struct FrameLimit<S> {
+    inner: S,
+    world: World,
+    /// Bytes until the next head.
+    skip: usize,
+    head: [u8; HEAD_BYTES],
+    head_filled: usize,
+    credit: u64,
+    /// Bytes sent that have not earned credit yet.
+    sent: u64,
+    /// Until when time has earned credit.
+    earned_until: Duration,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Counting,
+    /// The credit is used up; the present frame ends first.
+    LastFrame,
+    /// The header block without an end, at this byte.
+    Farewell(usize),
+}
+
+impl<S> FrameLimit<S> {
+    pub(super) fn new(inner: S, world: World) -> Self {
+        let earned_until = world.elapsed();
+        let head = [0; HEAD_BYTES];
+        let (skip, credit, state) = (PREFACE_BYTES, START, State::Counting);
+        FrameLimit { inner, world, skip, head, head_filled: 0, credit, sent: 0, earned_until, state }
+    }
+
+    /// Looks at what was read; gives how much of it may be passed on.
+    fn read(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len() - at);
+                (self.skip, at) = (self.skip - skipped, at + skipped);
+            } else {
+                let taken = (HEAD_BYTES - self.head_filled).min(bytes.len() - at);
+                self.head[self.head_filled..][..taken].copy_from_slice(&bytes[at..at + taken]);
+                (self.head_filled, at) = (self.head_filled + taken, at + taken);
+                if self.head_filled == HEAD_BYTES {
+                    self.frame();
+                }
+            }
+            if self.state == State::LastFrame && self.skip == 0 {
+                self.state = State::Farewell(0);
+                return at;
+            }
+        }
+        at
+    }
+
+    /// The head of a frame is here.
+    fn frame(&mut self) {
+        self.head_filled = 0;
+        let [a, b, c, kind, ..] = self.head;
+        self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+        match kind {
+            HEADERS => self.credit = (self.credit + PER_REQUEST).min(MOST),
+            DATA | CONTINUATION => {}
+            _ if self.credit > 0 => self.credit -= 1,
+            _ => match self.earn() {
+                0 => self.state = State::LastFrame,
+                earned => self.credit = (earned - 1).min(MOST),
+            },
+        }
+    }
+
+    /// What bytes and time have earned since it was asked last.
+    fn earn(&mut self) -> u64 {
+        let by_bytes = self.sent / BYTES_PER_FRAME;
+        self.sent %= BYTES_PER_FRAME;
+        let now = self.world.elapsed();
+        let passed = now.saturating_sub(self.earned_until).as_millis();
+        let by_time = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(PER_SECOND) / 1000;
+        if by_time > 0 {
+            self.earned_until = now;
+        }
+        by_bytes.saturating_add(by_time)
+    }
+
+    fn after_write(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.sent = self.sent.saturating_add(*bytes as u64).min(MOST * BYTES_PER_FRAME);
+        }
+    }
+}
+
+/// The byte at a place of the header block without an end: frames without content, none of which is the last.
+fn farewell(at: usize) -> u8 {
+    match at % HEAD_BYTES {
+        3 if at < HEAD_BYTES => HEADERS,
+        3 => CONTINUATION,
+        place @ 5.. => LAST_STREAM[place - 5],
+        _ => 0,
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for FrameLimit<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let State::Farewell(at) = self.state {
+            // more than the library takes, and whole frames
+            let bytes: Vec<u8> = (at..at + into.remaining().min(64 * HEAD_BYTES)).map(farewell).collect();
+            into.put_slice(&bytes);
+            self.state = State::Farewell(at + bytes.len());
+            return Poll::Ready(Ok(()));
+        }
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, into))?;
+        let passed_on = self.read(&into.filled()[before..]);
+        into.set_filled(before + passed_on);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.after_write(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        self.after_write(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ambient::Simulated;
+    use std::sync::Arc;
+
+    const WINDOW_UPDATE: u8 = 8;
+    const RESET: u8 = 3;
+
+    fn frame(kind: u8, payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).unwrap().to_be_bytes();
+        let mut bytes = vec![length[1], length[2], length[3], kind, 0, 0, 0, 0, 1];
+        bytes.extend(vec![0xff; payload]);
+        bytes
+    }
+
+    fn limit() -> (FrameLimit<()>, Arc<Simulated>) {
+        let world = Simulated::new(0, 0);
+        let mut limit = FrameLimit::new((), world.clone());
+        assert_eq!(limit.read(&[b'P'; PREFACE_BYTES]), PREFACE_BYTES);
+        (limit, world)
+    }
+
+    /// How many frames are passed on before the connection is given up.
+    fn flood(limit: &mut FrameLimit<()>, kind: u8, most: u64) -> u64 {
+        let one = frame(kind, 4);
+        (0..most).take_while(|_| limit.read(&one) == one.len() && limit.state == State::Counting).count()
+            as u64
+    }
+
+    #[test]
+    fn control_frames_use_up_the_credit_and_time_restores_it() {
+        for kind in [2, RESET, 4, 6, 7, WINDOW_UPDATE, 99] {
+            let (mut limit, _) = limit();
+            assert_eq!(flood(&mut limit, kind, u64::MAX), START, "{kind}");
+            assert_eq!(limit.state, State::Farewell(0), "{kind}");
+        }
+        let (mut limit, world) = limit();
+        assert_eq!(flood(&mut limit, 6, START), START);
+        for _ in 0..10 {
+            world.advance(Duration::from_secs(1));
+            assert_eq!(flood(&mut limit, 6, PER_SECOND), PER_SECOND);
+        }
+        assert_eq!(flood(&mut limit, 6, 1), 0);
+    }
+
+    #[test]
+    fn clients_that_ask_and_receive_are_never_cut() {
+        let (mut limit, _) = limit();
+        // two updates for each kilobyte of a download
+        for _ in 0..100_000 {
+            limit.after_write(&Poll::Ready(Ok(1024)));
+            assert_eq!(flood(&mut limit, WINDOW_UPDATE, 2), 2);
+        }
+        // requests that are reset, with their priorities and windows
+        for _ in 0..100_000 {
+            assert_eq!(flood(&mut limit, HEADERS, 1), 1);
+            assert_eq!(flood(&mut limit, RESET, 4), 4);
+        }
+        // an upload
+        assert_eq!(flood(&mut limit, DATA, 100_000), 100_000);
+    }
+
+    #[test]
+    fn heads_are_found_however_the_bytes_come() {
+        let sent: Vec<u8> = (0..100).flat_map(|n| frame(6, n * 7 % 50)).collect();
+        for piece in [1, 2, 8, 9, 10, 4096] {
+            let (mut limit, _) = limit();
+            limit.credit = 60;
+            let mut passed_on = 0;
+            for bytes in sent.chunks(piece) {
+                passed_on += limit.read(bytes);
+                if limit.state == State::Farewell(0) {
+                    break;
+                }
+            }
+            // the frame that is one too many ends first
+            let expected: usize = (0..61).map(|n| HEAD_BYTES + n * 7 % 50).sum();
+            assert_eq!(passed_on, expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn the_farewell_is_a_header_block_without_an_end() {
+        let bytes: Vec<u8> = (0..27).map(farewell).collect();
+        let next = [0, 0, 0, CONTINUATION, 0, 0x7f, 0xff, 0xff, 0xff];
+        assert_eq!(bytes[..9], [0, 0, 0, HEADERS, 0, 0x7f, 0xff, 0xff, 0xff]);
+        assert_eq!((&bytes[9..18], &bytes[18..]), (&next[..], &next[..]));
+    }
+}

@@ -1,0 +1,244 @@
+//! Verifies the chain of a client certificate by the rules of Go's `crypto/x509`, which upstream applies.
+//!
+//! What always holds: each certificate of an accepted chain is within its validity, is issued to the subject that the
+//! one before names as its issuer, is signed by that issuer, has no critical extension that is not understood, and
+//! allows clients as an extended usage if it limits that at all. Issuers may sign certificates. The first certificate
+//! may have any version, and may be an authority itself. The search stops after [`MAX_SIGNATURES`] signatures.
+
+use super::constraints;
+use super::signature;
+use crate::AuthError;
+use std::collections::HashMap;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Version;
+
+/// How many signatures are verified for one chain.
+const MAX_SIGNATURES: usize = 100;
+
+/// The authorities that vouch for clients.
+#[derive(Debug, Default)]
+pub struct Authorities {
+    /// Certificates in DER by their subject, in the order in which they were given.
+    by_subject: HashMap<Vec<u8>, Vec<Vec<u8>>>,
+    subjects: Vec<Vec<u8>>,
+}
+
+/// Why a chain is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    #[error("the certificate is signed by an unknown authority")]
+    UnknownAuthority,
+    #[error("a certificate of the chain cannot be read")]
+    Malformed,
+    #[error("a certificate of the chain has expired or is not yet valid")]
+    OutsideValidity,
+    #[error("a certificate of the chain has a critical extension that is not understood")]
+    UnknownCriticalExtension,
+    #[error("an issuer of the chain may not sign certificates")]
+    NotAnAuthority,
+    #[error("an issuer of the chain allows fewer certificates below it")]
+    TooManyIntermediates,
+    #[error("a signature of the chain is not valid, or its algorithm is not supported")]
+    BadSignature,
+    #[error("a certificate of the chain is not for clients")]
+    WrongUsage,
+    #[error("an issuer of the chain does not allow the names of the certificate")]
+    NameNotPermitted,
+    #[error("the key of the certificate is not supported")]
+    UnsupportedKey,
+    #[error("the chain takes too long to verify")]
+    TooManySignatures,
+}
+
+impl Authorities {
+    /// Reads certificates in DER.
+    pub fn new<C: AsRef<[u8]>>(certificates: impl IntoIterator<Item = C>) -> Result<Self, AuthError> {
+        let mut authorities = Authorities::default();
+        for der in certificates {
+            let der = der.as_ref();
+            let (_, certificate) = X509Certificate::from_der(der).map_err(super::malformed)?;
+            let subject = certificate.subject().as_raw().to_vec();
+            if !authorities.subjects.contains(&subject) {
+                authorities.subjects.push(subject.clone());
+            }
+            authorities.by_subject.entry(subject).or_default().push(der.to_vec());
+        }
+        Ok(authorities)
+    }
+
+    /// The subjects of all authorities in DER: clients choose a certificate by them.
+    pub fn subjects(&self) -> &[Vec<u8>] {
+        &self.subjects
+    }
+
+    /// Verifies that an authority vouches for `leaf` as a client, directly or through some of `intermediates`. `now`
+    /// is in Unix seconds.
+    pub fn verify(&self, leaf: &[u8], intermediates: &[&[u8]], now: i64) -> Result<(), ChainError> {
+        let leaf = read(leaf)?;
+        if !signature::has_supported_key(&leaf) {
+            return Err(ChainError::UnsupportedKey);
+        }
+        check_alone(&leaf, now)?;
+        if self.issuers(leaf.subject().as_raw()).any(|root| root == leaf.as_raw()) {
+            return check_usage(&[&leaf]);
+        }
+        let intermediates: Vec<_> = intermediates.iter().filter_map(|der| read(der).ok()).collect();
+        let mut search = Search { authorities: self, intermediates: &intermediates, now, signatures: 0 };
+        search.extend(&mut vec![&leaf])
+    }
+
+    fn issuers(&self, subject: &[u8]) -> impl Iterator<Item = &[u8]> {
+        self.by_subject.get(subject).into_iter().flatten().map(Vec::as_slice)
+    }
+}
+
+/// The search for a way from a certificate to an authority.
+struct Search<'a> {
+    authorities: &'a Authorities,
+    intermediates: &'a [X509Certificate<'a>],
+    now: i64,
+    signatures: usize,
+}
+
+impl<'a> Search<'a> {
+    /// Continues from the last certificate of `chain`, which begins with the client's. The error is that of the most
+    /// promising way.
+    fn extend(&mut self, chain: &mut Vec<&'a X509Certificate<'a>>) -> Result<(), ChainError> {
+        let Some(child) = chain.last().copied() else { return Err(ChainError::UnknownAuthority) };
+        let issuer = child.issuer().as_raw();
+        let mut failure = ChainError::UnknownAuthority;
+        for root in self.authorities.issuers(issuer) {
+            let linked = read(root).and_then(|root| {
+                self.check_link(chain, &root)?;
+                let mut whole: Vec<&X509Certificate<'_>> = chain.clone();
+                whole.push(&root);
+                check_usage(&whole)
+            });
+            match linked {
+                Ok(()) => return Ok(()),
+                Err(why) => failure = why,
+            }
+            self.check_budget()?;
+        }
+        for candidate in self.intermediates {
+            let repeats = chain.iter().any(|one| {
+                one.subject().as_raw() == candidate.subject().as_raw()
+                    && one.public_key().raw == candidate.public_key().raw
+            });
+            if candidate.subject().as_raw() != issuer || repeats {
+                continue;
+            }
+            let linked = match may_issue_as_intermediate(candidate) {
+                true => self.check_link(chain, candidate),
+                false => Err(ChainError::NotAnAuthority),
+            };
+            let found = linked.and_then(|()| {
+                chain.push(candidate);
+                let found = self.extend(chain);
+                chain.pop();
+                found
+            });
+            match found {
+                Ok(()) => return Ok(()),
+                Err(ChainError::UnknownAuthority) => {}
+                Err(why) => failure = why,
+            }
+            self.check_budget()?;
+        }
+        Err(failure)
+    }
+
+    fn check_budget(&self) -> Result<(), ChainError> {
+        if self.signatures > MAX_SIGNATURES { Err(ChainError::TooManySignatures) } else { Ok(()) }
+    }
+
+    /// Checks that `issuer` may stand above the last certificate of `chain`.
+    fn check_link(
+        &mut self,
+        chain: &[&X509Certificate<'_>],
+        issuer: &X509Certificate<'_>,
+    ) -> Result<(), ChainError> {
+        check_alone(issuer, self.now)?;
+        let limit = basic_constraints(issuer)?.and_then(|(_, limit)| limit);
+        // the certificates between the client's and this one
+        if limit.is_some_and(|limit| chain.len() - 1 > limit as usize) {
+            return Err(ChainError::TooManyIntermediates);
+        }
+        if !may_sign(issuer)? {
+            return Err(ChainError::NotAnAuthority);
+        }
+        constraints::check(issuer, chain)?;
+        self.signatures += 1;
+        self.check_budget()?;
+        match chain.last() {
+            Some(child) if signature::is_signed_by(child, issuer) => Ok(()),
+            _ => Err(ChainError::BadSignature),
+        }
+    }
+}
+
+fn read(der: &[u8]) -> Result<X509Certificate<'_>, ChainError> {
+    match X509Certificate::from_der(der) {
+        Ok(([], certificate)) => Ok(certificate),
+        _ => Err(ChainError::Malformed),
+    }
+}
+
+/// Checks what a certificate says about itself: its validity, and that its critical extensions are understood.
+fn check_alone(certificate: &X509Certificate<'_>, now: i64) -> Result<(), ChainError> {
+    let validity = certificate.validity();
+    if now < validity.not_before.timestamp() || now > validity.not_after.timestamp() {
+        return Err(ChainError::OutsideValidity);
+    }
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::ParseError { .. } => return Err(ChainError::Malformed),
+            ParsedExtension::KeyUsage(_)
+            | ParsedExtension::BasicConstraints(_)
+            | ParsedExtension::SubjectAlternativeName(_)
+            | ParsedExtension::NameConstraints(_)
+            | ParsedExtension::CRLDistributionPoints(_)
+            | ParsedExtension::AuthorityKeyIdentifier(_)
+            | ParsedExtension::SubjectKeyIdentifier(_)
+            | ParsedExtension::ExtendedKeyUsage(_)
+            | ParsedExtension::CertificatePolicies(_)
+            | ParsedExtension::AuthorityInfoAccess(_) => {}
+            _ if extension.critical => return Err(ChainError::UnknownCriticalExtension),
+            _ => {}
+        }
+    }
+    // an extension that is there twice could be read in two ways
+    certificate.extensions_map().map(drop).map_err(|_| ChainError::Malformed)
+}
+
+/// Whether it says that it is an authority, and how many authorities it allows below it.
+fn basic_constraints(certificate: &X509Certificate<'_>) -> Result<Option<(bool, Option<u32>)>, ChainError> {
+    let found = certificate.basic_constraints().map_err(|_| ChainError::Malformed)?;
+    Ok(found.map(|it| (it.value.ca, it.value.path_len_constraint)))
+}
+
+/// Whether its key may sign certificates. Those older than version 3 cannot say.
+fn may_sign(issuer: &X509Certificate<'_>) -> Result<bool, ChainError> {
+    let is_authority = match basic_constraints(issuer)? {
+        Some((is_authority, _)) => is_authority,
+        None => issuer.version() != X509Version::V3,
+    };
+    let usage = issuer.key_usage().map_err(|_| ChainError::Malformed)?;
+    Ok(is_authority && usage.is_none_or(|it| it.value.flags == 0 || it.value.key_cert_sign()))
+}
+
+fn may_issue_as_intermediate(certificate: &X509Certificate<'_>) -> bool {
+    matches!(basic_constraints(certificate), Ok(Some((true, _))))
+}
+
+/// Checks that every certificate that limits its extended usages allows clients.
+fn check_usage(chain: &[&X509Certificate<'_>]) -> Result<(), ChainError> {
+    for certificate in chain {
+        let usage = certificate.extended_key_usage().map_err(|_| ChainError::Malformed)?;
+        if usage.is_some_and(|it| !it.value.any && !it.value.client_auth) {
+            return Err(ChainError::WrongUsage);
+        }
+    }
+    Ok(())
+}

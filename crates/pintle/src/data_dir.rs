@@ -1,0 +1,138 @@
+//! The data directory of a server: certificates, keys and the kubeconfig, and objects where there is no etcd.
+//!
+//! What always holds: a directory belongs to one process at a time. An API server that keeps its objects in an etcd
+//! has a directory only where one is named; without one it makes what it needs in memory, and writes no file that was
+//! not asked for.
+
+use crate::files;
+use crate::options::Apiserver;
+use crate::wanted::Company;
+use ambient::World;
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+
+/// See the module.
+pub enum DataDir {
+    Directory {
+        path: PathBuf,
+        _claim: files::Claim,
+    },
+    Memory {
+        /// Whether the administrator gets a kubeconfig in a temporary file.
+        temporary_kubeconfig: bool,
+    },
+}
+
+impl DataDir {
+    /// Makes and claims the directory, where one is needed.
+    pub fn prepare(asked: &Apiserver, company: Company) -> anyhow::Result<Self> {
+        if asked.store.ephemeral {
+            return Ok(Self::Memory { temporary_kubeconfig: true });
+        }
+        let needs_none = company == Company::Alone && !asked.etcd.etcd_servers.is_empty();
+        let path = match &asked.store.data_dir {
+            Some(path) => path.clone(),
+            None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: false }),
+            None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        files::private_directory(&path).map_err(|error| {
+            let shown = path.display();
+            anyhow::anyhow!("cannot make the data directory {shown}: {error}; choose another with --data-dir")
+        })?;
+        let claim = files::claim(&path)?;
+        Ok(Self::Directory { path, _claim: claim })
+    }
+
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory { path, .. } => Some(path),
+            Self::Memory { .. } => None,
+        }
+    }
+
+    /// Whether everything that is made ends with the process.
+    pub fn is_memory(&self) -> bool {
+        self.directory().is_none()
+    }
+
+    /// The administrator's kubeconfig, where there is to be one.
+    pub fn kubeconfig(&self, asked: &Apiserver, world: &World) -> Option<Kubeconfig> {
+        if let Some(path) = &asked.write_kubeconfig {
+            return Some(Kubeconfig {
+                path: std::path::absolute(path).unwrap_or(path.clone()),
+                temporary: false,
+            });
+        }
+        match self {
+            Self::Directory { path, .. } => {
+                Some(Kubeconfig { path: path.join("admin.kubeconfig"), temporary: false })
+            }
+            Self::Memory { temporary_kubeconfig: true } => {
+                // not to be guessed by others who can write to the same folder
+                let name = format!("pintle-{:016x}.kubeconfig", ambient::random_u64(world));
+                Some(Kubeconfig { path: std::env::temp_dir().join(name), temporary: true })
+            }
+            Self::Memory { temporary_kubeconfig: false } => None,
+        }
+    }
+}
+
+fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
+    let home = || variable("HOME").filter(|path| path.is_absolute()).map(|home| home.join(".local/share"));
+    let base =
+        data.or_else(home).context("there is no home directory to keep data in: name one with --data-dir")?;
+    Ok(base.join("pintle"))
+}
+
+/// The file with the administrator's credentials, removed in the end if it is a temporary one.
+pub struct Kubeconfig {
+    pub path: PathBuf,
+    pub temporary: bool,
+}
+
+impl Kubeconfig {
+    pub fn remove_if_temporary(&self) {
+        if self.temporary {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for Kubeconfig {
+    fn drop(&mut self) {
+        self.remove_if_temporary();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_kept_where_the_user_keeps_data() {
+        let with = |xdg: Option<&str>, home: Option<&str>| {
+            default_directory(|name| match name {
+                "XDG_DATA_HOME" => xdg.map(PathBuf::from),
+                "HOME" => home.map(PathBuf::from),
+                other => panic!("{other} is not to be read"),
+            })
+        };
+        assert_eq!(with(Some("/x"), Some("/h")).unwrap(), Path::new("/x/pintle"));
+        assert_eq!(with(Some(""), Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
+        assert_eq!(with(None, Some("/h")).unwrap(), Path::new("/h/.local/share/pintle"));
+        assert!(with(None, None).unwrap_err().to_string().contains("--data-dir"));
+    }
+
+    #[test]
+    fn a_temporary_kubeconfig_goes_with_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        for (temporary, left) in [(true, false), (false, true)] {
+            let path = folder.path().join("config");
+            std::fs::write(&path, "").unwrap();
+            drop(Kubeconfig { path: path.clone(), temporary });
+            assert_eq!(path.exists(), left);
+        }
+    }
+}
