@@ -61,6 +61,7 @@ mod spec {
     mod nodes;
     mod oidc;
     mod openapi;
+    mod parity;
     mod patches;
     mod plugins;
     mod pod_plugins;

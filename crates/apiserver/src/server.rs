@@ -231,7 +231,7 @@ impl Server {
             if kind.expires {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
-            hooks.uncollected = config.kinds.uncollected;
+            hooks.uncollected |= config.kinds.uncollected;
             hooks.answer = answers::of(&kind, &sources);
             // what is never kept was never in a form that cannot tell
             hooks.keeps_empty_lists |= hooks.answer.is_some();

@@ -15,7 +15,7 @@ const IMMUTABLE: &str = "field is immutable";
 pub fn driver_hooks() -> Hooks {
     Hooks {
         prepare_create: Some(|object, context| drop_mount(object, None, context)),
-        prepare_update: Some(|object, old, context| drop_mount(object, Some(old), context)),
+        prepare_update: Some(prepare_driver_update),
         validate_create: Some(|object, _| {
             let mut out = Vec::new();
             driver_spec(object, &mut out);
@@ -25,6 +25,16 @@ pub fn driver_hooks() -> Hooks {
         validate_update: Some(update_driver),
         cells: Some(driver_cells),
         ..Hooks::default()
+    }
+}
+
+/// Fields that may change count as a generation; a new driver has none.
+fn prepare_driver_update(object: &mut Value, old: &Value, context: &Context<'_>) {
+    drop_mount(object, Some(old), context);
+    let differs = |field: &str| !read::same(object.at(&["spec", field]), old.at(&["spec", field]));
+    if ["tokenRequests", "requiresRepublish", "seLinuxMount"].into_iter().any(differs) {
+        let generation = read::int(old, &["metadata", "generation"]);
+        object.set(&["metadata", "generation"], generation + 1);
     }
 }
 

@@ -33,6 +33,7 @@ pub fn hooks() -> Hooks {
         name_rule: Some(metadata::path_name),
         cells: Some(cells),
         lifetime_seconds: Some(LIFETIME_SECONDS),
+        uncollected: true,
         metadata_again: MetadataAgain::Nothing,
         plain_finalizers: true,
         ..Hooks::default()
@@ -47,6 +48,7 @@ pub fn own_group_hooks() -> Hooks {
         cells: Some(cells),
         convert: Some(Conversion { to_stored, from_stored }),
         lifetime_seconds: Some(LIFETIME_SECONDS),
+        uncollected: true,
         metadata_again: MetadataAgain::Change,
         ..Hooks::default()
     }

@@ -53,10 +53,10 @@ fn validate(object: &Value) -> Problems {
 }
 
 fn warn(new: &Value, _: Option<&Value>) -> Vec<String> {
-    crate::pod::warn::node_selector(
-        read::map(new, &["scheduling", "nodeSelector"]),
-        "scheduling.nodeSelector",
-    )
+    let names = names::Names::kubernetes();
+    let selector = read::map(new, &["scheduling", "nodeSelector"]);
+    let old_labels = selector.keys().filter_map(|key| crate::pod::warn::old_label(key, &names));
+    old_labels.map(|why| format!("scheduling.nodeSelector: {why}")).collect()
 }
 
 fn cells(object: &Value, now: Duration) -> Vec<Value> {

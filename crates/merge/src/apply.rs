@@ -145,7 +145,7 @@ fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
 }
 
 /// An object as error texts name it: `namespace/name; group/version, Kind=kind`.
-fn described(config: &Value) -> String {
+pub fn described(config: &Value) -> String {
     let version = config.text(&["apiVersion"]);
     let group = if version.contains('/') { "" } else { "/" };
     let (namespace, name) = (config.text(&["metadata", "namespace"]), config.text(&["metadata", "name"]));

@@ -57,6 +57,29 @@ impl JsonPatch {
         Ok((JsonPatch { operations }, warnings))
     }
 
+    /// The places of the maps and lists that operations look into, as maps inside of maps.
+    pub fn touched(&self) -> Value {
+        let mut touched = Value::map();
+        for operation in &self.operations {
+            let (path, from) = match operation {
+                Operation::Add { path, .. }
+                | Operation::Remove { path }
+                | Operation::Replace { path, .. }
+                | Operation::Test { path, .. } => (path, None),
+                Operation::Move { from, path } | Operation::Copy { from, path } => (path, Some(from)),
+            };
+            for pointer in [Some(path), from].into_iter().flatten() {
+                let mut at = &mut touched;
+                let holders = pointer.steps.len().saturating_sub(1);
+                for step in &pointer.steps[..holders] {
+                    at = at.make_map().entry(step.clone());
+                }
+                at.make_map();
+            }
+        }
+        touched
+    }
+
     /// The object after all operations.
     pub fn apply(&self, object: Value) -> Result<Value, Error> {
         let mut patching = Patching { object, copied: 0, shifted: 0 };
@@ -226,9 +249,17 @@ impl Patching {
                 self.add(path, value)
             }
             Operation::Copy { from, path } => {
-                let value = from.find(&mut self.object)?.ok_or_else(|| from.missing())?;
-                measure(&mut self.copied, path, value)?;
-                let copy = value.clone();
+                let copy = match from.find(&mut self.object)? {
+                    Some(value) => {
+                        measure(&mut self.copied, path, value)?;
+                        value.clone()
+                    }
+                    // a member that a map does not have is null to those who copy it
+                    None => match from.holder(&mut self.object)? {
+                        (Holder::Map(_), _) => Value::Null,
+                        _ => return Err(from.missing()),
+                    },
+                };
                 self.add(path, copy)
             }
             Operation::Test { path, value } => self.test(path, value),

@@ -19,7 +19,7 @@ mod properties;
 mod recorded;
 pub mod strategic;
 
-pub use apply::{Applied, ApplyError, ApplyWrite, Conflict, Conflicts, apply};
+pub use apply::{Applied, ApplyError, ApplyWrite, Conflict, Conflicts, apply, described};
 pub use error::{Error, Rejection};
 pub use json_patch::JsonPatch;
 pub use merge_patch::merge_patch;

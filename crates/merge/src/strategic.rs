@@ -31,7 +31,8 @@ mod shown;
 #[cfg(test)]
 mod tests;
 
-pub use shown::shown;
+pub use fit::misfit;
+pub use shown::{go_syntax, shown};
 
 use crate::error::{Error, Rejection};
 use crate::json_patch::MAX_DEPTH;
@@ -60,9 +61,33 @@ pub fn strategic_merge(ty: &Type, current: Value, patch: &Value) -> Result<Value
     };
     let current = if let Value::Map(map) = current { map } else { Map::new() };
     let merged = Value::Map(merge_map(Members::Fields(ty), current, map, MAX_DEPTH)?);
-    match fit::misfit(ty, &merged) {
+    match misfit(ty, &merged) {
         Some(why) => Err(Error::Misfit { patch: shown(patch), why }),
         None => Ok(merged),
+    }
+}
+
+/// A patch as a refusal shows it: what the merge with this object used up is gone.
+pub fn shown_spent(current: &Value, patch: &Value) -> String {
+    let mut spent = patch.clone();
+    if let Value::Map(map) = &mut spent {
+        spend(map, current.as_map());
+    }
+    shown(&spent)
+}
+
+/// Takes out of a patch what the merge used up: directives of maps, and nulls that found nothing.
+fn spend(patch: &mut Map, held: Option<&Map>) {
+    patch.remove(DIRECTIVE);
+    if held.is_none() {
+        patch.retain(|_, value| !value.is_null());
+    }
+    let names: Vec<String> = patch.keys().map(str::to_owned).collect();
+    for name in names {
+        if let Some(Value::Map(inner)) = patch.get_mut(&name) {
+            let below = held.and_then(|held| held.get(&name)).and_then(Value::as_map);
+            spend(inner, below);
+        }
     }
 }
 
@@ -217,7 +242,11 @@ fn directed(directive: &Value, patch: &Map, room: usize) -> Result<Map, Error> {
 
 fn unknown_directive(directive: &Value, patch: &Map) -> Error {
     let map = shown(&Value::Map(patch.clone()));
-    Error::Unmergeable(format!("unknown patch type: {} in map: {map}", shown(directive)))
+    let told = match directive {
+        Value::String(text) => text.clone(),
+        other => format!("%!s({}={})", other.go_type(), shown(other)),
+    };
+    Error::Unmergeable(format!("unknown patch type: {told} in map: {map}"))
 }
 
 /// Drops the keys that are not named; whatever the patch sets must be named.
@@ -261,6 +290,11 @@ fn set_order(
     room: usize,
 ) -> Result<(), Error> {
     let Value::List(order) = order else { return Err(not_a_list(order)) };
+    if let Members::Fields(ty) = members
+        && ty.field(name).is_none()
+    {
+        return Err(undeclared(&ty.name, name));
+    }
     let member = members.get(name);
     let patched = match patch.get(name) {
         Some(Value::List(list)) => Some(list.as_slice()),
@@ -291,6 +325,11 @@ fn set_order(
     Ok(())
 }
 
+/// A list can be ordered only where its table tells what it is.
+fn undeclared(owner: &str, name: &str) -> Error {
+    Error::Unmergeable(format!("unable to find api field in struct {owner} for the json field {name:?}"))
+}
+
 fn not_a_list(found: &Value) -> Error {
     let found = found.go_type();
     Error::Unmergeable(format!("expected a []interface {{}}, but received a {found}"))
@@ -299,6 +338,8 @@ fn not_a_list(found: &Value) -> Error {
 /// One member; without a value before it, what the patch has is merged into nothing.
 fn merge_value(member: Member<'_>, held: Option<Value>, patch: &Value, room: usize) -> Result<Value, Error> {
     match patch {
+        // what takes the place of something is taken with its nulls
+        Value::Map(_) if *member.patch == Patch::Whole && held.is_some() => Ok(patch.clone()),
         Value::Map(_) if *member.patch == Patch::Whole => plain(patch, room),
         Value::Map(patch) => {
             let held = if let Some(Value::Map(map)) = held { map } else { Map::new() };

@@ -29,6 +29,9 @@ pub fn scheme(package: &str) -> &'static str {
     }
 }
 
+/// Where upstream registers the types of what definitions add: none of them, which clients are told.
+pub const DEFINED_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:722";
+
 /// Versions that are served no more, by the first word of their group: clients are told apart from versions that there
 /// never were.
 const RETIRED: &[(&str, &[&str])] = &[
@@ -57,6 +60,9 @@ const RETIRED: &[(&str, &[&str])] = &[
 const MOVED: &[(&str, &str, &[&str])] = &[
     ("extensions/v1beta1", "apps", &["DaemonSet", "Deployment", "ReplicaSet"]),
     ("extensions/v1beta1", "networking", &["Ingress", "NetworkPolicy"]),
+    ("extensions/v1beta1", "autoscaling", &["Scale"]),
+    ("apps/v1beta1", "autoscaling", &["Scale"]),
+    ("apps/v1beta2", "autoscaling", &["Scale"]),
     ("events", "", &["Event"]),
     ("", "events", &["Event"]),
 ];

@@ -5,6 +5,8 @@ use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Act, ActionHooks, ActsOn, Context};
 use crate::input::{Expected, Input};
+use crate::object::Object;
+use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, store_error};
 use schema::Value;
 use store::{Expect, Revision, StoreError};
@@ -30,6 +32,7 @@ impl Api {
         self.track_as(writing, writing.resource, (ty, form.api_version), None, &mut body);
         let write = Admitted { other: Some(form), ..writing.admitted(self, Operation::Create, writing.name) };
         self.admit(&write, Some(&mut body), None).await?;
+        (action.check)(&body)?;
         self.settle_admission(&write, &body, None).await?;
         self.carry_out(writing, action, &body).await
     }
@@ -48,6 +51,9 @@ impl Api {
         let action = resource.hooks.actions.iter().find(|one| one.name == there.action);
         let action = action.ok_or_else(ApiError::method_not_allowed)?;
         let mut body = self.read(writing, input)?;
+        // what is created by itself has no identity yet, whatever it says
+        body.unset(&["metadata", "uid"]);
+        body.unset(&["metadata", "resourceVersion"]);
         writing.place(&mut body)?;
         self.track(writing, None, &mut body);
         let name = body.text(&["metadata", "name"]).to_owned();
@@ -86,6 +92,7 @@ impl Api {
             let current = resource.collection.cache.get(writing.namespace, writing.name);
             let current = current.ok_or_else(|| ApiError::not_found(resource.subject(writing.name)))?;
             let old = self.tree(resource, &current)?;
+            check_preconditions(resource, body, &old, &current)?;
             let mut next = old.clone();
             self.with_context(writing.user, |context| change(&mut next, body, context))?;
             if writing.options.dry_run || next == old {
@@ -99,6 +106,31 @@ impl Api {
         }
         Err(ApiError::modified(resource.subject(writing.name)))
     }
+}
+
+/// A body that names a uid or a version means that state of the object and no other.
+fn check_preconditions(
+    resource: &Resource,
+    body: &Value,
+    old: &Value,
+    current: &Object,
+) -> Result<(), ApiError> {
+    let uid = old.text(&["metadata", "uid"]);
+    let revision = current.revision.to_string();
+    let names = [("UID", "uid", uid), ("ResourceVersion", "resourceVersion", &*revision)];
+    for (what, field, is) in names {
+        let wanted = body.text(&["metadata", field]);
+        if !wanted.is_empty() && wanted != is {
+            let key = resource.collection.key(&current.namespace, &current.name);
+            let key = key.strip_prefix("/registry").unwrap_or(&key);
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                 failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+            );
+            return Err(ApiError::conflict(resource.subject(&current.name), &why));
+        }
+    }
+    Ok(())
 }
 
 /// The version that the body says it is of, where it is one of those that will do.

@@ -7,6 +7,7 @@ use crate::patch::type_name;
 use crate::update::check_name;
 use crate::write::{Writing, Written};
 use merge::{ApplyError, ApplyWrite};
+use schema::decode::DecodeError;
 use schema::{Value, decode};
 
 /// The manager whose older, client-side record of what it applied is taken over.
@@ -39,13 +40,24 @@ impl Api {
             convert: Some(&|version, live, new| self.elsewhere(&resource, version, live, new)),
             last_applied: (writing.manager == CLIENT).then_some(&last_applied),
         };
+        let (namespace, name) = (writing.namespace, writing.name);
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let applied = merge::apply(&write, live, &config).map_err(apply_error)?;
-            let decoded = decode::applied(applied.object, &resource.kind.root);
-            let value = decoded.map_err(|why| ApiError::internal(why.to_string()))?.value;
-            Ok(value)
+            check_place(&config, namespace, name)?;
+            let ty = &resource.kind.root;
+            // only an error asks what came out, and then it is made again
+            let refused = |why: DecodeError| {
+                let again = merge::apply(&write, live, &config).ok();
+                let told = again.and_then(|applied| merge::strategic::misfit(ty, &applied.object));
+                let (object, version) = (merge::described(&config), gvk(&config));
+                ApiError::internal(format!(
+                    "failed to convert new object ({object}) to proper version: unable to convert unstructured object to \
+                     {version}: {}",
+                    told.unwrap_or_else(|| why.to_string())
+                ))
+            };
+            Ok(decode::applied(applied.object, ty).map_err(refused)?.value)
         };
-        let name = writing.name;
         writing.owned = true;
         let exists = resource.collection.cache.get(writing.namespace, name).is_some();
         if !exists && writing.subresource.is_empty() {
@@ -94,12 +106,22 @@ fn check_config(config: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
             resource.kind.name
         )));
     }
-    let namespace = config.text(&["metadata", "namespace"]);
-    if !namespace.is_empty() && namespace != writing.namespace {
+    Ok(())
+}
+
+/// What is applied must belong to the place it is sent to. What exists has its name already.
+fn check_place(config: &Value, namespace: &str, name: &str) -> Result<(), ApiError> {
+    let given = config.text(&["metadata", "namespace"]);
+    if !given.is_empty() && given != namespace {
         return Err(ApiError::wrong_namespace());
     }
-    // what exists has its name already
-    if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, writing.name) }
+    if config.text(&["metadata", "name"]).is_empty() { Ok(()) } else { check_name(config, name) }
+}
+
+/// The type of an object as error texts name it: `group/version, Kind=kind`.
+fn gvk(config: &Value) -> String {
+    let described = merge::described(config);
+    described.split_once("; ").map_or(String::new(), |(_, gvk)| gvk.to_owned())
 }
 
 fn apply_error(why: ApplyError) -> ApiError {

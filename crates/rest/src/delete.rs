@@ -136,7 +136,9 @@ impl Api {
                 may(&object, context)?;
             }
             let mut step = next_step(resource, object.clone(), options, context.now);
-            if let (Step::Mark(next), Some(begin)) = (&mut step, resource.hooks.begin_delete) {
+            if let (Step::Mark(next) | Step::MarkAndRemove(next), Some(begin)) =
+                (&mut step, resource.hooks.begin_delete)
+            {
                 begin(next, context);
             }
             if let Some(mark) = mark {
@@ -201,12 +203,13 @@ impl Api {
         &self,
         resource: &Resource,
         current: &Object,
-        object: Value,
+        mut object: Value,
         options: &DeleteOptions,
     ) -> Result<Option<Deleted>, ApiError> {
         if !options.dry_run {
             match self.remove_stored(resource, current, &object).await {
-                Ok(()) => {}
+                // the last state is that of its removal
+                Ok(revision) => object.set(&["metadata", "resourceVersion"], revision.0.to_string()),
                 Err(StoreError::Conflict { .. }) => return Ok(None),
                 Err(why) => return Err(store_error(why)),
             }
@@ -340,6 +343,10 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
     let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));
     if graceful.is_some_and(|seconds| seconds > 0) {
         return Step::Mark(object);
+    }
+    if !held && !deleting && resource.hooks.begin_delete.is_some() {
+        object.set(&["metadata", "deletionTimestamp"], time::format_time(now));
+        return Step::MarkAndRemove(object);
     }
     if !held {
         return if graceful.is_some() { Step::MarkAndRemove(object) } else { Step::Remove };

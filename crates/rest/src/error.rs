@@ -268,6 +268,14 @@ impl ApiError {
         it
     }
 
+    /// The same without a time to come back at.
+    pub fn without_retry(mut self) -> Self {
+        if let Some(details) = &mut self.details {
+            details.retry_after_seconds = 0;
+        }
+        self
+    }
+
     /// The client asked for a version that this server has not seen.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");

@@ -102,6 +102,8 @@ pub struct Hooks {
     pub keeps_status_on_create: bool,
     /// Fields, by their paths, that writes of the object itself never own.
     pub unowned: &'static [&'static str],
+    /// Subresources, by name, whose writes leave the record of who owns which field as it is.
+    pub unrecorded: &'static [&'static str],
     /// Who writes through a part of an object owns what they ask for, also where it is put back.
     pub owns_asked: bool,
     /// The group by which problems call the kind, where that is not the one it is served in.
@@ -233,6 +235,8 @@ pub struct ActionHooks {
     pub api_version: &'static str,
     /// Other versions that have the same form.
     pub other_versions: &'static [&'static str],
+    /// What can be said of the body without looking at the object.
+    pub check: fn(&Value) -> Result<(), ApiError>,
     pub act: Act,
 }
 

@@ -53,7 +53,7 @@ impl Input {
                 "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
             ))
         };
-        let (decoded, mut oddities) = self.decode(expected, &wrong)?;
+        let (decoded, mut oddities) = self.decode(expected, validation, &wrong)?;
         check_type(&decoded.value, expected)?;
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
@@ -66,9 +66,10 @@ impl Input {
     fn decode(
         &self,
         expected: &Expected<'_>,
+        validation: FieldValidation,
         wrong: &dyn Fn(&str) -> ApiError,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
-        let (decoded, notes) = self.decode_any(expected, wrong)?;
+        let (decoded, notes) = self.decode_any(expected, validation, wrong)?;
         // what was made while the server ran is known by what it says it is
         if expected.ty.loose && decoded.value.text(&["kind"]).is_empty() {
             let (body, shown) = (String::from_utf8_lossy(&self.bytes), shown(&self.bytes));
@@ -83,6 +84,7 @@ impl Input {
     fn decode_any(
         &self,
         expected: &Expected<'_>,
+        validation: FieldValidation,
         wrong: &dyn Fn(&str) -> ApiError,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
         let Expected { ty, kind, .. } = *expected;
@@ -110,7 +112,7 @@ impl Input {
                 let document = yaml::parse(&self.bytes, yaml::Limits::default())
                     .map_err(|why| unrecognized(why.cause()))?;
                 let mut repeated = document.repeated;
-                if ty.loose && !repeated.is_empty() {
+                if !repeated.is_empty() && (ty.loose || validation == FieldValidation::Strict) {
                     repeated = vec![format!("yaml: unmarshal errors:\n  {}", repeated.join("\n  "))];
                 }
                 (decode::tree(document.value, ty), repeated)

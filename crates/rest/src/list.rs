@@ -95,11 +95,13 @@ impl Api {
                 why
             }
         })?;
-        self.wait_for(asked).await?;
+        // what is read in pages does not come from a cache that could catch up
+        let told = |why: ApiError| if options.limit > 0 { why.without_retry() } else { why };
+        self.wait_for(asked).await.map_err(told)?;
         if exact {
-            return cache.at(asked).map_err(|_| {
-                ApiError::gone(format!("The resourceVersion for the provided list is too old: {asked}"))
-            });
+            return cache
+                .at(asked)
+                .map_err(|_| ApiError::gone("The resourceVersion for the provided list is too old."));
         }
         Ok(cache.snapshot())
     }

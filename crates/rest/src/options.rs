@@ -1,6 +1,7 @@
 //! The query parameters of a request, and the rules they must keep.
 
 use crate::error::{ApiError, Subject};
+use crate::selector::parse_labels;
 use names::Names;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -146,7 +147,12 @@ impl ListOptions {
             resource_version,
         };
         let problems = options.problems(&rule);
-        if problems.is_empty() { Ok(options) } else { Err(invalid("ListOptions", problems, names)) }
+        if problems.is_empty() {
+            return Ok(options);
+        }
+        // what cannot be read is told before what does not fit together
+        parse_labels(&options.label_selector)?;
+        Err(invalid("ListOptions", problems, names))
     }
 
     fn problems(&self, rule: &str) -> Vec<Problem> {

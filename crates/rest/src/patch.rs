@@ -6,7 +6,7 @@ use crate::input::{Input, judge};
 use crate::update::check_name;
 use crate::write::{Writing, Written};
 use merge::{Error, JsonPatch};
-use schema::decode::{DecodeError, Decoded};
+use schema::decode::{DecodeError, Decoded, Numbers};
 use schema::problem::Problem;
 use schema::table::Type;
 use schema::{Path, Value, decode, encode};
@@ -35,8 +35,14 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let resource = writing.target().clone();
         let validation = writing.options.field_validation;
-        let patch = parse(kind, input, writing)?;
         let name = writing.name;
+        let patch = parse(kind, input, writing);
+        // what is wrong with a patch is told when it is tried, which takes an object
+        if patch.is_err() {
+            let found = writing.resource.collection.cache.get(writing.namespace, name);
+            found.ok_or_else(|| ApiError::not_found(writing.resource.subject(name)))?;
+        }
+        let patch = patch?;
         // a patch can point into the record of ownership, which is kept as text
         let into_record = kind == PatchKind::Json && mentions(&input.bytes, RECORD.as_bytes());
         self.replace(writing, &|old, warnings| {
@@ -45,19 +51,21 @@ impl Api {
             let ty = &resource.kind.root;
             // only an error shows what came out, and then it is made again
             let refused = |why: &str| match patch.apply(ty, old) {
-                Ok(patched) => misfit(&patch.shown(ty, &patched), why),
+                Ok(patched) => misfit(&patch.shown(ty, old, &patched), why),
                 Err(why) => patch_error(&why),
             };
-            let patched = patch.apply(ty, old).map_err(|why| patch_error(&why))?;
-            let decoded = patch.fit(patched, ty).map_err(|why| refused(&why.to_string()))?;
+            let patched = patch.apply(ty, old).map_err(|why| match why {
+                Error::Misfit { why, .. } => misfit(&patch.shown(ty, old, &Value::Null), &why),
+                other => patch_error(&other),
+            })?;
+            let mut decoded = patch.fit(patched, ty).map_err(|why| refused(&why.to_string()))?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
             check_name(&decoded.value, name)?;
-            let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
             if ty.loose {
                 let gone = |field: &str| decoded.value.text(&[field]).is_empty();
                 if gone("kind") {
-                    let shown = patch.apply(ty, old).map(|patched| patch.shown(ty, &patched));
+                    let shown = patch.apply(ty, old).map(|patched| patch.shown(ty, old, &patched));
                     let shown = shown.unwrap_or_default();
                     return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
                 }
@@ -67,6 +75,15 @@ impl Api {
                 }
                 same_type(&decoded.value, old)?;
             }
+            // what is patched has its type also where a patch takes that away, as a directive at the root does
+            let strategic = matches!(patch, Patch::Strategic(_));
+            for field in ["kind", "apiVersion"] {
+                let given = strategic || field == "kind";
+                if given && decoded.value.text(&[field]).is_empty() {
+                    decoded.value.set(&[field], old.text(&[field]));
+                }
+            }
+            let same = |field| decoded.value.text(&[field]) == old.text(&[field]);
             if !same("kind") || !same("apiVersion") {
                 return Err(refused("the kind and version of an object cannot change"));
             }
@@ -99,7 +116,12 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
             Ok(Patch::Json(patch))
         }
         PatchKind::Merge | PatchKind::Strategic => {
-            if !matches!(untyped.value, Value::Map(_)) {
+            // no strategic patch at all changes nothing
+            let nothing = kind == PatchKind::Strategic && untyped.value.is_null();
+            if kind == PatchKind::Merge && untyped.value.is_null() {
+                return Err(ApiError::bad_request("Invalid JSON Patch"));
+            }
+            if !nothing && !matches!(untyped.value, Value::Map(_)) {
                 let found = type_name(&untyped.value);
                 let why =
                     format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
@@ -145,21 +167,24 @@ impl Patch {
     /// The normal form of what came out. A merge tells which fields it touched; the others are as they were.
     fn fit(&self, patched: Value, ty: &Type) -> Result<Decoded, DecodeError> {
         match self {
-            Patch::Merge(Value::Map(patch)) => decode::refit(patched, ty, patch.keys()),
+            Patch::Merge(Value::Map(patch)) => decode::refit(patched, ty, patch.keys(), Numbers::Refuse),
             Patch::Strategic(Value::Map(patch)) if patch.keys().all(|key| !key.starts_with('$')) => {
-                decode::refit(patched, ty, patch.keys())
+                decode::refit(patched, ty, patch.keys(), Numbers::Wrap)
             }
+            Patch::Strategic(_) => decode::converted(patched, ty),
             _ => decode::tree(patched, ty),
         }
     }
 
     /// What came out, or went in, as the refusal shows it.
-    fn shown(&self, ty: &Type, patched: &Value) -> String {
+    fn shown(&self, ty: &Type, old: &Value, patched: &Value) -> String {
+        let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
         match self {
-            Patch::Strategic(patch) => merge::strategic::shown(patch),
+            Patch::Strategic(patch) => merge::strategic::shown_spent(old, patch),
             // what is not of the API's own kinds is written in the order of names
-            _ if ty.loose => String::from_utf8_lossy(&encode::untyped(&patched.opened())).into_owned(),
-            _ => String::from_utf8_lossy(&encode::json_by_name(patched, ty)).into_owned(),
+            _ if ty.loose => text(&encode::untyped(&patched.opened())),
+            Patch::Merge(touched) => text(&encode::json_by_name(patched, ty, touched)),
+            Patch::Json(patch) => text(&encode::json_by_name(patched, ty, &patch.touched())),
         }
     }
 }

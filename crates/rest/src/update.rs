@@ -27,10 +27,14 @@ impl Api {
         writing.place(&mut body)?;
         check_name(&body, writing.name)?;
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
+        let uid = body.text(&["metadata", "uid"]);
+        if !exists && !uid.is_empty() && resource.view(writing.subresource).is_none() {
+            return Err(uid_conflict(&resource, writing.namespace, writing.name, uid, ""));
+        }
         if !exists && resource.kind.put_creates && writing.subresource.is_empty() {
-            let uid = body.text(&["metadata", "uid"]);
-            if !uid.is_empty() {
-                return Err(uid_conflict(&resource, writing.namespace, writing.name, uid, ""));
+            let version = body.text(&["metadata", "resourceVersion"]);
+            if !version.is_empty() {
+                parse_version(version)?;
             }
             body.unset(&["metadata", "resourceVersion"]);
             return self.create_object(writing, body).await;
@@ -154,10 +158,7 @@ impl Api {
             };
             return Err(ApiError::invalid(resource.subject(writing.name), vec![problem]));
         }
-        let Ok(revision) = asked.parse::<u64>() else {
-            let why = format!("strconv.ParseUint: parsing {asked:?}: invalid syntax");
-            return Err(ApiError::internal(why));
-        };
+        let revision = parse_version(asked)?;
         if revision != current.revision {
             return Err(ApiError::modified(resource.subject(writing.name)));
         }
@@ -191,6 +192,7 @@ impl Api {
             ),
         };
         let said = metadata::said_of_server_fields(&object);
+        let unrecorded = resource.hooks.unrecorded.contains(&writing.subresource);
         let tracked = part.is_some() && resource.hooks.owns_asked;
         if tracked && !writing.owned {
             self.track(writing, Some(old), &mut object);
@@ -198,7 +200,7 @@ impl Api {
         self.confine(writing, part, &mut object, old);
         metadata::keep_server_fields(&mut object, old);
         // a view has told who owns what
-        if !writing.owned && !tracked && !view {
+        if !writing.owned && !tracked && !view && !unrecorded {
             self.track(writing, Some(old), &mut object);
         }
         if let Some(restore) = resource.hooks.restore {
@@ -234,7 +236,7 @@ impl Api {
             }
             // what the client leaves out of the metadata is the same version of the same object
             object.set(&["metadata", "resourceVersion"], old.text(&["metadata", "resourceVersion"]));
-            let declared = writing.declared_problems(&mut object);
+            let declared = writing.metadata_problems(&object);
             let changed = metadata::check_update(&object, old);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
             let (state, change) = (&declared[..], &changed[..]);
@@ -247,6 +249,7 @@ impl Api {
                 MetadataAgain::StateTwice => [state, change, state, state, change].concat(),
                 MetadataAgain::Nothing => [state, change].concat(),
             };
+            problems.extend(rules::check(&resource.kind.root, &mut object));
             let check = match part {
                 Some(part) => part.validate,
                 None => resource.hooks.validate_update,
@@ -281,7 +284,9 @@ impl Api {
         };
         let mut next = old.clone();
         self.with_context(writing.user, |context| (part.apply)(&mut next, object, context));
-        let fields = object.at(&["metadata", "managedFields"]).cloned();
+        let hooks = &writing.resource.hooks;
+        let source = if hooks.unrecorded.contains(&part.name) { old } else { &*object };
+        let fields = source.at(&["metadata", "managedFields"]).cloned();
         *object = next;
         match fields {
             Some(fields) => object.set(&["metadata", "managedFields"], fields),
@@ -311,6 +316,11 @@ pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
         ))),
         _ => Ok(()),
     }
+}
+
+fn parse_version(text: &str) -> Result<u64, ApiError> {
+    text.parse()
+        .map_err(|_| ApiError::internal(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))
 }
 
 fn uid_conflict(resource: &Resource, namespace: &str, name: &str, asked: &str, uid: &str) -> ApiError {

@@ -223,6 +223,8 @@ impl Api {
         let mut wanted = next(&shown, &mut writing.warnings)?;
         writing.place(&mut wanted)?;
         defaults::apply(&served.kind.root, &mut wanted);
+        // the owners of a field that a definition names lose it, and the writer does not get it
+        let unrecorded = view.declared_at.is_some() && !writing.owned;
         if !writing.owned {
             let form = (&*served.kind.root, &*served.api_version);
             self.track_as(writing, served, form, Some(&shown), &mut wanted);
@@ -244,7 +246,8 @@ impl Api {
         if view.declared_at.is_none() || !version.is_empty() {
             object.set(&["metadata", "resourceVersion"], version);
         }
-        put_owners(&mut object, view.owners().kept(old, &wanted, &writing.resource.api_version));
+        let owned = if unrecorded { &Value::Null } else { &wanted };
+        put_owners(&mut object, view.owners().kept(old, owned, &writing.resource.api_version));
         Ok(object)
     }
 }

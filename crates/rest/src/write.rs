@@ -19,7 +19,7 @@ use schema::problem::Problem;
 use schema::table::Type;
 use schema::{Value, decode, defaults, encode, rules};
 use std::sync::Arc;
-use store::{Expect, StoreError};
+use store::{Expect, Revision, StoreError};
 
 /// A write on its way.
 pub struct Writing<'a> {
@@ -151,9 +151,14 @@ impl Writing<'_> {
 
     /// What the tables and the metadata's rules say about an object.
     pub(crate) fn declared_problems(&self, object: &mut Value) -> Vec<Problem> {
-        let mut problems = metadata::check(object, self.resource.kind.namespaced, &self.resource.hooks);
+        let mut problems = self.metadata_problems(object);
         problems.extend(rules::check(&self.resource.kind.root, object));
         problems
+    }
+
+    /// What the metadata's rules say about an object.
+    pub(crate) fn metadata_problems(&self, object: &Value) -> Vec<Problem> {
+        metadata::check(object, self.resource.kind.namespaced, &self.resource.hooks)
     }
 
     /// What the rules say that were made while the server ran.
@@ -195,7 +200,10 @@ impl Api {
             api_version: &resource.api_version,
             known: &|version, kind| self.resources().has_kind(version, kind),
         };
-        let object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings)?;
+        let object = input.typed(&expected, writing.options.field_validation, &mut writing.warnings);
+        let declared =
+            writing.resource.view(writing.subresource).is_some_and(|(view, _)| view.declared_at.is_some());
+        let object = object.map_err(|why| if declared { unregistered(&resource) } else { why })?;
         writing.user.notes.saw_object(&object, || {
             let mut shown = object.clone();
             defaults::apply(&resource.kind.root, &mut shown);
@@ -290,9 +298,9 @@ impl Api {
         resource: &Resource,
         current: &Object,
         last: &Value,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Revision, StoreError> {
         let held = resource.hooks.reserve.as_ref().map(|reserve| reserve.release(last));
-        self.storage.delete(&resource.collection, current, held).await.map(|_| ())
+        self.storage.delete(&resource.collection, current, held).await
     }
 
     /// The same for whoever writes on the server's behalf: in the stored version, with the kind's lifetime.
@@ -332,6 +340,16 @@ impl Api {
             Some(convert) => resource.as_served(convert, stored),
         })
     }
+}
+
+/// Whatever is wrong with the view of a kind that a definition adds, clients know it as this.
+fn unregistered(served: &Resource) -> ApiError {
+    let version = served.api_version.rsplit('/').next().unwrap_or_default();
+    ApiError::bad_request(format!(
+        "no kind is registered for the type {version}.{} in scheme {:?}",
+        served.kind.name,
+        names::DEFINED_SCHEME
+    ))
 }
 
 /// What the client hears when the store cannot do it.

@@ -5,8 +5,10 @@
 //! times are canonical. Unknown and repeated fields are collected with their paths; a wrong type ends the
 //! decoding.
 
+mod bytes;
 mod partial;
 
+pub use bytes::base64_problem;
 pub use partial::{Wanted, canonical_parts};
 
 use crate::path::Path;
@@ -14,8 +16,6 @@ use crate::source::{Json, Source, SyntaxError, Token, Tree};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
 use crate::value::{Map, Value, order};
 use crate::{quantity, time};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
 
 /// A decoded value and what was odd about its text.
@@ -23,6 +23,13 @@ use std::borrow::Cow;
 pub struct Decoded {
     pub value: Value,
     pub oddities: Vec<Oddity>,
+}
+
+/// What becomes of a number that its type cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    Refuse,
+    Wrap,
 }
 
 /// Something that `fieldValidation` decides about.
@@ -70,7 +77,12 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
 
 /// A tree that was applied: where the type is loose, null stays for the kind's rules to judge.
 pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder { keeps_null: true, ..Decoder::new(Tree::new(value)) }, ty)
+    decode_with(Decoder { keeps_null: true, wraps: true, ..Decoder::new(Tree::new(value)) }, ty)
+}
+
+/// A tree whose numbers are converted rather than read: one that its type cannot hold wraps around.
+pub fn converted(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
+    decode_with(Decoder { wraps: true, ..Decoder::new(Tree::new(value)) }, ty)
 }
 
 /// An object in normal form of which some fields were replaced: only those are decoded again.
@@ -78,8 +90,12 @@ pub fn refit<'k>(
     value: Value,
     ty: &Type,
     replaced: impl Iterator<Item = &'k str>,
+    numbers: Numbers,
 ) -> Result<Decoded, DecodeError> {
-    let Value::Map(mut map) = value else { return tree(value, ty) };
+    let wraps = numbers == Numbers::Wrap;
+    let Value::Map(mut map) = value else {
+        return decode_with(Decoder { wraps, ..Decoder::new(Tree::new(value)) }, ty);
+    };
     let mut oddities = Vec::new();
     for key in replaced {
         let found = map.remove(key);
@@ -92,9 +108,13 @@ pub fn refit<'k>(
             continue;
         };
         let path = Path::ROOT.field(&field.name);
-        let mut decoder = Decoder { oddities, ..Decoder::new(Tree::new(found.unwrap_or_default())) };
+        let source = Tree::new(found.unwrap_or_default());
+        let mut decoder = Decoder { oddities, wraps, ..Decoder::new(source) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
+        if let Some(why) = decoder.mismatch.take() {
+            return Err(why);
+        }
         oddities = decoder.told();
         if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
             map.insert(field.name.clone(), fitted);
@@ -133,6 +153,9 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
         other => return Err(DecodeError::NotAnObject(found(&other))),
     };
     decoder.source.end()?;
+    if let Some(why) = decoder.mismatch.take() {
+        return Err(why);
+    }
     let mut told = decoder.told();
     if ty.loose {
         told.sort_by_cached_key(|oddity| match oddity {
@@ -156,6 +179,13 @@ struct Decoder<S> {
     late: Vec<Oddity>,
     /// Null is what was applied, and stays to be judged.
     keeps_null: bool,
+    /// Numbers that their type cannot hold wrap around.
+    wraps: bool,
+    /// The first value of another type than declared. It is told at the end, unless a value that is wrong in itself
+    /// ends the decoding before.
+    mismatch: Option<DecodeError>,
+    /// How many readers of their own are open, in which the first mismatch ends the decoding.
+    apart: usize,
     /// How many structures are open.
     structures: usize,
 }
@@ -177,6 +207,9 @@ impl<S> Decoder<S> {
             settle: true,
             late: Vec::new(),
             keeps_null: false,
+            wraps: false,
+            mismatch: None,
+            apart: 0,
             structures: 0,
         }
     }
@@ -278,7 +311,10 @@ impl<'a, S: Source<'a>> Decoder<S> {
 
     fn shaped(&mut self, shape: &Shape, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
         match (shape, token) {
-            (Shape::Scalar(_), token) if place.owner.loose => self.any(token, place.path),
+            (Shape::Scalar(Scalar::Any | Scalar::Object | Scalar::Fields), token) if place.owner.loose => {
+                self.any(token, place.path)
+            }
+            (Shape::Scalar(_), token) if place.owner.loose => self.bare(token, place.path),
             (Shape::Scalar(scalar), token) => self.scalar(*scalar, token, place),
             (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
             (_, Token::Null) if place.owner.loose => Ok(Value::Null),
@@ -320,14 +356,34 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 }))
             }
             (_, token) if place.owner.loose => self.any(token, place.path),
-            (shape, token) => Err(mismatch(shape, &token, place)),
+            (shape, token) => self.mismatched(shape, token, place),
         }
+    }
+
+    /// A value of another type than declared, which is told once everything else has been read.
+    fn mismatched(
+        &mut self,
+        shape: &Shape,
+        token: Token<'a>,
+        place: &Place<'_>,
+    ) -> Result<Value, DecodeError> {
+        let error = mismatch(shape, &token, place);
+        // what reads itself ends the decoding
+        let own = [Scalar::IntOrString, Scalar::Time, Scalar::MicroTime, Scalar::Duration];
+        if self.apart > 0 || matches!(shape, Shape::Scalar(scalar) if own.contains(scalar)) {
+            return Err(error);
+        }
+        self.source.skip(&token)?;
+        self.mismatch.get_or_insert(error);
+        Ok(zero(shape))
     }
 
     /// Metadata in an object of which nothing else is declared so strictly: clients know it read on its own.
     fn apart(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
         let before = self.oddities.len();
+        self.apart += 1;
         let read = self.structure(ty, place.path);
+        self.apart -= 1;
         self.late.extend(self.oddities.drain(before..));
         read.map_err(|why| match why {
             DecodeError::Type(text) => {
@@ -361,7 +417,9 @@ impl<'a, S: Source<'a>> Decoder<S> {
             };
         };
         let told = self.oddities.len();
+        self.apart += 1;
         let value = self.shaped(&field.shape, token, place).map_err(|why| moved(why, place))?;
+        self.apart -= 1;
         self.oddities.truncate(told);
         let nothing = matches!(&value, Value::List(items) if items.is_empty());
         Ok(if nothing { Value::Null } else { value })
@@ -375,7 +433,6 @@ impl<'a, S: Source<'a>> Decoder<S> {
 
     fn scalar(&mut self, scalar: Scalar, token: Token<'a>, place: &Place<'_>) -> Result<Value, DecodeError> {
         let shape = Shape::Scalar(scalar);
-        let wrong = |token: &Token<'_>| Err(mismatch(&shape, token, place));
         match (scalar, token) {
             (Scalar::Any, token) => self.any(token, place.path),
             (Scalar::Fields, Token::Map) => Ok(Value::Json(self.source.text()?)),
@@ -387,14 +444,27 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Scalar::Bool, Token::Bool(truth)) => Ok(truth.into()),
             (Scalar::Int32, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
             (Scalar::Int64, Token::Int(number)) => Ok(number.into()),
+            (Scalar::Int32, Token::Int(number)) if self.wraps => Ok(i64::from(number as i32).into()),
+            (Scalar::Int32 | Scalar::Int64, Token::Decimal(text)) if self.wraps => match whole(&text) {
+                Some(number) if scalar == Scalar::Int32 => Ok(i64::from(number as i32).into()),
+                Some(number) => Ok(number.into()),
+                None => self.mismatched(&shape, Token::Decimal(text), place),
+            },
             (Scalar::Float, Token::Int(number)) => Ok(whole_or_float(number as f64)),
             (Scalar::Float, Token::Decimal(text)) => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(whole_or_float(number)),
-                _ => wrong(&Token::Decimal(text)),
+                _ => self.mismatched(&shape, Token::Decimal(text), place),
             },
             (Scalar::IntOrString, Token::String(text)) => Ok(text.into()),
             (Scalar::IntOrString, Token::Int(number)) if i32::try_from(number).is_ok() => Ok(number.into()),
-            (Scalar::Bytes, Token::String(text)) => bytes(&text),
+            (Scalar::Bytes, Token::String(text)) => match bytes::canonical(&text) {
+                Err(why) if self.apart == 0 => {
+                    self.mismatch.get_or_insert(why);
+                    Ok(zero(&shape))
+                }
+                other => other,
+            },
+            (Scalar::Bytes, Token::List) => self.byte_list(place),
             (Scalar::Quantity, Token::String(text)) => canonical(quantity::canonical(&text)),
             (Scalar::Quantity, Token::Int(number)) => canonical(quantity::canonical(&number.to_string())),
             (Scalar::Quantity, Token::Decimal(text)) => canonical(quantity::canonical(&text)),
@@ -403,7 +473,56 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Scalar::Time, Token::String(text)) => canonical(time::parse_time(&text)),
             (Scalar::MicroTime, Token::String(text)) => canonical(time::parse_micro_time(&text)),
             (Scalar::Duration, Token::String(text)) => canonical(time::canonical_duration(&text)),
-            (_, token) => wrong(&token),
+            (_, token) => self.mismatched(&shape, token, place),
+        }
+    }
+
+    /// Bytes as a list of numbers.
+    fn byte_list(&mut self, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let mut out = Vec::new();
+        while self.source.item()? {
+            let token = self.source.value()?;
+            let found = match &token {
+                Token::Null => Some(0),
+                Token::Int(number) => u8::try_from(*number).ok(),
+                _ => None,
+            };
+            let Some(byte) = found else {
+                let found = match &token {
+                    Token::Int(number) => format!("number {number}"),
+                    other => self::found(other),
+                };
+                let (owner, path) = (&place.owner.name, place.path.fields_only());
+                return Err(DecodeError::Type(format!(
+                    "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type uint8"
+                )));
+            };
+            out.push(byte);
+        }
+        Ok(bytes::encode(&out).into())
+    }
+
+    /// A value where a scalar belongs and nothing else was declared: whatever is inside of it is unknown.
+    fn bare(&mut self, token: Token<'a>, path: &Path<'_>) -> Result<Value, DecodeError> {
+        match token {
+            Token::Map => {
+                while let Some(key) = self.source.key()? {
+                    self.oddities.push(Oddity::Unknown(path.field(&key).to_string()));
+                    let token = self.source.value()?;
+                    self.source.skip(&token)?;
+                }
+                Ok(Value::map())
+            }
+            Token::List => {
+                let mut items = Vec::new();
+                while self.source.item()? {
+                    let path = path.index(items.len());
+                    let token = self.source.value()?;
+                    items.push(self.bare(token, &path)?);
+                }
+                Ok(Value::List(items))
+            }
+            token => self.any(token, path),
         }
     }
 
@@ -450,20 +569,11 @@ fn canonical<E: std::fmt::Display>(text: Result<String, E>) -> Result<Value, Dec
     text.map(Value::String).map_err(|why| DecodeError::Type(why.to_string()))
 }
 
-fn bytes(text: &str) -> Result<Value, DecodeError> {
-    // line breaks inside are allowed, and not kept
-    let compact: Cow<'_, str> =
-        if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], "").into() } else { text.into() };
-    match STANDARD.decode(&*compact) {
-        Ok(_) => Ok(compact.into()),
-        Err(why) => {
-            let at = match why {
-                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                _ => compact.len() / 4 * 4,
-            };
-            Err(DecodeError::Type(format!("illegal base64 data at input byte {at}")))
-        }
-    }
+/// A number with a point or an exponent that is an integer all the same. One beyond all integers becomes the least.
+fn whole(text: &str) -> Option<i64> {
+    let number = text.parse::<f64>().ok().filter(|it| it.fract() == 0.0)?;
+    const EDGE: f64 = 9_223_372_036_854_775_808.0;
+    Some(if (-EDGE..EDGE).contains(&number) { number as i64 } else { i64::MIN })
 }
 
 /// Floats that are whole are written without a point, so they are kept as integers.

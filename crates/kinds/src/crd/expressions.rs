@@ -85,7 +85,12 @@ pub(super) fn compile(schema: &Value, declared: Option<&Declared>) -> Box<[Rule]
 /// What is wrong with the rules of a whole schema, in which nothing else is wrong.
 pub(super) fn check(schema: &Value, path: &Path<'_>, out: &mut Problems) {
     let Some(declared) = declared(schema) else { return };
-    let mut costs = Costs { total: 0, patterns: 0, each: Vec::new() };
+    let mut costs = Costs {
+        wrong: out.iter().map(|it| it.field.clone()).collect(),
+        total: 0,
+        patterns: 0,
+        each: Vec::new(),
+    };
     let place = Place { often: Some(1), uncorrelated: None };
     below(schema, Some(&declared), &place, path, &mut costs, out);
     if costs.patterns > MOST_PATTERNS {
@@ -109,6 +114,8 @@ const MOST_PATTERNS: usize = 32 << 20;
 const MOST_EXPENSIVE: usize = 4;
 
 struct Costs {
+    /// The fields of what is wrong with the schema itself.
+    wrong: Vec<String>,
     total: u64,
     /// How large all patterns are.
     patterns: usize,
@@ -171,7 +178,10 @@ fn here(
 ) {
     let at = path.field(RULES);
     let rules = schema.items(&[RULES]);
-    if rules.is_empty() {
+    // rules of a schema in which something is wrong, here or below, are not tried
+    let here = path.to_string();
+    let within = |field: &String| field.strip_prefix(&here).is_some_and(|it| it.starts_with(['.', '[']));
+    if rules.is_empty() || costs.wrong.iter().any(within) {
         return;
     }
     if declared.ty().is_none() {

@@ -264,6 +264,10 @@ fn parts_unsupported(schema: &Value) -> impl Iterator<Item = &'static str> {
 
 /// The first part that cannot be understood, here or below.
 fn unsupported(schema: &Value) -> Option<&'static str> {
+    const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+    if schema.at(&[PRESERVE]).and_then(Value::as_bool) == Some(false) {
+        return Some(PRESERVE);
+    }
     if let Some(part) = parts_unsupported(schema).next() {
         return Some(part);
     }

@@ -53,8 +53,8 @@ impl Rules for Made {
 
 /// Whether a problem is of a sort with which rules cannot be tried.
 fn hides_more(problem: &Problem) -> bool {
-    use Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
-    matches!(problem.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+    use Reason::{Required, TooLong, TooMany, TypeInvalid};
+    matches!(problem.reason, Required | TooLong | TooMany | TypeInvalid)
 }
 
 /// Objects of the API inside of an object.

@@ -80,7 +80,9 @@ impl<'a> Checker<'a> {
         // what a default is, is not asked there
         let either = schema.int_or_string && self.root.is_empty();
         let wanted = if either { "integer,string" } else { &*schema.kind };
-        let whole = matches!(value, Value::Float(it) if it.fract() == 0.0);
+        // a float beyond the integers that floats hold exactly is no integer
+        const EXACT: f64 = 9_007_199_254_740_991.0;
+        let whole = matches!(value, Value::Float(it) if it.fract() == 0.0 && it.abs() <= EXACT);
         let fits = match (wanted, kind_of(value)) {
             ("", _) => true,
             (_, "null") => schema.nullable,
@@ -89,8 +91,16 @@ impl<'a> Checker<'a> {
             ("integer", "number") => whole,
             (wanted, found) => wanted == found,
         };
-        if !fits {
-            self.mistyped(at, wanted, kind_of(value));
+        const NUMBERS: &[&str] = &["int32", "int64", "float", "double"];
+        let formed = !schema.format.is_empty() && !NUMBERS.contains(&&*schema.format) && !either;
+        let numeric = matches!(wanted, "integer" | "number");
+        match value {
+            // a text or list where something of a certain form belongs is judged by that form alone
+            Value::String(_) | Value::List(_) if formed && !numeric => {}
+            _ if fits => {}
+            Value::Null | Value::String(_) | Value::List(_) => self.mistyped(at, wanted, kind_of(value)),
+            _ if formed => self.mistyped(at, &schema.format, number_form(value)),
+            _ => self.mistyped(at, wanted, kind_of(value)),
         }
     }
 
@@ -141,7 +151,11 @@ impl<'a> Checker<'a> {
         let Some(bounds) = &schema.bounds else { return };
         let length = text.chars().count() as i64;
         if let Some(most) = bounds.max_length.filter(|most| length > *most) {
-            self.add(Reason::TooLong, at, format!("Too long: may not be longer than {most}"));
+            let why = match most {
+                ..0 => "value is too long".to_owned(),
+                most => format!("may not be longer than {most}"),
+            };
+            self.add(Reason::TooLong, at, format!("Too long: {why}"));
         } else if let Some(least) = bounds.min_length.filter(|least| length < *least) {
             self.invalid(at, value, &format!("should be at least {least} chars long"));
         } else if let Some(pattern) = bounds.pattern.as_ref().filter(|it| misses(it, text)) {
@@ -152,16 +166,23 @@ impl<'a> Checker<'a> {
     fn number(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
         let (Some(number), Some(bounds)) = (float(value), &schema.bounds) else { return };
         let or_equal = |open: bool| if open { "" } else { " or equal to" };
-        if let Some(factor) = bounds.multiple_of.filter(|it| !is_multiple(number, *it)) {
+        // an integer is compared with integers
+        let whole = matches!(value, Value::Int(_));
+        let bound = |it: Option<f64>| it.map(|it| if whole { it.trunc() } else { it });
+        if let Some(factor) = bounds.multiple_of.filter(|it| *it <= 0.0) {
+            let factor = encode::float_text(factor);
+            let why = format!("factor MultipleOf declared for {at} must be positive: {factor}");
+            self.add(Reason::Invalid, at, format!("Invalid value: {factor}: {why}"));
+        } else if let Some(factor) = bounds.multiple_of.filter(|it| !is_multiple(number, *it)) {
             self.invalid(at, value, &format!("should be a multiple of {}", encode::float_text(factor)));
         }
         let open = bounds.exclusive_minimum;
-        if let Some(least) = bounds.minimum.filter(|it| number < *it || open && number == *it) {
+        if let Some(least) = bound(bounds.minimum).filter(|it| number < *it || open && number == *it) {
             let least = encode::float_text(least);
             self.invalid(at, value, &format!("should be greater than{} {least}", or_equal(open)));
         }
         let open = bounds.exclusive_maximum;
-        if let Some(most) = bounds.maximum.filter(|it| number > *it || open && number == *it) {
+        if let Some(most) = bound(bounds.maximum).filter(|it| number > *it || open && number == *it) {
             let most = encode::float_text(most);
             self.invalid(at, value, &format!("should be less than{} {most}", or_equal(open)));
         }
@@ -188,7 +209,7 @@ impl<'a> Checker<'a> {
 
     fn options(&mut self, schema: &Schema, value: &Value, at: &Path<'_>) {
         let allowed = &schema.options;
-        if allowed.is_empty() || allowed.contains(value) {
+        if allowed.is_empty() || allowed.iter().any(|it| it == value || is_converted(value, it)) {
             return;
         }
         let told = |it: &Value| match it {
@@ -253,6 +274,24 @@ fn is_multiple(number: f64, factor: f64) -> bool {
 fn nearest(tries: Vec<Checker<'_>>) -> Vec<Problem> {
     let best = tries.into_iter().reduce(|best, one| if one.visited > best.visited { one } else { best });
     best.map(|it| it.problems).unwrap_or_default()
+}
+
+/// Whether a number is an allowed value once it has that one's type.
+fn is_converted(value: &Value, allowed: &Value) -> bool {
+    match (value, allowed) {
+        (Value::Float(number), Value::Int(it)) => number.trunc() == *it as f64,
+        (Value::Int(number), Value::Float(it)) => *number as f64 == *it,
+        _ => false,
+    }
+}
+
+/// The form of a number, by which it is told where another form was declared.
+fn number_form(value: &Value) -> &'static str {
+    match value {
+        Value::Int(_) => "int64",
+        Value::Float(_) => "float64",
+        _ => "",
+    }
 }
 
 fn kind_of(value: &Value) -> &'static str {

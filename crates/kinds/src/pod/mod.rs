@@ -49,6 +49,7 @@ fn with<const PRIVILEGED: bool>(subresources: &'static [SubresourceHooks]) -> Ho
         grace: Some(grace),
         delete_returns_object: true,
         subresources,
+        unrecorded: &["ephemeralcontainers"],
         actions: &ACTIONS,
         cells: Some(columns::cells),
         row_reads: columns::READS,
@@ -69,6 +70,7 @@ static ACTIONS: [ActionHooks; 2] = [
         kind: "Binding",
         api_version: "v1",
         other_versions: &[],
+        check: check_binding,
         act: Act::Change(|pod, binding, context| update::bind(pod, binding, &context.timestamp())),
     },
     ActionHooks {
@@ -77,6 +79,7 @@ static ACTIONS: [ActionHooks; 2] = [
         kind: "Eviction",
         api_version: "policy/v1",
         other_versions: &["policy/v1beta1"],
+        check: |_| Ok(()),
         act: Act::Remove(Removal {
             options: "deleteOptions",
             decide: eviction::decide,
@@ -100,7 +103,7 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
             name: "ephemeralcontainers",
             apply: update::apply_ephemeral,
             validate: Some(update::validate_ephemeral::<PRIVILEGED>),
-            unowned: &["spec"],
+            unowned: &["status"],
         },
     ]
 }
@@ -110,7 +113,23 @@ fn prepare_create(object: &mut Value, context: &Context<'_>) {
     object.set(&["status", "phase"], "Pending");
     object.set(&["status", "qosClass"], status::quality(object));
     drop::disabled(object, None, context);
+    await_gates(object);
     seccomp::fill_in(object, context.names);
+}
+
+/// A pod that schedulers must not look at yet says so from the start. Gates that are not switched on are gone by now.
+fn await_gates(object: &mut Value) {
+    if object.items(&["spec", "schedulingGates"]).is_empty() {
+        return;
+    }
+    let mut condition = Value::map();
+    condition.set(&["type"], "PodScheduled");
+    condition.set(&["status"], "False");
+    condition.set(&["lastProbeTime"], Value::Null);
+    condition.set(&["lastTransitionTime"], Value::Null);
+    condition.set(&["reason"], "SchedulingGated");
+    condition.set(&["message"], "Scheduling is blocked due to non-empty scheduling gates");
+    object.set(&["status", "conditions"], vec![condition]);
 }
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
@@ -118,6 +137,11 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
     if !object.items(&["spec", "ephemeralContainers"]).is_empty() {
         let path = Path::ROOT.field("spec");
         out.push(Problem::forbidden(&path.field("ephemeralContainers"), "cannot be set on create"));
+    }
+    let gated = !object.items(&["spec", "schedulingGates"]).is_empty();
+    if gated && !object.text(&["spec", "nodeName"]).is_empty() {
+        const WHY: &str = "cannot be set until all schedulingGates have been cleared";
+        out.push(Problem::forbidden(&Path::ROOT.field("spec").field("nodeName"), WHY));
     }
     seccomp::agree(object, &Path::ROOT.field("spec"), context.names, &mut out);
     out

@@ -8,6 +8,7 @@ use crate::{quantities, read, scheduling};
 use names::Names;
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
+use std::collections::HashSet;
 
 /// Annotations that mean something.
 pub(super) fn annotations(pod: &Value, path: &Path<'_>, names: &Names, out: &mut Problems) {
@@ -96,6 +97,7 @@ pub(super) fn validate(
     for (at, gate) in spec.items(&["readinessGates"]).iter().enumerate() {
         check::qualified_name(gate.text(&["conditionType"]), &gates.index(at).field("conditionType"), out);
     }
+    scheduling_gates(spec.items(&["schedulingGates"]), &path.field("schedulingGates"), out);
     let constraints = spec.items(&["topologySpreadConstraints"]);
     scheduling::topology_spread(constraints, &path.field("topologySpreadConstraints"), out);
     host_process::validate(spec, path, allow_privileged, out);
@@ -114,6 +116,19 @@ pub(super) fn validate(
     }
     quantities::requirements(read::map(spec, &["overhead"]), &Map::new(), &path.field("overhead"), out);
     security::operating_system(spec, path, out);
+}
+
+fn scheduling_gates(gates: &[Value], path: &Path<'_>, out: &mut Problems) {
+    let mut seen = HashSet::new();
+    for (at, gate) in gates.iter().enumerate() {
+        let name = gate.text(&["name"]);
+        if name.is_empty() {
+            out.push(Problem::required(&path.index(at), "must not be empty"));
+        }
+        if !seen.insert(name) {
+            out.push(check::duplicate_text(&path.index(at), name));
+        }
+    }
 }
 
 fn names_and_numbers(spec: &Value, path: &Path<'_>, out: &mut Problems) {

@@ -39,6 +39,7 @@ pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context
         return out;
     }
     added_tolerations(new, old, &spec.field("tolerations"), &mut out);
+    removed_gates(new, old, &spec.field("schedulingGates"), &mut out);
     let (is, was) = (new.at(&["spec"]), old.at(&["spec"]));
     if is != was {
         let unchangeable = changed_fields(new, old);
@@ -89,6 +90,19 @@ fn added_tolerations(new: &Value, old: &Value, path: &Path<'_>, out: &mut Proble
     scheduling::tolerations(items, path, out);
 }
 
+/// Gates can be taken away, until there are none.
+fn removed_gates(new: &Value, old: &Value, path: &Path<'_>, out: &mut Problems) {
+    let names = |object: &Value| -> Vec<String> {
+        let items = object.items(&["spec", "schedulingGates"]);
+        items.iter().map(|gate| gate.text(&["name"]).to_owned()).collect()
+    };
+    let known: HashSet<String> = names(old).into_iter().collect();
+    for (at, gate) in names(new).iter().enumerate().filter(|(_, gate)| !known.contains(*gate)) {
+        let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
+        out.push(Problem::forbidden(&path.index(at).field("name"), &why));
+    }
+}
+
 /// Names of the fields of the spec that differ although they may not.
 fn changed_fields(new: &Value, old: &Value) -> Vec<String> {
     let mut is = new.at(&["spec"]).cloned().unwrap_or_default();
@@ -101,6 +115,7 @@ fn changed_fields(new: &Value, old: &Value) -> Vec<String> {
     }
     put(&mut is, "activeDeadlineSeconds", was.at(&["activeDeadlineSeconds"]).cloned());
     put(&mut is, "tolerations", was.at(&["tolerations"]).cloned());
+    put(&mut is, "schedulingGates", was.at(&["schedulingGates"]).cloned());
     let grace = |spec: &Value| read::opt_int(spec, &["terminationGracePeriodSeconds"]);
     if grace(&was).is_some_and(|it| it < 0) && grace(&is) == Some(1) {
         put(&mut is, "terminationGracePeriodSeconds", was.at(&["terminationGracePeriodSeconds"]).cloned());
@@ -208,6 +223,9 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
     match pod.text(&["spec", "nodeName"]) {
         "" => {}
         node => return conflict(format!("pod {name} is already assigned to node {node:?}")),
+    }
+    if !pod.items(&["spec", "schedulingGates"]).is_empty() {
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     pod.set(&["spec", "nodeName"], target);
     for (key, value) in read::map(binding, &["metadata", "annotations"]).iter() {

@@ -78,6 +78,12 @@ pub(super) fn volumes<'v>(
         let name = volume.text(&["name"]);
         one_source(volume, &path, out);
         let name_path = path.field("name");
+        if !pod_name.is_empty() && !name.is_empty() && read::has(volume, &["ephemeral"]) {
+            let claim = format!("{pod_name}-{name}");
+            for why in check::why(schema::table::Format::Dns1123Subdomain, &claim) {
+                out.push(Problem::invalid_text(&name_path, name, &format!("PVC name {claim:?}: {why}")));
+            }
+        }
         if name.is_empty() {
             out.push(Problem::required(&name_path, ""));
         } else {

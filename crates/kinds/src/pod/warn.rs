@@ -37,14 +37,7 @@ pub(super) fn warn(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut out = about(new);
-    if read::int(new, &["spec", "terminationGracePeriodSeconds"]) < 0 {
-        out.push(
-            "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-                .to_owned(),
-        );
-    }
-    out
+    about(new)
 }
 
 /// What is said of pods and of what they are made from.

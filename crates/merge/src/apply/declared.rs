@@ -5,7 +5,7 @@
 
 use crate::json_patch::MAX_DEPTH;
 use crate::managed::{Ambiguous, Element, Steps};
-use crate::strategic::shown;
+use crate::strategic::{go_syntax, shown};
 use schema::table::{ListKind, ListShape, Scalar, Shape, Type, Unknown};
 use schema::{Map, Value};
 use std::collections::BTreeSet;
@@ -157,7 +157,7 @@ fn scalar_flaw(scalar: Scalar, held: &Value) -> Option<String> {
         (Scalar::String | Scalar::Bytes, Value::String(_)) | (Scalar::Bool, Value::Bool(_)) => None,
         (Scalar::Int32 | Scalar::Int64 | Scalar::Float, Value::Int(_) | Value::Float(_)) => None,
         (Scalar::String | Scalar::Bytes, other) => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", shown(other)))
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)))
         }
         (Scalar::Bool, other) => Some(expected("boolean", other)),
         (Scalar::Int32 | Scalar::Int64 | Scalar::Float, other) => {

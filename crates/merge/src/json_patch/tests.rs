@@ -30,6 +30,7 @@ fn every_operation() {
     check(o, r#"[{"op":"replace","path":"/l/1","value":{}}]"#, r#"{"a":{"x":1},"l":[1,{}]}"#);
     check(o, r#"[{"op":"move","from":"/a/x","path":"/l/0"}]"#, r#"{"a":{},"l":[1,1,2]}"#);
     check(o, r#"[{"op":"copy","from":"/a","path":"/b"}]"#, r#"{"a":{"x":1},"b":{"x":1},"l":[1,2]}"#);
+    check(o, r#"[{"op":"copy","from":"/no","path":"/b"}]"#, r#"{"a":{"x":1},"b":null,"l":[1,2]}"#);
     check(o, r#"[{"op":"copy","from":"/l","path":"/l/0"}]"#, r#"{"a":{"x":1},"l":[[1,2],1,2]}"#);
     check(o, r#"[{"op":"test","path":"/a/x","value":1.0}]"#, o);
     check(o, r#"[{"op":"replace","path":"","value":{"z":1}}]"#, r#"{"z":1}"#);
@@ -68,7 +69,7 @@ fn what_does_not_apply_is_rejected() {
     check_refused(OBJECT, r#"[{"op":"add","path":"nowhere","value":1}]"#, missing("nowhere"));
     check_refused(OBJECT, r#"[{"op":"add","path":"","value":1}]"#, missing(""));
     check_refused(OBJECT, r#"[{"op":"move","from":"/data","path":"/data/x"}]"#, missing("/data/x"));
-    check_refused(OBJECT, r#"[{"op":"copy","from":"/no","path":"/data/x"}]"#, missing("/no"));
+    check_refused(OBJECT, r#"[{"op":"copy","from":"/no/x","path":"/data/x"}]"#, missing("/no/x"));
     let index = |text: &str| Rejection::BadIndex(text.to_owned());
     check_refused(OBJECT, r#"[{"op":"add","path":"/list/5","value":1}]"#, index("/list/5"));
     check_refused(OBJECT, r#"[{"op":"remove","path":"/list/-3"}]"#, index("/list/-3"));

@@ -102,9 +102,7 @@ fn part<'a>(map: &'a Map, name: &str, default: Option<&'a Literal>) -> Option<Pa
 fn by_value(item: &Value) -> Result<Element, Ambiguous> {
     match item {
         Value::Map(_) => Err(ambiguous("associative list without keys has an element that's a map type")),
-        Value::List(_) => {
-            Err(ambiguous("not supported: associative list without keys has an element that's a list"))
-        }
+        Value::List(_) => Err(ambiguous("not supported: associative list with lists as elements")),
         Value::Null => Err(ambiguous("associative list without keys has an element that's an explicit null")),
         scalar => Ok(Element::value(scalar)),
     }

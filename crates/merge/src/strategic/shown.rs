@@ -9,6 +9,26 @@ pub fn shown(value: &Value) -> String {
     out
 }
 
+/// A value as Go source would have it: `map[string]interface {}{"a":1}`.
+pub fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => schema::problem::quoted(text),
+        Value::Json(_) => go_syntax(&value.opened()),
+        Value::List(items) => {
+            let items: Vec<_> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Map(map) => {
+            let entries = map
+                .iter()
+                .map(|(name, value)| format!("{}:{}", schema::problem::quoted(name), go_syntax(value)));
+            format!("map[string]interface {{}}{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
+        other => shown(other),
+    }
+}
+
 /// Several lists at once.
 pub(super) fn shown_lists(lists: &[&[Value]]) -> String {
     let mut out = String::from("[");

@@ -58,11 +58,12 @@ impl Wanted {
 pub fn canonical_parts(bytes: &[u8], ty: &Type, wanted: &Wanted) -> Result<Value, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
     let mut decoder = Decoder::new(Json::canonical(text));
-    match decoder.source.value()? {
-        Token::Map if wanted.is_all() => decoder.structure(ty, &Path::ROOT),
-        Token::Map => decoder.parts(ty, wanted, &Path::ROOT),
-        other => Err(DecodeError::NotAnObject(found(&other))),
-    }
+    let value = match decoder.source.value()? {
+        Token::Map if wanted.is_all() => decoder.structure(ty, &Path::ROOT)?,
+        Token::Map => decoder.parts(ty, wanted, &Path::ROOT)?,
+        other => return Err(DecodeError::NotAnObject(found(&other))),
+    };
+    decoder.mismatch.map_or(Ok(value), Err)
 }
 
 impl<'a> Decoder<Json<'a>> {

@@ -420,7 +420,9 @@ fn as_key(node: Node) -> Result<Key, YamlError> {
         }
         Value::Float(number) => (short_float(&format!("{:e}", number as f32)), false),
         Value::Bool(truth) => (truth.to_string(), false),
-        Value::Null => return Err(YamlError::new("Unsupported map key of type: null")),
+        Value::Null => {
+            return Err(YamlError::new("Unsupported map key of type: %!s(<nil>), key: <nil>, value: false"));
+        }
         Value::List(_) => return Err(YamlError::new("yaml: invalid map key: a list")),
         Value::Map(_) | Value::Json(_) => return Err(YamlError::new("yaml: invalid map key: a map")),
     };
