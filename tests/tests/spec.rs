@@ -75,6 +75,7 @@ mod spec {
     mod runtime_classes;
     mod runtime_kind;
     mod samples;
+    mod sent_paths;
     mod service_accounts;
     mod services;
     mod serving;

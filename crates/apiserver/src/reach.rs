@@ -16,6 +16,7 @@ use names::DEFAULT_NAMESPACE;
 use rest::{Api, Object};
 use schema::Value;
 use schema::problem::quoted;
+use schema::url;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -64,15 +65,16 @@ impl Reached {
     pub fn of(config: &Value, way: Way, limits: Limits, users: &Users) -> Self {
         let (at, url, server) = match config.at(&["service"]).filter(|it| !it.is_null()) {
             None => {
-                let url = config.text(&["url"]).to_owned();
+                let text = config.text(&["url"]);
+                // what does not parse cannot be registered, and is refused when it is called
+                let url = url::base(text).unwrap_or_else(|_| text.to_owned());
                 let server = server_of(&url);
                 (At::Url, url, server)
             }
             Some(service) => {
                 let (place, path) = (Place::read(service), service.text(&["path"]));
-                let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
-                let (server, path) =
-                    (format!("{}:{}", place.server_name(), place.port), format!("{slash}{path}"));
+                let server = format!("{}:{}", place.server_name(), place.port);
+                let path = url::escape_path(&url::clean_path(path.as_bytes()));
                 let url = format!("https://{server}{path}");
                 (At::Service { place, path }, url, server)
             }
@@ -231,9 +233,15 @@ mod tests {
 
     #[test]
     fn a_service_is_called_by_its_name() {
-        let config = schema::decode::json_untyped(br#"{"service":{"namespace":"n","name":"s","path":"x"}}"#);
-        let reached = Reached::of(&config.unwrap().value, Way::default(), Limits::REVIEW, &Users::default());
-        assert_eq!(reached.url, "https://s.n.svc:443/x");
-        assert_eq!(reached.told("?timeout=1s", "no"), "Post \"https://s.n.svc:443/x?timeout=1s\": no");
+        for (path, sent) in
+            [("x", "/x"), ("/x/", "/x"), ("", "/"), ("/a//b/../c", "/a/c"), ("/%2F", "/%252F")]
+        {
+            let service = format!(r#"{{"service":{{"namespace":"n","name":"s","path":"{path}"}}}}"#);
+            let config = schema::decode::json_untyped(service.as_bytes()).unwrap().value;
+            let reached = Reached::of(&config, Way::default(), Limits::REVIEW, &Users::default());
+            assert_eq!(reached.url, format!("https://s.n.svc:443{sent}"));
+            let told = format!("Post \"https://s.n.svc:443{sent}?timeout=1s\": no");
+            assert_eq!(reached.told("?timeout=1s", "no"), told);
+        }
     }
 }

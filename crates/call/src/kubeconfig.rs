@@ -3,8 +3,8 @@
 use crate::{Caller, Credentials, Target, WayOut};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use schema::Value;
 use schema::yaml::{self, Limits};
+use schema::{Value, url};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -58,21 +58,35 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
         "" => &nobody,
         name => named(&config, "users", "user", name)?,
     };
-    let url = cluster.text(&["server"]).to_owned();
-    if url.is_empty() {
+    let server = cluster.text(&["server"]);
+    if server.is_empty() {
         return Err(format!("cluster {:?} has no server", context.text(&["cluster"])));
     }
     let Shown { identity, identity_files, credentials } = shown(user, folder)?;
+    let authorities = material(cluster, "certificate-authority", folder)?;
+    let insecure = cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false);
     Ok(Target {
-        url,
-        authorities: material(cluster, "certificate-authority", folder)?,
-        insecure: cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false),
+        url: base_url(server, insecure || authorities.is_some() || identity.is_some())?,
+        authorities,
+        insecure,
         server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
         identity,
         identity_files,
         credentials,
         way: WayOut::Direct,
     })
+}
+
+/// The address below which a server is called. Without a scheme it is a host, perhaps with a port.
+fn base_url(server: &str, tls: bool) -> Result<String, String> {
+    if url::parse(server).is_ok_and(|url| !url.scheme.is_empty() && !url.host.is_empty()) {
+        return url::base(server);
+    }
+    let with_scheme = format!("{}://{server}", if tls { "https" } else { "http" });
+    match url::parse(&with_scheme)?.path {
+        "" | "/" => url::base(&with_scheme),
+        _ => Err(format!("the server {server:?} is neither a URL nor a host and a port")),
+    }
 }
 
 /// What is shown to a server to say who calls.
@@ -205,6 +219,22 @@ mod tests {
         assert_eq!(target.identity, Some((b"A".to_vec(), b"B".to_vec())));
         assert!(matches!(&target.credentials, Credentials::Bearer(token) if token == "t"));
         assert!(!format!("{:?}", target.credentials).contains('t'));
+    }
+
+    #[test]
+    fn servers_are_called_at_clean_paths() {
+        let nowhere = Path::new("/nowhere");
+        for (server, user, url) in [
+            ("https://h:1//x/../y%2Fz/?a=b", "{}", Ok("https://h:1/y/z")),
+            ("https://h", "{}", Ok("https://h/")),
+            ("h:8080", "{}", Ok("http://h:8080/")),
+            ("127.0.0.1:8080/", "{}", Ok("http://127.0.0.1:8080/")),
+            ("h", "{client-certificate-data: QQ==, client-key-data: Qg==}", Ok("https://h/")),
+            ("h:8080/x", "{}", Err("the server \"h:8080/x\" is neither a URL nor a host and a port")),
+        ] {
+            let target = parse(config(&format!("{{server: '{server}'}}"), user).as_bytes(), nowhere);
+            assert_eq!(target.as_ref().map(|it| &*it.url).map_err(|why| &**why), url);
+        }
     }
 
     #[test]

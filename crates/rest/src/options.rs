@@ -73,11 +73,6 @@ impl Query {
     }
 }
 
-/// A segment of a path, where a plus sign is a plus sign.
-pub fn unescape_path(segment: &str) -> String {
-    if segment.contains('%') { unescape(&segment.replace('+', "%2B")) } else { segment.to_owned() }
-}
-
 /// Percent-decoding; what is not UTF-8 afterwards is replaced.
 fn unescape(text: &str) -> String {
     if !text.contains(['%', '+']) {

@@ -1,7 +1,8 @@
 //! Addresses, taken apart the way clients of the API are used to, with the same complaints.
 //!
-//! Only what checks look at is kept: scheme, host, user, query and fragment. Nothing is resolved or normalized
-//! beyond that, and no address that parses is promised to be reachable.
+//! [`parse`] keeps only what checks look at: scheme, host, user, path, query and fragment. [`base`], [`clean_path`] and
+//! [`canonical_query`] give the form in which clients of the API send an address. No address that parses is promised
+//! to be reachable.
 
 use crate::problem::quoted;
 
@@ -118,9 +119,151 @@ fn escapes(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// An address below which requests are sent: its path is decoded, cleaned and escaped again, and there is no query.
+pub fn base(text: &str) -> Result<String, String> {
+    let url = parse(text)?;
+    let user = url.user.map(|user| format!("{user}@")).unwrap_or_default();
+    let path = escape_path(&clean_path(&unescape_path(url.path)));
+    Ok(format!("{}://{user}{}{path}", url.scheme, url.host))
+}
+
+/// The shortest path that means the same: no empty segments, no `.` and `..`, and no slash at its end. It begins with
+/// a slash, which `..` does not go beyond.
+pub fn clean_path(path: &[u8]) -> Vec<u8> {
+    let mut clean = Vec::with_capacity(path.len() + 1);
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => clean.truncate(clean.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+            _ => {
+                clean.push(b'/');
+                clean.extend_from_slice(segment);
+            }
+        }
+    }
+    if clean.is_empty() {
+        clean.push(b'/');
+    }
+    clean
+}
+
+/// A path without escapes. A `%` that begins none stays.
+pub fn unescape_path(path: &str) -> Vec<u8> {
+    let bytes = path.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let escape = (*byte == b'%').then(|| escape_at(bytes, at)).flatten();
+        plain.push(escape.unwrap_or(*byte));
+        at += if escape.is_some() { 3 } else { 1 };
+    }
+    plain
+}
+
+/// A path with escapes for whatever cannot stand in one.
+pub fn escape_path(path: &[u8]) -> String {
+    escape(path, b"$&+,/:;=@", "%20")
+}
+
+/// A query whose pairs are in the order of their keys and escaped in one way. Pairs that cannot be read are left out.
+pub fn canonical_query(query: &str) -> String {
+    let read = |text: &str| {
+        escapes(text).ok()?;
+        Some(unescape_path(&text.replace('+', "%20")))
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut pairs: Vec<_> = pairs.filter_map(|(key, value)| Some((read(key)?, read(value)?))).collect();
+    pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let escape = |text: &[u8]| escape(text, b"", "+");
+    let pairs: Vec<String> =
+        pairs.iter().map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
+    pairs.join("&")
+}
+
+fn escape(text: &[u8], besides: &[u8], space: &str) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = String::with_capacity(text.len());
+    for byte in text {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(*byte))
+            }
+            b' ' => out.push_str(space),
+            _ if besides.contains(byte) => out.push(char::from(*byte)),
+            _ => {
+                out.push('%');
+                out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+                out.push(char::from(DIGITS[usize::from(byte & 15)]));
+            }
+        }
+    }
+    out
+}
+
+/// The byte that an escape stands for.
+fn escape_at(bytes: &[u8], at: usize) -> Option<u8> {
+    let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
+    u8::try_from(digit(at + 1)? * 16 + digit(at + 2)?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bases_have_one_form() {
+        for (path, sent) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//", "/"),
+            ("//mutate", "/mutate"),
+            ("/mutate/", "/mutate"),
+            ("/a//b", "/a/b"),
+            ("/a/./b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/../a", "/a"),
+            ("/a/..", "/"),
+            ("/a%2Fb", "/a/b"),
+            ("/a%2fb/", "/a/b"),
+            ("/a%20b", "/a%20b"),
+            ("/a%2E%2E/b", "/a../b"),
+            ("/%2e%2e/a", "/a"),
+            ("/a%25b", "/a%25b"),
+            ("/a%3Fb", "/a%3Fb"),
+            ("/ä", "/%C3%A4"),
+            ("/a%C3%A4", "/a%C3%A4"),
+            ("/a;b:c@d+e~f", "/a;b:c@d+e~f"),
+            ("/a!$&'()*,=b", "/a%21$&%27%28%29%2A,=b"),
+            ("/a\"<b>[c]|^`{d}\\e", "/a%22%3Cb%3E%5Bc%5D%7C%5E%60%7Bd%7D%5Ce"),
+            ("/%41", "/A"),
+            ("/a?b=c", "/a"),
+            ("/a#b", "/a"),
+        ] {
+            assert_eq!(base(&format!("https://h:1{path}")), Ok(format!("https://h:1{sent}")), "{path}");
+        }
+        assert_eq!(base("HTTP://u:p@h").as_deref(), Ok("http://u:p@h/"));
+        assert!(base("https://h/%zz").is_err());
+    }
+
+    #[test]
+    fn queries_have_one_form() {
+        for (query, sent) in [
+            ("", ""),
+            ("b=c", "b=c"),
+            ("z=1&a=2&a=1", "a=2&a=1&z=1"),
+            ("b", "b="),
+            ("x=%41+b%20c", "x=A+b+c"),
+            ("x=1;y=2", ""),
+            ("x=%zz&y=1", "y=1"),
+            ("&&a", "a="),
+            ("a=b=c", "a=b%3Dc"),
+            ("=x", "=x"),
+            ("fieldSelector=a%3Db,c!=d&watch=0", "fieldSelector=a%3Db%2Cc%21%3Dd&watch=0"),
+        ] {
+            assert_eq!(canonical_query(query), sent, "{query}");
+        }
+    }
 
     #[test]
     fn taken_apart() {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1beta1.metrics.example.com";
-const METRICS: &str = "/apis/metrics.example.com/v1beta1";
+pub(super) const METRICS: &str = "/apis/metrics.example.com/v1beta1";
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// A server that shows what another one believes.
@@ -62,7 +62,7 @@ async fn until(cluster: &Cluster, name: &str, status: &str, reason: &str) -> Str
 }
 
 /// A server with another one behind it, which answers.
-async fn together() -> (Cluster, Extension) {
+pub(super) async fn together() -> (Cluster, Extension) {
     let extension = Extension::start("default", "metrics").await;
     let cluster = cluster_for(&extension).await;
     cluster.create(REGISTERED, registered(&extension)).await;

@@ -21,6 +21,7 @@ use hyper::body::Incoming as Answered;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use names::Names;
+use schema::url;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -37,6 +38,8 @@ const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const EXTRA: &str = "x-remote-extra-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Headers that are about a connection and not about what goes over it.
 const OF_CONNECTION: [HeaderName; 8] = [
@@ -94,8 +97,8 @@ impl Aggregation {
         };
         let mut request = Request::new(body.map_err(Into::into).boxed_unsync());
         *request.method_mut() = parts.method.clone();
+        *request.headers_mut() = self.headers(incoming, &uri);
         *request.uri_mut() = uri;
-        *request.headers_mut() = self.headers(incoming);
         let ours = upgrade(parts);
         let asked = async {
             match ours {
@@ -135,7 +138,7 @@ impl Aggregation {
     }
 
     /// What the other server is told.
-    fn headers(&self, incoming: &Incoming<'_>) -> HeaderMap {
+    fn headers(&self, incoming: &Incoming<'_>, uri: &Uri) -> HeaderMap {
         let mut headers = incoming.parts.headers.clone();
         forget_connection(&mut headers);
         forget_caller(&mut headers);
@@ -153,9 +156,13 @@ impl Aggregation {
         if let Ok(value) = HeaderValue::try_from(whole) {
             headers.insert(FORWARDED_FOR, value);
         }
-        if let Ok(value) = HeaderValue::from_str(incoming.parts.uri.path()) {
+        if let Ok(value) = HeaderValue::from_bytes(&forwarded_path(uri.path())) {
             headers.insert(FORWARDED_URI, value);
         }
+        if let Some(Ok(value)) = uri.authority().map(|it| HeaderValue::from_str(it.as_str())) {
+            headers.insert(FORWARDED_HOST, value);
+        }
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
         headers
     }
 }
@@ -173,9 +180,25 @@ pub(super) fn own_request(names: &Names, address: &str, path: &str) -> Option<Re
     Some(request)
 }
 
+/// The address of a request at the other server. Path and query are decoded and escaped again, so that both servers
+/// understand the same by them: what was authorized here is what is asked for there.
 fn target(address: &str, asked: &Uri) -> Option<Uri> {
-    let path = asked.path_and_query().map_or("/", |it| it.as_str());
+    let mut path = url::escape_path(&url::unescape_path(asked.path()));
+    let query = asked.query().map(url::canonical_query).filter(|query| !query.is_empty());
+    if let Some(query) = query {
+        path.push('?');
+        path.push_str(&query);
+    }
     Uri::builder().scheme("https").authority(address).path_and_query(path).build().ok()
+}
+
+/// The path that the other server is told about: cleaned, with the slash at its end if it has one.
+fn forwarded_path(path: &str) -> Vec<u8> {
+    let mut clean = url::clean_path(path.as_bytes());
+    if path.ends_with('/') {
+        clean.push(b'/');
+    }
+    clean
 }
 
 /// Takes out what is about a connection.

@@ -7,7 +7,6 @@ use super::resource::{Place, requester};
 use super::{Call, Service};
 use crate::serve::Body;
 use http::Response;
-use rest::options::unescape_path;
 use rest::{ApiError, Connecting, Form};
 
 impl Service {
@@ -56,7 +55,7 @@ fn path_behind(path: &str, sub: &str, cluster: bool) -> String {
     let steps = group + if cluster { 6 } else { 8 };
     let mut parts = path.splitn(steps + 1, '/');
     match (parts.nth(steps - 1), parts.next()) {
-        (Some(last), Some(rest)) if last == sub => format!("/{}", unescape_path(rest)),
+        (Some(last), Some(rest)) if last == sub => format!("/{rest}"),
         _ => String::new(),
     }
 }
@@ -72,7 +71,7 @@ mod tests {
             ("/api/v1/nodes/n/proxy/", true, "/"),
             ("/api/v1/nodes/proxy/proxy/a/proxy/", true, "/a/proxy/"),
             ("/api/v1/namespaces/d/pods/p/proxy", false, ""),
-            ("/api/v1/namespaces/d/pods/p/proxy/a%20b//c", false, "/a b//c"),
+            ("/api/v1/namespaces/d/pods/p/proxy/a b//c", false, "/a b//c"),
             ("/apis/g/v1/namespaces/d/pods/p/proxy/x", false, "/x"),
         ] {
             assert_eq!(path_behind(path, "proxy", cluster), behind, "{path}");

@@ -1,14 +1,17 @@
 //! What is being asked: verb, group, resource, name, subresource.
 //!
-//! A path is taken apart the same way whether or not the resource exists; that is for the dispatcher to say.
+//! A path is taken apart the same way whether or not the resource exists; that is for the dispatcher to say. It is
+//! decoded before it is taken apart: an escaped slash separates segments like any other.
 
 use http::Method;
 use rest::options::Query;
+use schema::url::unescape_path;
 
 /// A request as the pipeline sees it.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub method: Method,
+    /// Without escapes; what is not UTF-8 is replaced.
     pub path: String,
     pub query: Query,
     /// The API verb, or the method in lower case where no resource is meant.
@@ -37,7 +40,11 @@ pub struct Target {
 impl Asked {
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
         let mut query = Query::parse(query);
-        let target = target(path);
+        let path = match path.contains('%') {
+            true => String::from_utf8_lossy(&unescape_path(path)).into_owned(),
+            false => path.to_owned(),
+        };
+        let target = target(&path);
         if let Some(target) = target.as_ref().filter(|target| target.watching && !target.name.is_empty()) {
             query.pairs.retain(|(key, _)| key != "fieldSelector");
             query.pairs.push(("fieldSelector".to_owned(), format!("metadata.name={}", target.name)));
@@ -46,7 +53,7 @@ impl Asked {
             None => plain_verb(method),
             Some(target) => verb(method, target, &query),
         };
-        Asked { method: method.clone(), path: path.to_owned(), query, verb, target }
+        Asked { method: method.clone(), path, query, verb, target }
     }
 }
 
@@ -79,8 +86,7 @@ fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
 }
 
 fn target(path: &str) -> Option<Target> {
-    let mut parts: Vec<String> =
-        path.trim_matches('/').split('/').map(rest::options::unescape_path).collect();
+    let mut parts: Vec<String> = path.trim_matches('/').split('/').map(str::to_owned).collect();
     let prefix = match parts.first().map(String::as_str) {
         Some("api") => 2,
         Some("apis") => 3,
@@ -157,6 +163,7 @@ mod tests {
             "patch apps/v1 ns=a deployments d scale",
         );
         check("GET", "/api/v1/namespaces/a/pods/p/proxy/x/y", "get v1 ns=a pods p proxyx/y");
+        check("GET", "/api/v1%2fpods/a+b%20c%2Fstatus", "get v1 ns= pods a+b c status");
         check("GET", "/api/v1/watch/namespaces/a/pods/p", "watch v1 ns=a pods p ");
         check("POST", "/apis/node.k8s.io/v1/runtimeclasses", "create node.k8s.io/v1 ns= runtimeclasses  ");
     }
