@@ -7,6 +7,7 @@ mod lists;
 mod resource;
 mod underway;
 mod watch;
+mod websocket;
 
 use crate::aggregate::{self, Aggregation};
 use crate::audit::{Audit, Trail};
@@ -250,7 +251,11 @@ impl Service {
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
-        underway.answered(&notes, response)
+        let response = underway.answered(&notes, response);
+        match websocket::is_wanted(asked.verb, &parts, &response) {
+            true => websocket::switch(&parts, &self.callers.websocket_prefix, response, &self.shutdown),
+            false => response,
+        }
     }
 
     async fn answer<B>(
