@@ -659,7 +659,7 @@ pub struct Subresource {
 pub struct Selectable {
     /// As the client writes it.
     pub label: Text,
-    /// Dotted path inside the object.
+    /// Dotted path inside the stored object; of several, separated by `|`, the first that holds something.
     pub path: Text,
     /// What it reads when the path is absent.
     pub absent: Text,

@@ -449,8 +449,10 @@ impl<'a> Checker<'a, '_> {
             if !labels.insert(&select.label) {
                 self.report(it.file, *line, format!("`{}` can be selected twice", select.label));
             }
-            if let Err(message) = resolve_path(types, reads, &select.path) {
-                self.report(it.file, *line, message);
+            for path in select.path.split('|') {
+                if let Err(message) = resolve_path(types, reads, path) {
+                    self.report(it.file, *line, message);
+                }
             }
         }
         for (line, column) in kind.columns.iter().filter(|(_, column)| !column.path.is_empty()) {
