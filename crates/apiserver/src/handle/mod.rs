@@ -439,14 +439,11 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let mut manner = if trimmed == "/version" {
-                    answer::Manner::of_plain(call)?
-                } else {
-                    answer::Manner::of_document(call, names)?
+                let manner = match trimmed {
+                    "/version" => answer::Manner::of_plain(call)?.indented().unrecorded(),
+                    "" | "/index.html" => answer::Manner::of_page(call).indented().unrecorded(),
+                    _ => answer::Manner::of_document(call, names)?,
                 };
-                if matches!(trimmed, "" | "/index.html" | "/version") {
-                    manner = manner.unrecorded();
-                }
                 let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
                 Ok(match hash {
                     // each form is a document of its own
