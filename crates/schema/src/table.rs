@@ -507,6 +507,13 @@ pub enum Format {
     ConfigKey,
 }
 
+/// What descriptions say of the fields that every object has. Clients know them by their first words.
+pub const API_VERSION_DOC: &str =
+    "APIVersion defines, by its group and version, the schema that this object follows";
+pub const KIND_DOC: &str = "Kind is a string value that names the schema of this object";
+pub const METADATA_DOC: &str = "Standard object's metadata: identity, labels and bookkeeping";
+pub const LIST_METADATA_DOC: &str = "Standard list metadata: revision and paging";
+
 /// A kind: a type that is served under a name of its own.
 #[derive(Debug, Clone)]
 pub struct Kind {

@@ -9,8 +9,8 @@ use super::Problem;
 use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
 use crate::table::{
-    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
-    Union,
+    API_VERSION_DOC, Column, Flags, Group, KIND_DOC, Lifecycle, ListKind, Literal, Patch, Rule, Scalar,
+    Selectable, Subresource, Text, Union,
 };
 
 /// All types and kinds, ordered by package and name.
@@ -171,11 +171,8 @@ impl<'a> Checker<'a, '_> {
     fn parts(&mut self, it: Declared<'a>) -> Vec<Part> {
         let mut parts = Vec::new();
         if it.decl.kind.is_some() {
-            parts.push(Part::Field(Box::new(type_meta("kind", "name of this object's schema"))));
-            parts.push(Part::Field(Box::new(type_meta(
-                "apiVersion",
-                "group and version of this object's schema",
-            ))));
+            parts.push(Part::Field(Box::new(type_meta("kind", KIND_DOC))));
+            parts.push(Part::Field(Box::new(type_meta("apiVersion", API_VERSION_DOC))));
         }
         for member in &it.decl.members {
             match member {
