@@ -90,6 +90,7 @@ mod spec {
     mod virtual_resources;
     mod watch;
     mod webhooks;
+    mod websockets;
 
     use serde_json::{Value, json};
 

@@ -31,8 +31,13 @@ pub struct Context {
     pub gates: Gates,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
+    /// Clients of loops, where each has a rate of its own.
+    clients: Option<Clients>,
     shared: Arc<Shared>,
 }
+
+/// Makes a client in the name of the manager.
+pub type Clients = Arc<dyn Fn() -> Client + Send + Sync>;
 
 /// Makes the client of an account of the system's namespace.
 pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
@@ -68,7 +73,8 @@ impl Context {
             monitors: Mutex::default(),
         };
         let (measures, gates) = (Measures::default(), Gates::default());
-        Context { client, world, names, events, measures, gates, accounts: None, shared: Arc::new(shared) }
+        let shared = Arc::new(shared);
+        Context { client, world, names, events, measures, gates, accounts: None, clients: None, shared }
     }
 
     /// What loops count is counted in these.
@@ -90,10 +96,17 @@ impl Context {
         Context { accounts: Some(accounts), ..self }
     }
 
+    /// Each loop calls through a client of its own from now on, so that none waits behind the requests of another.
+    #[must_use]
+    pub fn with_clients(self, clients: Clients) -> Self {
+        Context { clients: Some(clients), ..self }
+    }
+
     /// The same for the loop of an account; without a name, or where loops have no accounts, that of the manager.
     pub(crate) fn of_account(&self, account: &'static str) -> Self {
-        match &self.accounts {
-            Some(accounts) if !account.is_empty() => self.of(accounts(account), account),
+        match (&self.accounts, &self.clients) {
+            (Some(accounts), _) if !account.is_empty() => self.of(accounts(account), account),
+            (_, Some(clients)) => Context { client: clients(), ..self.clone() },
             _ => self.clone(),
         }
     }
@@ -181,4 +194,54 @@ impl Context {
 /// What the clock says, as objects have it.
 pub(crate) fn time(world: &World) -> Time {
     Time(DateTime::<Utc>::from(world.now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ambient::Simulated;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::future::Pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
+    use tower_service::Service;
+
+    /// A server that never answers.
+    struct Silent;
+
+    impl Service<Request<Body>> for Silent {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Pending<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            std::future::pending()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_loop_has_a_client_of_its_own() {
+        let client = || Client::new(Silent, "default");
+        let made: Arc<AtomicUsize> = Arc::default();
+        let count = made.clone();
+        let context = Context::new(client(), Simulated::new(0, 7), Names::kubernetes());
+        let context = context.with_clients(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            client()
+        }));
+        let _loops = [context.of_account("a"), context.of_account("b"), context.of_account("")];
+        assert_eq!(made.load(Ordering::Relaxed), 3);
+        // those of accounts come first, where loops have any
+        let context = context.with_accounts(Arc::new(move |_| client()));
+        let _account = context.of_account("a");
+        assert_eq!(made.load(Ordering::Relaxed), 3);
+        let _loop = context.of_account("");
+        assert_eq!(made.load(Ordering::Relaxed), 4);
+    }
 }

@@ -85,12 +85,22 @@ fn step(all: &[Arc<ControllerRevision>], template: &PodTemplateSpec, data: &Valu
     }
 }
 
-/// A template as the patch that brings it back.
+/// A template as the patch that brings it back: the bytes that other controllers of the API write for it, which clients
+/// compare.
 fn data(template: &PodTemplateSpec) -> Value {
     // what an API type looks like in JSON can always be said
     let mut template = serde_json::to_value(template).unwrap_or_default();
     template["$patch"] = "replace".into();
+    say_not_created(&mut template);
+    for volume in template["spec"]["volumes"].as_array_mut().into_iter().flatten() {
+        volume.pointer_mut("/ephemeral/volumeClaimTemplate").into_iter().for_each(say_not_created);
+    }
     json!({"spec": {"template": template}})
+}
+
+/// The metadata of a template are always written, with a time of creation that there is not.
+fn say_not_created(template: &mut Value) {
+    template["metadata"]["creationTimestamp"] = Value::Null;
 }
 
 /// The template that a revision holds.
@@ -289,6 +299,21 @@ mod tests {
         let raw = &there.data.as_ref().unwrap().0;
         assert_eq!(raw["spec"]["template"]["$patch"], "replace");
         assert!(template(&ControllerRevision::default()).is_none());
+    }
+
+    #[test]
+    fn a_revision_is_written_as_others_write_it() {
+        let template = json!({"spec": {"containers": [{"name": "c", "image": "a", "resources": {}}], "volumes": [
+            {"name": "e", "emptyDir": {}},
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {}}}}}]}});
+        let template: PodTemplateSpec = serde_json::from_value(template).unwrap();
+        let text = concat!(
+            r#"{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null},"spec":{"#,
+            r#""containers":[{"image":"a","name":"c","resources":{}}],"#,
+            r#""volumes":[{"emptyDir":{},"name":"e"},{"ephemeral":{"volumeClaimTemplate":"#,
+            r#"{"metadata":{"creationTimestamp":null},"spec":{"resources":{}}}},"name":"v"}]}}}}"#
+        );
+        assert_eq!(data(&template).to_string(), text);
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub fn scheme(package: &str) -> &'static str {
 /// Where upstream registers the types of what definitions add: none of them, which clients are told.
 pub const DEFINED_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:722";
 
+/// Where upstream registers the options of requests, as [`scheme`] says it of other types.
+pub const SCHEME_OF_OPTIONS: &str = "pkg/runtime/scheme.go:100";
+
 /// Versions that are served no more, by the first word of their group: clients are told apart from versions that there
 /// never were.
 const RETIRED: &[(&str, &[&str])] = &[

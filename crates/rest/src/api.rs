@@ -261,7 +261,7 @@ impl Api {
         let resources = self.resources.load();
         let collection = &resources.named(plural)?.collection;
         let object = collection.cache.get(namespace, name)?;
-        match collection.selected(field) {
+        match collection.selected(&collection.kind, field) {
             Ok(Selected::Field(at)) => object.field(at).map(str::to_owned),
             _ => Some(String::new()),
         }

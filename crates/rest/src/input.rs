@@ -121,10 +121,7 @@ impl Input {
         match result {
             Ok(decoded) => Ok((decoded, notes)),
             Err(DecodeError::Syntax(why)) => Err(syntax(&why)),
-            Err(DecodeError::NotAnObject(found)) => {
-                let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
-                Err(syntax(&format!("json: cannot unmarshal {found} into Go value of type {wanted}")))
-            }
+            Err(DecodeError::NotAnObject(found)) => Err(syntax(&not_an_object(&found))),
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
@@ -151,6 +148,12 @@ impl Input {
             }
         }
     }
+}
+
+/// The words for a body that is something else than an object.
+pub(crate) fn not_an_object(found: &str) -> String {
+    let wanted = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+    format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
 /// Warns or refuses, as `fieldValidation` says; the error is the text of all oddities.

@@ -17,6 +17,7 @@ pub mod fit;
 mod get;
 pub mod hooks;
 pub mod input;
+mod input_options;
 mod list;
 pub mod measure;
 pub mod metadata;

@@ -275,15 +275,18 @@ impl Facts {
     }
 }
 
-/// A selectable field as text.
-fn push_field(value: &Value, path: &str, absent: &str, out: &mut String) {
-    let found = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
-    match found {
-        Some(Value::String(text)) if !text.is_empty() => out.push_str(text),
-        Some(Value::Int(number)) => out.push_str(&number.to_string()),
-        Some(Value::Bool(truth)) => out.push_str(if *truth { "true" } else { "false" }),
-        _ => out.push_str(absent),
+/// A selectable field as text: the first of its paths that holds something.
+fn push_field(value: &Value, paths: &str, absent: &str, out: &mut String) {
+    for path in paths.split('|') {
+        let found = path.split('.').try_fold(value, |value, step| value.as_map()?.get(step));
+        match found {
+            Some(Value::String(text)) if !text.is_empty() => return out.push_str(text),
+            Some(Value::Int(number)) => return out.push_str(&number.to_string()),
+            Some(Value::Bool(truth)) => return out.push_str(if *truth { "true" } else { "false" }),
+            _ => {}
+        }
     }
+    out.push_str(absent);
 }
 
 #[cfg(test)]

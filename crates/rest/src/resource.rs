@@ -54,20 +54,24 @@ impl Collection {
         }
     }
 
-    /// What a field selector's label reads.
-    pub fn selected(&self, label: &str) -> Result<Selected, ApiError> {
+    /// What a label of a field selector reads: labels are those of the version that is asked for.
+    pub fn selected(&self, served: &Kind, label: &str) -> Result<Selected, ApiError> {
         match label {
             "metadata.name" => return Ok(Selected::Name),
-            "metadata.namespace" if self.kind.selects_namespace => return Ok(Selected::Namespace),
+            "metadata.namespace" if served.selects_namespace => return Ok(Selected::Namespace),
             _ => {}
         }
-        if let Some(at) = self.kind.selectable.iter().position(|one| one.label == label) {
-            // several labels may read one path: the first of them is the one that is extracted for matching
-            return Ok(Selected::Field(at));
+        if let Some(one) = served.selectable.iter().find(|one| one.label == label) {
+            // several labels may read one path, of which one may be indexed
+            let stored = &self.kind.selectable;
+            let same = stored.iter().position(|it| it.path == one.path && it.label == one.label);
+            if let Some(at) = same.or_else(|| stored.iter().position(|it| it.path == one.path)) {
+                return Ok(Selected::Field(at));
+            }
         }
-        let plain = self.kind.selectable.is_empty() && self.kind.selects_namespace;
-        Err(ApiError::bad_request(if self.kind.selects_by_name {
-            format!("field label {label:?} not supported for {}", self.kind.name)
+        let plain = served.selectable.is_empty() && served.selects_namespace;
+        Err(ApiError::bad_request(if served.selects_by_name {
+            format!("field label {label:?} not supported for {}", served.name)
         } else if plain {
             format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {

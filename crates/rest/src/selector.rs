@@ -117,7 +117,8 @@ fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldTerm>, ApiEr
         let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
         let value =
             unescape(value).map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
-        let what = resource.collection.selected(label).map_err(|why| match resource.hooks.unknown_label {
+        let what = resource.collection.selected(&resource.kind, label);
+        let what = what.map_err(|why| match resource.hooks.unknown_label {
             Some(told) => ApiError::bad_request(told(label)),
             None => why,
         })?;

@@ -516,6 +516,13 @@ pub struct Retired {
     pub form: &'static Kind,
 }
 
+/// What descriptions say of the fields that every object has. Clients know them by their first words.
+pub const API_VERSION_DOC: &str =
+    "APIVersion defines, by its group and version, the schema that this object follows";
+pub const KIND_DOC: &str = "Kind is a string value that names the schema of this object";
+pub const METADATA_DOC: &str = "Standard object's metadata: identity, labels and bookkeeping";
+pub const LIST_METADATA_DOC: &str = "Standard list metadata: revision and paging";
+
 /// A kind: a type that is served under a name of its own.
 #[derive(Debug, Clone)]
 pub struct Kind {
@@ -668,7 +675,7 @@ pub struct Subresource {
 pub struct Selectable {
     /// As the client writes it.
     pub label: Text,
-    /// Dotted path inside the object.
+    /// Dotted path inside the stored object; of several, separated by `|`, the first that holds something.
     pub path: Text,
     /// What it reads when the path is absent.
     pub absent: Text,

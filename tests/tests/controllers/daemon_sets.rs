@@ -242,6 +242,9 @@ async fn revisions_there_and_back() {
         all
     };
     until("two revisions", &revisions, |all| numbers(all) == [1, 2]).await;
+    // the template is written down as the API writes it, down to the time of creation that it does not have
+    let metadata = &first.data.as_ref().unwrap().0["spec"]["template"]["metadata"];
+    assert_eq!(metadata.get("creationTimestamp"), Some(&serde_json::Value::Null));
     // back, as clients do it: by what the revision says
     let back = Patch::Strategic(first.data.as_ref().unwrap().0.clone());
     sets.patch("log", &PatchParams::default(), &back).await.unwrap();

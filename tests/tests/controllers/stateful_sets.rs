@@ -242,6 +242,9 @@ async fn a_partition_holds_pods_back_and_revisions_are_kept() {
     };
     let both = until("two revisions", &revisions, |all| numbers(all) == [1, 2]).await;
     let first = both.values().find(|it| it.revision == 1).unwrap();
+    // the template is written down as the API writes it, down to the time of creation that it does not have
+    let metadata = &first.data.as_ref().unwrap().0["spec"]["template"]["metadata"];
+    assert_eq!(metadata.get("creationTimestamp"), Some(&serde_json::Value::Null));
     // back, as clients do it: by what the revision says
     let back = first.data.as_ref().unwrap().0.clone();
     change(&sets, "db", back).await;

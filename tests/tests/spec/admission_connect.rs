@@ -178,3 +178,28 @@ async fn policies_judge_what_is_asked() {
     assert!(message(&refused).starts_with(told), "{refused}");
     cluster.post(&format!("{PODS}/p/attach"), "").await.code(503);
 }
+
+/// Requests are passed on to `name`, `name:port` or `scheme:name:port`.
+#[tokio::test]
+async fn names_of_proxied_objects_may_have_schemes_and_ports() {
+    let cluster = with_objects().await;
+    let namespace = "/api/v1/namespaces/default";
+    for (place, name, kind) in [
+        (format!("{namespace}/pods"), "p", "pod"),
+        (format!("{namespace}/services"), "s", "service"),
+        (NODES.to_owned(), "n", "node"),
+    ] {
+        for path in
+            [format!("{name}:80"), format!("https:{name}:web"), format!("http:{name}:"), format!(":{name}:")]
+        {
+            cluster.get(&format!("{place}/{path}/proxy/a")).await.refused(503, "ServiceUnavailable");
+        }
+        let missing = cluster.get(&format!("{place}/https:none:80/proxy/")).await.refused(404, "NotFound");
+        assert_eq!(missing["details"]["name"], "none");
+        for path in ["ftp:p:80", "a:b:c:d", "::"] {
+            let wrong = cluster.get(&format!("{place}/{path}/proxy/")).await.refused(400, "BadRequest");
+            assert_eq!(message(&wrong), format!("invalid {kind} request \"{path}\""));
+        }
+    }
+    cluster.get(&format!("{namespace}/pods/p:80")).await.refused(404, "NotFound");
+}

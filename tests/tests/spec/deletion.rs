@@ -1,5 +1,6 @@
 //! "Object deletion": finalizers, grace, preconditions, propagation, collections and namespaces.
 
+use super::protobuf::{PROTOBUF, envelope, field};
 use super::*;
 use std::time::Duration;
 use tests::Cluster;
@@ -205,6 +206,62 @@ async fn a_body_counts_and_not_the_query_beside_it() {
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"});
     let marked = cluster.delete(PATH).body(options).await.code(200).json();
     assert_eq!(marked["metadata"]["finalizers"], json!(["a.b/c", "foregroundDeletion"]));
+}
+
+/// Clients send options under the version of the group that they delete from.
+#[tokio::test]
+async fn options_come_under_the_version_of_any_group() {
+    let cluster = Cluster::start().await;
+    const JSON: &str = "application/json";
+    let bodies = |version: &str, kind: &str| {
+        let json =
+            json!({"apiVersion": version, "kind": kind, "propagationPolicy": "Foreground"}).to_string();
+        let yaml = format!("apiVersion: {version:?}\nkind: {kind:?}\npropagationPolicy: Foreground\n");
+        let message = envelope(version, kind, &field(4, b"Foreground"));
+        [(JSON, json.into_bytes()), ("application/yaml", yaml.into_bytes()), (PROTOBUF, message)]
+    };
+    for version in ["v1", "apps/v1", "batch/v1beta1", "meta.k8s.io/v1", "stable.example.com/v2", "v9", ""] {
+        for (format, body) in bodies(version, "DeleteOptions") {
+            cluster.named(CONFIGMAPS, "a").await;
+            let marked = cluster.delete(PATH).body(body.clone()).content_type(format).await.code(200).json();
+            assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]), "{version} {format}");
+            cluster.patch(PATH, json!({"metadata": {"finalizers": null}})).await.code(200);
+            cluster.delete(CONFIGMAPS).body(body).content_type(format).await.code(200);
+        }
+    }
+    let scheme = "in scheme \"pkg/runtime/scheme.go:100\"";
+    for (version, kind, why) in [
+        ("v1", "Pod", &*format!("no kind \"Pod\" is registered for version \"v1\" {scheme}")),
+        (
+            "apps/v1",
+            "ListOptions",
+            &format!("no kind \"ListOptions\" is registered for version \"apps/v1\" {scheme}"),
+        ),
+        ("", "Pod", &format!("no kind \"Pod\" is registered for version \"meta.k8s.io/v1\" {scheme}")),
+        (
+            "apps/v1",
+            "UpdateOptions",
+            "converting (v1.UpdateOptions) to (v1.DeleteOptions): unknown conversion",
+        ),
+        ("meta.k8s.io/v1", "Table", "converting (v1.Table) to (v1.DeleteOptions): unknown conversion"),
+    ] {
+        for (format, body) in bodies(version, kind) {
+            let refused =
+                cluster.delete(PATH).body(body).content_type(format).await.refused(400, "BadRequest");
+            assert_eq!(refused["message"], why, "{version} {kind} {format}");
+        }
+    }
+    for (body, why) in [
+        ("{\"apiVersion\":\"a/b/c\"}", "unexpected GroupVersion string: a/b/c"),
+        ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        (
+            "{\"propagationPolicy\":1}",
+            "json: cannot unmarshal number into Go struct field DeleteOptions.propagationPolicy of type v1.DeletionPropagation",
+        ),
+    ] {
+        let refused = cluster.delete(PATH).body(body).content_type(JSON).await.refused(400, "BadRequest");
+        assert_eq!(refused["message"], why);
+    }
 }
 
 #[tokio::test]

@@ -105,6 +105,38 @@ async fn discovery_is_negotiated_too() {
     assert_eq!(list["kind"], "APIGroupList");
 }
 
+/// Scripts compare the text.
+#[tokio::test]
+async fn documents_have_their_keys_in_the_order_of_their_types() {
+    let cluster = Cluster::start().await;
+    let text = async |path: &str| cluster.get(path).await.code(200).text();
+    let api = text("/api").await;
+    let start = r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":""#;
+    assert!(api.starts_with(start), "{api}");
+    let version = r#"{"groupVersion":"apps/v1","version":"v1"}"#;
+    let rest = format!(r#""name":"apps","versions":[{version}],"preferredVersion":{version}}}"#);
+    assert_eq!(text("/apis/apps").await, format!(r#"{{"kind":"APIGroup","apiVersion":"v1",{rest}"#));
+    let apis = text("/apis").await;
+    assert!(apis.starts_with(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"#), "{apis}");
+    assert!(apis.contains(&format!("{{{rest}")), "{apis}");
+    let core = text("/api/v1").await;
+    let start = r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"bindings","singularName":"","namespaced":true,"kind":"Binding","verbs":["create"]}"#;
+    assert!(core.starts_with(start), "{core}");
+    let apps = text("/apis/apps/v1").await;
+    assert!(
+        apps.starts_with(r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","#),
+        "{apps}"
+    );
+    let scale = r#"{"name":"deployments/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale","verbs":["get","patch","update"]}"#;
+    assert!(apps.contains(scale), "{apps}");
+    let hash = r#""shortNames":["deploy"],"categories":["all"],"storageVersionHash":""#;
+    assert!(apps.contains(hash), "{apps}");
+    // these two are laid out for people, in whichever form they are asked for
+    assert!(text("/version").await.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"26\",\n"));
+    let index = cluster.get("/").accept("application/yaml").await.code(200);
+    assert!(index.text().starts_with("{\n  \"paths\": [\n    \"/api\",\n    \"/api/v1\",\n"));
+}
+
 #[tokio::test]
 async fn the_version_is_that_of_the_api() {
     let cluster = Cluster::start().await;

@@ -175,6 +175,55 @@ async fn labels_are_selected_by_equality_and_by_sets() {
     }
 }
 
+/// Each version of events has labels of its own, for the same stored fields.
+#[tokio::test]
+async fn events_are_selected_by_the_labels_of_each_version() {
+    const CORE: &str = "/api/v1/namespaces/default/events";
+    const NEWER: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let cluster = Cluster::start().await;
+    let about = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default", "uid": "u",
+        "resourceVersion": "7", "fieldPath": "f"});
+    let old = json!({"metadata": {"name": "old"}, "involvedObject": about, "reason": "R", "type": "Normal",
+        "source": {"component": "kubelet"}});
+    cluster.create(CORE, old).await;
+    let new = json!({"metadata": {"name": "new"}, "regarding": about, "reason": "R", "type": "Normal",
+        "action": "A", "reportingController": "c", "reportingInstance": "i", "note": "n",
+        "eventTime": "2026-01-01T00:00:00.000000Z"});
+    cluster.create(NEWER, new).await;
+    let selected = async |path: &str, selector: &str| {
+        let list = cluster.read(&format!("{path}?fieldSelector={}", escape(selector))).await;
+        names(&list).into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    for (field, value) in about.as_object().unwrap() {
+        let value = value.as_str().unwrap();
+        for (path, label, other) in
+            [(CORE, "involvedObject", "regarding"), (NEWER, "regarding", "involvedObject")]
+        {
+            assert_eq!(selected(path, &format!("{label}.{field}={value}")).await, ["new", "old"], "{field}");
+            assert!(selected(path, &format!("{label}.{field}!={value}")).await.is_empty(), "{field}");
+            let refused = cluster.get(&format!("{path}?fieldSelector={other}.{field}%3Dx")).await;
+            let refused = refused.refused(400, "BadRequest");
+            assert_eq!(refused["message"], format!("field label not supported: {other}.{field}"));
+        }
+    }
+    for (path, selector, expected) in [
+        (CORE, "source=kubelet", &["old"][..]),
+        // who reports stands for a source that is not named
+        (CORE, "source=c", &["new"]),
+        (CORE, "source=", &[]),
+        (CORE, "reportingComponent=c", &["new"]),
+        (CORE, "reportingComponent=", &["old"]),
+        (NEWER, "reportingController=c", &["new"]),
+        (NEWER, "reportingController!=c", &["old"]),
+        (NEWER, "reason=R,type=Normal,metadata.name=old", &["old"]),
+    ] {
+        assert_eq!(selected(path, selector).await, expected, "{selector}");
+    }
+    for label in ["source", "reportingComponent"] {
+        cluster.get(&format!("{NEWER}?fieldSelector={label}%3Dc")).await.refused(400, "BadRequest");
+    }
+}
+
 #[tokio::test]
 async fn fields_are_selected_where_the_kind_has_them() {
     let cluster = Cluster::start().await;

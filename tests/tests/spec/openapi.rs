@@ -1,5 +1,6 @@
 //! OpenAPI: the schemas that clients explain and check with.
 
+use super::custom_resources::{GROUP, define, definition, version};
 use super::*;
 use tests::Cluster;
 
@@ -116,4 +117,80 @@ async fn lists_that_are_declared_atomic_say_so() {
     let document = cluster.read("/openapi/v2").await;
     let tolerations = &document["definitions"]["io.k8s.api.node.v1.Scheduling"]["properties"]["tolerations"];
     assert_eq!(tolerations["x-kubernetes-list-type"], "atomic");
+}
+
+/// Clients know descriptions of what every object has by their first words.
+#[tokio::test]
+async fn descriptions_begin_with_the_words_that_clients_look_for() {
+    let cluster = Cluster::start().await;
+    let spec =
+        json!({"type": "object", "properties": {"size": {"type": "string", "description": "Size of it"}}});
+    define(&cluster, definition(&[version("v1", spec)])).await;
+    let document = cluster.read("/openapi/v2").await;
+    let definitions = &document["definitions"];
+    let begins = |text: &Value, words: &str| {
+        assert!(text.as_str().is_some_and(|text| text.starts_with(words)), "{words}: {text}");
+    };
+    for name in ["com.example.stable.v1.Thing", "io.k8s.api.core.v1.Pod"] {
+        let properties = &definitions[name]["properties"];
+        begins(&properties["apiVersion"]["description"], "APIVersion defines");
+        begins(&properties["kind"]["description"], "Kind is a string value");
+        begins(&properties["metadata"]["description"], "Standard object's metadata");
+    }
+    let list = &definitions["com.example.stable.v1.ThingList"];
+    begins(&list["description"], "ThingList is a list of Thing");
+    begins(&list["properties"]["metadata"]["description"], "Standard list metadata");
+    begins(&list["properties"]["items"]["description"], "List of things");
+    let metadata = &definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"];
+    begins(&metadata["creationTimestamp"]["description"], "CreationTimestamp is a timestamp");
+}
+
+/// What follows from a custom resource's schema is published, and nothing else.
+#[tokio::test]
+async fn schemas_of_custom_resources_are_published_as_clients_read_them() {
+    let cluster = Cluster::start().await;
+    let open = json!({"type": "object", "description": "any", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"spec": {"type": "object"}}});
+    let mut first = version("v1", json!({}));
+    first["schema"]["openAPIV3Schema"] = open;
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["spec"],
+        "properties": {"spec": {"type": "string"}}});
+    let any = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let mut second = version("v2", json!({}));
+    second["storage"] = false.into();
+    second["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {"embedded": embedded, "any": {"type": "array", "items": any},
+            "port": {"x-kubernetes-int-or-string": true}}}}});
+    define(&cluster, definition(&[first, second])).await;
+    let two = cluster.read("/openapi/v2").await["definitions"].clone();
+    // where anything goes, older readers are told nothing but that it is an object
+    let kind = json!([{"group": GROUP, "kind": "Thing", "version": "v1"}]);
+    assert_eq!(
+        two["com.example.stable.v1.Thing"],
+        json!({"type": "object", "x-kubernetes-group-version-kind": kind})
+    );
+    assert_eq!(two["com.example.stable.v1.ThingList"]["type"], Value::Null);
+    let three = |version: &str| {
+        let path = format!("/openapi/v3/apis/{GROUP}/{version}");
+        let cluster = &cluster;
+        async move { cluster.read(&path).await["components"]["schemas"].clone() }
+    };
+    let one = three("v1").await;
+    assert_eq!(one["com.example.stable.v1.Thing"]["x-kubernetes-preserve-unknown-fields"], true);
+    let item = json!({"$ref": "#/components/schemas/com.example.stable.v1.Thing"});
+    assert_eq!(one["com.example.stable.v1.ThingList"]["properties"]["items"]["items"], item);
+    let newer = three("v2").await;
+    for schemas in [&two, &newer] {
+        let spec = &schemas["com.example.stable.v2.Thing"]["properties"]["spec"]["properties"];
+        assert_eq!(spec["embedded"]["required"], json!(["spec", "kind", "apiVersion"]));
+        let names: Vec<&String> = spec["embedded"]["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["apiVersion", "kind", "metadata", "spec"]);
+    }
+    let fields =
+        |schemas: &Value| schemas["com.example.stable.v2.Thing"]["properties"]["spec"]["properties"].clone();
+    assert_eq!(fields(&newer)["any"]["items"]["required"], json!(["kind", "apiVersion"]));
+    assert_eq!(fields(&two)["any"]["items"]["required"], Value::Null);
+    assert_eq!(fields(&newer)["port"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
+    assert_eq!(fields(&two)["port"], json!({"x-kubernetes-int-or-string": true}));
 }

@@ -3,7 +3,7 @@
 use super::*;
 use tests::{Answer, Cluster};
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = &[0x6b, 0x38, 0x73, 0x00];
 
 /// The fields of a message whose values have a length, as number and bytes.
@@ -112,7 +112,7 @@ async fn bytes_without_the_prefix_are_rejected() {
 }
 
 /// A field with a length.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = bytes.len();
     while length >= 0x80 {
@@ -123,7 +123,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&out, bytes].concat()
 }
 
-fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+pub(super) fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
     let names = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
     [MAGIC, &field(1, &names), &field(2, message)].concat()
 }

@@ -2,13 +2,14 @@
 
 use super::whole;
 use crate::aggregate::{Listed, Priority, Routes, priorities};
+use crate::handle::answer::meta_type;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use names::Names;
 use rest::Resource;
 use rest::api::Resources;
-use schema::encode::untyped;
+use schema::encode;
 use schema::openapi;
 use schema::rank::rank;
 use schema::table::{Kind, Subresource, Text};
@@ -68,11 +69,11 @@ impl Documents {
         let mut list = Vec::new();
         for group in groups.iter().filter(|group| !group.name.is_empty()) {
             list.push(group.value(false));
-            by_path.insert(format!("/apis/{}", group.name), untyped_bytes(group.value(true)));
+            by_path.insert(format!("/apis/{}", group.name), document_bytes(&group.value(true)));
         }
         by_path.insert(
             "/apis".to_owned(),
-            untyped_bytes(object([
+            document_bytes(&object([
                 ("kind", "APIGroupList".into()),
                 ("apiVersion", "v1".into()),
                 ("groups", Value::List(list)),
@@ -94,13 +95,13 @@ impl Documents {
                 if whole {
                     told.push(whole::Version::new(&group.name, version, &list, true));
                 }
-                by_path.insert(path, untyped_bytes(list));
+                by_path.insert(path, document_bytes(&list));
             }
         }
         let by_path = by_path.into_iter().map(|(path, json)| (path, Document::new(json))).collect();
         let whole = whole.then(|| {
             let (core, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|it| it.group.is_empty());
-            [core, others].map(|part| Document::new(untyped_bytes(whole::document(part, names))))
+            [core, others].map(|part| Document::new(whole::bytes(&whole::document(part, names))))
         });
         Documents { from, by_path, elsewhere, whole }
     }
@@ -186,7 +187,7 @@ fn groups(resources: &Resources, routes: &Routes) -> Vec<Group> {
 }
 
 fn versions(address: &str) -> Bytes {
-    untyped_bytes(object([
+    document_bytes(&object([
         ("kind", "APIVersions".into()),
         ("versions", Value::List(vec!["v1".into()])),
         (
@@ -276,6 +277,10 @@ pub(super) fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Valu
     Value::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect::<Map>())
 }
 
-fn untyped_bytes(value: Value) -> Bytes {
-    untyped(&value).into()
+/// The text of a document, whose keys are in the order of its kind's table.
+fn document_bytes(value: &Value) -> Bytes {
+    match meta_type(value.text(&["kind"])) {
+        Some(ty) => encode::json(value, ty).into(),
+        None => encode::untyped(value).into(),
+    }
 }

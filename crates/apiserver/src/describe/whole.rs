@@ -9,6 +9,7 @@ use crate::handle::answer::{self, Manner};
 use crate::handle::{Call, Service};
 use crate::negotiate::{prefers_whole, tagged};
 use crate::serve::Body;
+use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Response};
 use names::Names;
@@ -156,6 +157,14 @@ impl Service {
             response.headers_mut().insert(header::CONTENT_TYPE, media);
         }
         Some(Ok(tagged(response, &format!("{}{}", document.hash, manner.mark()), call.headers)))
+    }
+}
+
+/// Its text.
+pub(super) fn bytes(document: &Value) -> Bytes {
+    match kinds::tables::type_named(PACKAGE, KIND) {
+        Some(ty) => schema::encode::json(document, ty).into(),
+        None => schema::encode::untyped(document).into(),
     }
 }
 

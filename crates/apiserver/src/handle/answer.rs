@@ -70,6 +70,16 @@ impl Manner {
         Err(ApiError::nothing_acceptable(&["application/json"]))
     }
 
+    /// For what is JSON whatever is asked for.
+    pub fn of_page(call: &Call<'_>) -> Self {
+        Self::with(call, Output::JSON)
+    }
+
+    /// The same, laid out for people whoever asks.
+    pub fn indented(self) -> Self {
+        Manner { pretty: true, ..self }
+    }
+
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
         let tables = resource.kind.verbs.iter().any(|verb| verb == "get");

@@ -19,8 +19,9 @@ impl Service {
         if sub != "log" {
             self.judge(call, place).await?;
         }
-        self.api.get(resource, place.namespace, place.name, "").await?;
-        let (plural, name) = (&resource.kind.plural, place.name);
+        let name = if sub == "proxy" { proxied_name(place)? } else { place.name };
+        self.api.get(resource, place.namespace, name, "").await?;
+        let plural = &resource.kind.plural;
         Err(ApiError::unavailable(format!("no node agent can be reached for {sub:?} of {plural} {name:?}")))
     }
 
@@ -46,6 +47,21 @@ impl Service {
         query.pairs.push(("path".to_owned(), path_behind(&asked.path, "proxy", place.namespace.is_empty())));
         self.api.connect(&connecting, &query).await
     }
+}
+
+/// The name of an object that requests are passed on to: it may stand between a scheme and a port, `https:name:8443`,
+/// or before a port.
+fn proxied_name<'a>(place: &Place<'a>) -> Result<&'a str, ApiError> {
+    let parts: Vec<&str> = place.name.split(':').collect();
+    let name = match parts[..] {
+        [name] | [name, _] | ["" | "http" | "https", name, _] => name,
+        _ => "",
+    };
+    if name.is_empty() {
+        let kind = place.resource.kind.name.to_lowercase();
+        return Err(ApiError::bad_request(format!("invalid {kind} request {:?}", place.name)));
+    }
+    Ok(name)
 }
 
 /// What follows a subresource in a path, with the slash before it.

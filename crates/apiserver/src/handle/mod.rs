@@ -8,6 +8,7 @@ mod lists;
 mod resource;
 mod underway;
 mod watch;
+mod websocket;
 
 use crate::aggregate::{self, Aggregation};
 use crate::audit::{Audit, Trail};
@@ -254,7 +255,11 @@ impl Service {
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::Empty;
         }
-        underway.answered(&notes, response)
+        let response = underway.answered(&notes, response);
+        match websocket::is_wanted(asked.verb, &parts, &response) {
+            true => websocket::switch(&parts, &self.callers.websocket_prefix, response, &self.shutdown),
+            false => response,
+        }
     }
 
     async fn answer<B>(
@@ -445,14 +450,11 @@ impl Service {
                     return Err(ApiError::method_not_allowed());
                 }
                 let names = &self.api.names;
-                let mut manner = if trimmed == "/version" {
-                    answer::Manner::of_plain(call)?
-                } else {
-                    answer::Manner::of_document(call, names)?
+                let manner = match trimmed {
+                    "/version" => answer::Manner::of_plain(call)?.indented().unrecorded(),
+                    "" | "/index.html" => answer::Manner::of_page(call).indented().unrecorded(),
+                    _ => answer::Manner::of_document(call, names)?,
                 };
-                if matches!(trimmed, "" | "/index.html" | "/version") {
-                    manner = manner.unrecorded();
-                }
                 let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
                 Ok(match hash {
                     // each form is a document of its own

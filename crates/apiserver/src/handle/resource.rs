@@ -9,7 +9,7 @@ use crate::serve::Body;
 use http::{Method, Response, header};
 use merge::managed::default_manager;
 use rest::hooks::Part;
-use rest::input::{Expected, Format, Input};
+use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, Writing};
 use schema::{Value, proto};
@@ -368,15 +368,10 @@ impl Service {
             return Ok(Value::Null);
         }
         let Some(ty) = answer::meta_type("DeleteOptions") else { return Ok(Value::Null) };
-        let input = self.input(call)?;
-        // clients send the options under any group's version
-        let given =
-            input.untyped().map(|untyped| untyped.value.text(&["apiVersion"]).to_owned()).unwrap_or_default();
-        let version = if given.is_empty() { "v1".to_owned() } else { given };
-        let expected = Expected { ty, kind: "DeleteOptions", api_version: &version, known: &|_, _| false };
-        let options = input.typed(&expected, rest::options::FieldValidation::Ignore, &mut Vec::new())?;
+        let options = self.input(call)?.options(ty, "DeleteOptions", &self.api.names.meta_group())?;
         call.notes.saw_request(|| {
             let mut shown = options.clone();
+            shown.set(&["kind"], "DeleteOptions");
             shown.set(&["apiVersion"], format!("{}/__internal", self.api.names.meta_group()));
             Some(schema::encode::json(&shown, ty).into())
         });

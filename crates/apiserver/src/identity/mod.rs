@@ -18,6 +18,7 @@ mod websocket;
 pub use chain::{Chain, Refusal};
 pub use front_proxy::FrontProxy;
 pub use trust_map::TrustMap;
+pub use websocket::is_websocket;
 
 use ambient::World;
 use auth::Tokens;

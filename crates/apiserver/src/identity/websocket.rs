@@ -43,7 +43,8 @@ pub fn forget_token(headers: &mut HeaderMap, prefix: &str) {
     headers.extend(others.map(|others| (SEC_WEBSOCKET_PROTOCOL, others)));
 }
 
-fn is_websocket(headers: &HeaderMap) -> bool {
+/// Whether a request asks for a websocket.
+pub fn is_websocket(headers: &HeaderMap) -> bool {
     words(headers, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
         && words(headers, &UPGRADE).any(|word| word.eq_ignore_ascii_case("websocket"))
 }

@@ -4,6 +4,8 @@
 
 mod measured;
 mod mirror;
+#[cfg(test)]
+mod tests;
 
 use crate::events::Tone;
 use crate::slices::{self, counted::Writes};

@@ -134,6 +134,8 @@ impl Work {
             true => context.with_accounts(self.accounts(&agent, calls(), &told)?),
             false => context,
         };
+        let (loops_way, rate, world) = (way.clone(), self.rate, told.world.clone());
+        let context = context.with_clients(Arc::new(move || client::client(&loops_way, rate, &world)));
         match self.lease.clone() {
             None => self.loop_for_ever(context, &told.health).await,
             // what renews the lease does not wait behind what the loops ask

@@ -9,8 +9,8 @@ use super::Problem;
 use super::fit::{check_keys, finish_shape, literal, resolve_path, rule_fits};
 use super::syntax::{FieldDecl, File, KindDecl, Member, TypeDecl, TypeExpr, TypeName, text};
 use crate::table::{
-    Column, Flags, Group, Lifecycle, ListKind, Literal, Patch, Rule, Scalar, Selectable, Subresource, Text,
-    Union,
+    API_VERSION_DOC, Column, Flags, Group, KIND_DOC, Lifecycle, ListKind, Literal, Patch, Rule, Scalar,
+    Selectable, Subresource, Text, Union,
 };
 
 /// All types and kinds, ordered by package and name.
@@ -173,11 +173,8 @@ impl<'a> Checker<'a, '_> {
     fn parts(&mut self, it: Declared<'a>) -> Vec<Part> {
         let mut parts = Vec::new();
         if it.decl.kind.is_some() {
-            parts.push(Part::Field(Box::new(type_meta("kind", "name of this object's schema"))));
-            parts.push(Part::Field(Box::new(type_meta(
-                "apiVersion",
-                "group and version of this object's schema",
-            ))));
+            parts.push(Part::Field(Box::new(type_meta("kind", KIND_DOC))));
+            parts.push(Part::Field(Box::new(type_meta("apiVersion", API_VERSION_DOC))));
         }
         for member in &it.decl.members {
             match member {
@@ -454,8 +451,10 @@ impl<'a> Checker<'a, '_> {
             if !labels.insert(&select.label) {
                 self.report(it.file, *line, format!("`{}` can be selected twice", select.label));
             }
-            if let Err(message) = resolve_path(types, reads, &select.path) {
-                self.report(it.file, *line, message);
+            for path in select.path.split('|') {
+                if let Err(message) = resolve_path(types, reads, path) {
+                    self.report(it.file, *line, message);
+                }
             }
         }
         for (line, column) in kind.columns.iter().filter(|(_, column)| !column.path.is_empty()) {

@@ -94,9 +94,10 @@
 //!
 //! - `verbs <verb>...`
 //! - `subresource <name> <verb>... [as [<group>/<version>] <Kind>]`
-//! - `select <label> [= <path>] [absent=V] [indexed]`: a field that selectors may name; without `=` the label
-//!   is the path. Paths read the stored form, also when that is another kind's (`stored=`). A path that ends
-//!   at a list or structure reads as absent.
+//! - `select <label> [= <path>[|<path>...]] [absent=V] [indexed]`: a field that selectors may name; without `=`
+//!   the label is the path. Of several paths the first that holds something is read. Paths read the stored form,
+//!   also when that is another kind's (`stored=`), which has the same path among its own. A path that ends at a
+//!   list or structure reads as absent.
 //! - `retired <group>/<version>...`: versions of the same form that are no longer served but are read.
 //! - `column <name> <type> [format=F] [wide] [priority=N] [.path] ["doc"]`: `wide` is priority 1.
 //!

@@ -1,6 +1,7 @@
 //! Definitions: what each type looks like.
 
 use super::{Flavour, META, Source, described, object, texts};
+use crate::table::{API_VERSION_DOC, KIND_DOC, LIST_METADATA_DOC};
 use crate::table::{
     Field, Flags, Group, Kind, ListKind, Literal, MapShape, Patch, Ref, Rule, Scalar, Shape, Type, Union,
 };
@@ -251,36 +252,39 @@ impl Renderer<'_> {
     }
 
     fn list(&self, kind: &Kind) -> Value {
+        // lists of kinds that were declared while the server ran say less
+        let is_declared = kind.declared.is_some();
         let item = self.flavour.reference(&self.source.kind_name(kind, ""));
         let items = match self.flavour {
-            Flavour::V2 => item,
-            Flavour::V3 => object([("allOf", Value::List(vec![item])), ("default", Value::map())]),
+            Flavour::V3 if !is_declared => {
+                object([("allOf", Value::List(vec![item])), ("default", Value::map())])
+            }
+            _ => item,
         };
+        let text = |doc: &str| object([("description", doc.into()), ("type", "string".into())]);
+        let doc = format!("List of {}", kind.plural);
         let mut properties = object([
-            (
-                "apiVersion",
-                object([("description", "group and version of this list".into()), ("type", "string".into())]),
-            ),
-            ("kind", object([("description", "kind of this list".into()), ("type", "string".into())])),
-            (
-                "items",
-                object([("description", "the objects".into()), ("type", "array".into()), ("items", items)]),
-            ),
+            ("apiVersion", text(API_VERSION_DOC)),
+            ("kind", text(KIND_DOC)),
+            ("items", object([("description", doc.into()), ("type", "array".into()), ("items", items)])),
         ]);
         if let Some(meta) = (self.source.find_type)(META, "ListMeta") {
             let mut metadata = self.flavour.reference(&self.source.type_name(&meta));
-            metadata.make_map().insert("description", "revision and paging");
-            if self.flavour == Flavour::V3 {
+            metadata.make_map().insert("description", LIST_METADATA_DOC);
+            if self.flavour == Flavour::V3 && !is_declared {
                 metadata.make_map().insert("default", Value::map());
             }
             properties.make_map().insert("metadata", self.wrapped(metadata));
         }
-        object([
-            ("description", format!("a list of {}", kind.name).into()),
-            ("type", "object".into()),
+        let mut list = object([
+            ("description", format!("{0}List is a list of {0}", kind.name).into()),
             ("properties", properties),
             ("required", texts(["items"])),
-        ])
+        ]);
+        if !is_declared {
+            list.make_map().insert("type", "object");
+        }
+        list
     }
 
     fn field(&self, field: &Field, inline: bool) -> Value {

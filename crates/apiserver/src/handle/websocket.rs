@@ -1,0 +1,336 @@
+//! Watches over a WebSocket (RFC 6455): each event is one message, text or binary as its encoding is.
+//!
+//! What always holds: the watch was authorized and begun like any other before the connection is switched, and ends
+//! with the connection. Clients have nothing to say: what they send is read and dropped, but pings are answered. A
+//! client that takes nothing for a while is cut off. At the end of the watch the connection is closed properly. A
+//! connection that was switched has left the listener's count, so there is a limit of its own.
+
+use super::{come_back, text};
+use crate::identity::is_websocket;
+use crate::serve::{Body, Shutdown};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use schema::url;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// What a key is joined with before its digest is sent back.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// How long a client may take for one message.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest payload of a control frame.
+const CONTROL_LIMIT: u64 = 125;
+
+/// Bytes before each message of a watch in protobuf, which a frame of a WebSocket replaces.
+const LENGTH_PREFIX: usize = 4;
+
+/// How many there may be at a time, and how many there are.
+const LIMIT: usize = 256;
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let place = Place;
+        // dropping it gives it back, also where there was none
+        (OPEN.fetch_add(1, Ordering::Relaxed) < LIMIT).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opcode {
+    Text = 1,
+    Binary = 2,
+    Close = 8,
+    Ping = 9,
+    Pong = 10,
+}
+
+const NORMAL_CLOSURE: u16 = 1000;
+const PROTOCOL_ERROR: u16 = 1002;
+
+/// Whether the answer to a request is to be switched: that to a watch, where the client asks for it and can.
+pub(super) fn is_wanted(verb: &str, parts: &Parts, response: &Response<Body>) -> bool {
+    verb == "watch"
+        && parts.headers.contains_key(header::UPGRADE)
+        && parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && response.status() == StatusCode::OK
+        && matches!(response.body(), Body::Stream(_) | Body::Full(_))
+        && is_websocket(&parts.headers)
+}
+
+/// Answers that the connection is switched, and sends the body of the answer over it.
+pub(super) fn switch(
+    parts: &Parts,
+    token_prefix: &str,
+    response: Response<Body>,
+    shutdown: &Shutdown,
+) -> Response<Body> {
+    let headers = match handshake(&parts.headers, token_prefix) {
+        Ok(headers) => headers,
+        Err(refused) => return *refused,
+    };
+    let Some(upgrade) = parts.extensions.get::<OnUpgrade>().cloned() else { return response };
+    let Some(place) = Place::take() else {
+        return come_back(1, "Too many requests, please try again later.\n");
+    };
+    let media = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let opcode = if media.is_some_and(|it| it.starts_with("application/json")) {
+        Opcode::Text
+    } else {
+        Opcode::Binary
+    };
+    let (body, shutdown) = (response.into_body(), shutdown.clone());
+    tokio::spawn(async move {
+        let sent = async {
+            let connection = upgrade.await.map_err(io::Error::other)?;
+            send(TokioIo::new(connection), body, opcode).await
+        };
+        let _place = place;
+        tokio::select! {
+            sent = sent => sent.unwrap_or_else(|why| tracing::debug!(%why, "a WebSocket broke")),
+            () = shutdown.stopping() => {}
+        }
+    });
+    let mut switched = Response::new(Body::Empty);
+    *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *switched.headers_mut() = headers;
+    switched
+}
+
+/// The headers of the answer, or a refusal.
+fn handshake(asked: &HeaderMap, token_prefix: &str) -> Result<HeaderMap, Box<Response<Body>>> {
+    let refused = |code, why: &str| {
+        let mut refused = text(code, why.to_owned());
+        refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        Box::new(refused)
+    };
+    let word = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    if word(header::SEC_WEBSOCKET_VERSION) != Some("13") {
+        let mut bad = refused(400, "missing or bad WebSocket Version");
+        bad.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(bad);
+    }
+    let Some(key) = word(header::SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty()) else {
+        return Err(refused(400, "mismatch challenge/response"));
+    };
+    let has_origin = |origin: &str| origin != "null" && url::parse(origin).is_ok();
+    if !word(header::ORIGIN).is_some_and(has_origin) {
+        return Err(refused(403, ""));
+    }
+    let lists = asked.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
+    let protocols = lists.flat_map(|list| list.split(',')).map(str::trim);
+    // a token is no protocol that could be spoken
+    let mut protocols = protocols.filter(|it| !it.is_empty() && !it.starts_with(token_prefix));
+    let protocol = protocols.next();
+    if protocols.next().is_some() {
+        return Err(refused(400, ""));
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.extend(HeaderValue::try_from(accept(key)).ok().map(|it| (header::SEC_WEBSOCKET_ACCEPT, it)));
+    let protocol = protocol.and_then(|it| HeaderValue::from_str(it).ok());
+    headers.extend(protocol.map(|it| (header::SEC_WEBSOCKET_PROTOCOL, it)));
+    Ok(headers)
+}
+
+/// What proves that a key was read by a server that speaks the protocol.
+fn accept(key: &str) -> String {
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+    digest.update(key.as_bytes());
+    digest.update(GUID);
+    STANDARD.encode(digest.finish())
+}
+
+/// Sends each piece of a body as a message, until the body or the connection ends.
+async fn send(
+    connection: impl AsyncRead + AsyncWrite,
+    mut body: Body,
+    opcode: Opcode,
+) -> Result<(), io::Error> {
+    let (reader, mut writer) = tokio::io::split(connection);
+    let (controls, mut answers) = mpsc::channel(1);
+    let reading = read(reader, controls);
+    tokio::pin!(reading);
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            // the client's word comes first
+            biased;
+            Some((opcode, payload)) = answers.recv() => {
+                write(&mut writer, opcode, &payload).await?;
+                if opcode == Opcode::Close {
+                    return writer.shutdown().await;
+                }
+            }
+            ended = &mut reading, if is_open => {
+                ended?;
+                is_open = false;
+            }
+            piece = body.frame() => match piece {
+                Some(Ok(frame)) => {
+                    let message = frame.into_data().unwrap_or_default();
+                    let skipped = if opcode == Opcode::Binary { LENGTH_PREFIX.min(message.len()) } else { 0 };
+                    write(&mut writer, opcode, &message[skipped..]).await?;
+                }
+                Some(Err(why)) => return Err(why),
+                None => {
+                    write(&mut writer, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes()).await?;
+                    return writer.shutdown().await;
+                }
+            },
+        }
+    }
+}
+
+async fn write(
+    writer: &mut (impl AsyncWrite + Unpin),
+    opcode: Opcode,
+    payload: &[u8],
+) -> Result<(), io::Error> {
+    let mut head = vec![0x80 | opcode as u8];
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(length), _) if u64::from(length) <= CONTROL_LIMIT => head.push(length),
+        (_, Ok(length)) => {
+            head.push(126);
+            head.extend_from_slice(&length.to_be_bytes());
+        }
+        _ => {
+            head.push(127);
+            head.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+        }
+    }
+    let whole = async {
+        writer.write_all(&head).await?;
+        writer.write_all(payload).await?;
+        writer.flush().await
+    };
+    tokio::time::timeout(WRITE_TIMEOUT, whole).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Reads what a client sends, and says what is to be answered, until it closes the connection.
+async fn read(
+    mut reader: impl AsyncRead + Unpin,
+    answers: mpsc::Sender<(Opcode, Bytes)>,
+) -> Result<(), io::Error> {
+    let close = |code: u16| (Opcode::Close, Bytes::copy_from_slice(&code.to_be_bytes()));
+    loop {
+        let mut head = [0; 2];
+        reader.read_exact(&mut head).await?;
+        let (opcode, is_masked) = (head[0] & 0x0f, head[1] & 0x80 != 0);
+        let length = match head[1] & 0x7f {
+            126 => u64::from(reader.read_u16().await?),
+            127 => reader.read_u64().await?,
+            length => u64::from(length),
+        };
+        let is_control = opcode & 0x8 != 0;
+        if !is_masked || is_control && length > CONTROL_LIMIT {
+            // the receiver is there as long as this is
+            let _ = answers.send(close(PROTOCOL_ERROR)).await;
+            return Ok(());
+        }
+        let mask = reader.read_u32().await?.to_be_bytes();
+        if opcode == Opcode::Close as u8 {
+            let _ = answers.send(close(NORMAL_CLOSURE)).await;
+            return Ok(());
+        }
+        if opcode == Opcode::Ping as u8 {
+            let mut payload = vec![0; usize::try_from(length).unwrap_or_default()];
+            reader.read_exact(&mut payload).await?;
+            payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+            let _ = answers.send((Opcode::Pong, payload.into())).await;
+            continue;
+        }
+        let mut dropped = (&mut reader).take(length);
+        tokio::io::copy(&mut dropped, &mut tokio::io::sink()).await?;
+        if dropped.limit() > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+        let (mask, length) = ([1, 2, 3, 4], u8::try_from(payload.len()).unwrap());
+        let payload = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
+        [&[0x80 | opcode, 0x80 | length][..], &mask].concat().into_iter().chain(payload).collect()
+    }
+
+    /// Everything that a client gets that sends this at once.
+    async fn received(sent: Vec<u8>, body: Body, opcode: Opcode) -> Vec<u8> {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(&sent).await.unwrap();
+        let served = tokio::spawn(send(server, body, opcode));
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
+        served.await.unwrap().unwrap();
+        received
+    }
+
+    fn events(events: &[&'static [u8]]) -> Body {
+        Body::stream(futures_util::stream::iter(
+            events.iter().copied().map(Bytes::from_static).collect::<Vec<_>>(),
+        ))
+    }
+
+    #[test]
+    fn there_are_only_so_many() {
+        let places: Vec<_> = std::iter::from_fn(Place::take).collect();
+        assert_eq!(places.len(), LIMIT);
+        drop(places);
+        assert!(Place::take().is_some());
+        assert_eq!(OPEN.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn keys_are_answered() {
+        // the example of RFC 6455
+        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[tokio::test]
+    async fn pieces_are_messages_and_the_end_is_told() {
+        let got = received(Vec::new(), events(&[b"one\n", &[b'x'; 300]]), Opcode::Text).await;
+        let wanted = [b"\x81\x04one\n\x81\x7e\x01\x2c", &[b'x'; 300][..], b"\x88\x02\x03\xe8"].concat();
+        assert_eq!(got, wanted);
+        let got = received(Vec::new(), events(&[b"\0\0\0\x02ab"]), Opcode::Binary).await;
+        assert_eq!(got, b"\x82\x02ab\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test]
+    async fn clients_are_answered_at_any_time() {
+        let silent = || Body::stream(futures_util::stream::pending());
+        let close = masked(8, b"\x03\xe8");
+        let sent = [masked(9, b"hi"), masked(1, b"dropped"), close.clone()].concat();
+        assert_eq!(received(sent, silent(), Opcode::Text).await, b"\x8a\x02hi\x88\x02\x03\xe8");
+        let unmasked = received(b"\x81\x02hi".to_vec(), silent(), Opcode::Text).await;
+        assert_eq!(unmasked, b"\x88\x02\x03\xea");
+        let long = received(vec![0x89, 0xfe, 0x01, 0x00], silent(), Opcode::Text).await;
+        assert_eq!(long, b"\x88\x02\x03\xea");
+    }
+}
