@@ -55,6 +55,7 @@ mod spec {
     mod lifecycle;
     mod limits;
     mod lists;
+    mod many_items;
     mod map;
     mod metrics;
     mod negotiation;

@@ -6,7 +6,7 @@ use crate::{gates, metadata, quantities, read, scheduling};
 use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 const IMMUTABLE: &str = "field is immutable";
@@ -183,10 +183,13 @@ fn node(object: &Value) -> Problems {
 fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     // clients know the problems of a node told twice when it changes
     let mut out = [node(new), node(new)].concat();
-    let before = old.items(&["spec", "drivers"]);
-    for driver in before {
-        let name = driver.text(&["name"]);
-        for next in new.items(&["spec", "drivers"]).iter().filter(|it| it.text(&["name"]) == name) {
+    let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for next in new.items(&["spec", "drivers"]) {
+        by_name.entry(next.text(&["name"])).or_default().push(next);
+    }
+    for driver in old.items(&["spec", "drivers"]) {
+        // names are told apart when a node is created, so each is looked up once
+        for next in by_name.remove(driver.text(&["name"])).unwrap_or_default() {
             if next != driver {
                 let path = Path::ROOT.field("CSINodeDriver");
                 out.push(check::invalid_shown(&path, &shown_driver(next), IMMUTABLE));

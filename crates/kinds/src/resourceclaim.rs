@@ -81,8 +81,9 @@ fn claim_status(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     let released = read::flag(new, &["status", "deallocationRequested"]);
     if !users.is_empty() {
         let path = path.field("reservedFor");
-        let before = old.items(&["status", "reservedFor"]);
-        let added = users.iter().any(|it| !before.iter().any(|old| old.text(&["uid"]) == it.text(&["uid"])));
+        let before = old.items(&["status", "reservedFor"]).iter();
+        let before: HashSet<&str> = before.map(|it| it.text(&["uid"])).collect();
+        let added = users.iter().any(|it| !before.contains(it.text(&["uid"])));
         match &is {
             None => out.push(Problem::forbidden(&path, "only allocated claims can be reserved")),
             Some(it) if !read::flag(it, &["shareable"]) && users.len() > 1 => {

@@ -11,6 +11,7 @@
 
 use crate::error::{Error, Rejection};
 use crate::merge_patch::type_name;
+use schema::decode::ODDITIES_LIMIT;
 use schema::{Map, Value};
 
 /// More operations than this are refused.
@@ -110,7 +111,8 @@ fn operation(at: usize, item: &Value, warnings: &mut Vec<String>) -> Result<Oper
         other => return Err(wrong_type(other, "Go value of type handlers.jsonPatchOp")),
     };
     for name in map.keys() {
-        if !matches!(name, "op" | "path" | "from" | "value") {
+        let known = matches!(name, "op" | "path" | "from" | "value");
+        if !known && warnings.len() < ODDITIES_LIMIT {
             warnings.push(format!("json patch unknown field {:?}", format!("[{at}].{name}")));
         }
     }

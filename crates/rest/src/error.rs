@@ -4,6 +4,7 @@
 
 use schema::problem::{Problem, quoted};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// An error that is the client's to see.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -210,19 +211,20 @@ impl ApiError {
 
     /// All problems of an object at once. `subject.kind` is the kind here.
     pub fn invalid(subject: Subject<'_>, problems: Vec<Problem>) -> Self {
-        let mut texts: Vec<String> = Vec::with_capacity(problems.len());
-        for problem in &problems {
-            let text = format!("{}: {}", problem.field, problem.message);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
+        let mut message = format!("{} is invalid: ", subject.described());
+        let start = message.len();
+        // each problem is told once, in the order in which they were found
+        let (mut seen, mut count) = (HashSet::with_capacity(problems.len()), 0);
+        for problem in problems.iter().filter(|it| seen.insert((&it.field, &it.message))) {
+            let separator = if count == 0 { "" } else { ", " };
+            count += 1;
+            message.extend([separator, &problem.field, ": ", &problem.message]);
         }
-        let joined = match &texts[..] {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        let mut it =
-            error(422, "Invalid", format!("{} is invalid: {joined}", subject.described())).about(subject);
+        if count != 1 {
+            message.insert(start, '[');
+            message.push(']');
+        }
+        let mut it = error(422, "Invalid", message).about(subject);
         if let Some(details) = &mut it.details {
             details.causes = problems
                 .into_iter()

@@ -1,6 +1,7 @@
 //! The body of a write: decoded against the kind that the URL names.
 
 use crate::error::{ApiError, Subject};
+use crate::notes;
 use crate::options::FieldValidation;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
@@ -167,7 +168,8 @@ pub fn judge(
             Err(format!("strict decoding error: {}", oddities.join(", ")))
         }
         FieldValidation::Warn => {
-            warnings.extend(oddities);
+            let shown = notes::count_shown(oddities.iter().map(String::as_str));
+            warnings.extend(oddities.into_iter().take(shown));
             Ok(())
         }
         _ => Ok(()),

@@ -3,8 +3,9 @@
 use crate::hooks::Hooks;
 use ambient::World;
 pub use ambient::new_uid;
-use schema::problem::{Problem, Reason, quoted};
-use schema::{Map, Path, Value, format, time};
+use schema::problem::{Problem, REPEATED_LIMIT, Reason, quoted};
+use schema::{Map, Path, Value, encode, format, time};
+use std::collections::{BTreeSet, HashSet};
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const GENERATED_SUFFIX: usize = 5;
@@ -103,19 +104,19 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     let Some(Value::List(owners)) = object.at_mut(&["metadata", "ownerReferences"]) else {
         return Vec::new();
     };
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut repeated = Vec::new();
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
-            repeated.push(owner.text(&["uid"]).to_owned());
-        } else {
-            kept.push(owner);
-        }
+    if owners.len() < 2 {
+        return Vec::new();
     }
-    *owners = kept;
-    repeated.sort();
-    repeated.dedup();
-    repeated
+    let (mut seen, mut repeated) = (HashSet::with_capacity(owners.len()), BTreeSet::new());
+    // equal references are equal text, which can be looked up
+    owners.retain(|owner| {
+        let is_new = seen.insert(encode::untyped(owner));
+        if !is_new {
+            repeated.insert(owner.text(&["uid"]).to_owned());
+        }
+        is_new
+    });
+    repeated.into_iter().collect()
 }
 
 /// Everything wrong with the metadata of an object.
@@ -200,6 +201,7 @@ pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems:
 
 fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
     let mut controller: Option<String> = None;
+    let (mut shown, mut length) = (None, 0);
     for owner in object.items(&["metadata", "ownerReferences"]) {
         let version = owner.text(&["apiVersion"]);
         if version.is_empty() || version.matches('/').count() > 1 {
@@ -231,15 +233,22 @@ fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {named}"
                     );
-                    let shown: Vec<_> =
-                        object.items(&["metadata", "ownerReferences"]).iter().map(shown_owner).collect();
-                    let shown = format!("[]v1.OwnerReference{{{}}}", shown.join(", "));
-                    problems.push(told(path, &shown, &why));
+                    let shown = shown.get_or_insert_with(|| shown_owners(object));
+                    length += shown.len();
+                    // each problem shows all references
+                    if length <= REPEATED_LIMIT || length == shown.len() {
+                        problems.push(told(path, shown, &why));
+                    }
                 }
                 None => controller = Some(named),
             }
         }
     }
+}
+
+fn shown_owners(object: &Value) -> String {
+    let owners = object.items(&["metadata", "ownerReferences"]).iter();
+    format!("[]v1.OwnerReference{{{}}}", owners.map(shown_owner).collect::<Vec<_>>().join(", "))
 }
 
 fn told(path: &Path<'_>, shown: &str, why: &str) -> Problem {
@@ -314,15 +323,11 @@ pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     let root = Path::ROOT.field("metadata");
     if !old.text(&["metadata", "deletionTimestamp"]).is_empty() {
-        let had = old.items(&["metadata", "finalizers"]);
-        let new: Vec<Value> = next
-            .items(&["metadata", "finalizers"])
-            .iter()
-            .filter(|one| !had.contains(one))
-            .cloned()
-            .collect();
-        if !new.is_empty() {
-            let listed: Vec<String> = new.iter().map(|one| quoted(one.as_str().unwrap_or(""))).collect();
+        let finalizers =
+            |it| Value::items(it, &["metadata", "finalizers"]).iter().map(|one| one.as_str().unwrap_or(""));
+        let had: HashSet<&str> = finalizers(old).collect();
+        let listed: Vec<String> = finalizers(next).filter(|one| !had.contains(one)).map(quoted).collect();
+        if !listed.is_empty() {
             let why = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 listed.join(", ")

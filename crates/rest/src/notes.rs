@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use schema::Value;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -120,44 +121,61 @@ pub struct Notes {
     given_up: AtomicBool,
 }
 
-/// How many characters all warnings together may have before each of them is cut.
-const MOST_WARNED: usize = 4096;
+/// How many characters all warnings together may have before each of them is truncated.
+const TOTAL_LIMIT: usize = 4096;
 /// How many characters each of them has then.
-const CUT: usize = 256;
+const ITEM_LIMIT: usize = 256;
 
 /// What the client should know, as much as fits into the head of an answer.
 #[derive(Debug, Default)]
 struct Warnings {
     texts: Vec<String>,
-    /// How many characters they have together.
+    /// All texts as they came: each counts once.
+    recorded: HashSet<String>,
+    /// How many characters the texts have together.
     length: usize,
-    cut: bool,
+    truncates: bool,
 }
 
 impl Warnings {
     fn add(&mut self, warning: String) {
-        if self.cut && self.length >= MOST_WARNED {
+        if warning.is_empty() || self.is_full() || self.recorded.contains(&warning) {
             return;
         }
-        self.take(warning);
-        if self.length > MOST_WARNED && !self.cut {
-            self.cut = true;
+        self.recorded.insert(warning.clone());
+        self.push(warning);
+        if self.length > TOTAL_LIMIT && !self.truncates {
+            self.truncates = true;
             self.length = 0;
-            std::mem::take(&mut self.texts).into_iter().for_each(|it| self.take(it));
+            std::mem::take(&mut self.texts).into_iter().for_each(|it| self.push(it));
         }
     }
 
-    fn take(&mut self, mut warning: String) {
-        if self.cut
-            && let Some((at, _)) = warning.char_indices().nth(CUT)
+    /// Whether no more warnings are shown.
+    fn is_full(&self) -> bool {
+        self.truncates && self.length >= TOTAL_LIMIT
+    }
+
+    fn push(&mut self, mut warning: String) {
+        if self.truncates
+            && let Some((at, _)) = warning.char_indices().nth(ITEM_LIMIT)
         {
             warning.truncate(at);
         }
-        if !self.texts.contains(&warning) {
-            self.length += warning.chars().count();
-            self.texts.push(warning);
-        }
+        self.length += warning.chars().count();
+        self.texts.push(warning);
     }
+}
+
+/// How many of these warnings can be shown at most, when they come first.
+pub fn count_shown<'a>(warnings: impl Iterator<Item = &'a str>) -> usize {
+    let mut length = 0;
+    let fits = |text: &&str| {
+        let before = length;
+        length += text.chars().take(ITEM_LIMIT).count();
+        before <= TOTAL_LIMIT
+    };
+    warnings.take_while(fits).count()
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -205,6 +223,16 @@ impl Notes {
     /// The client should know this although the request succeeds.
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.lock().add(warning.into());
+    }
+
+    /// The client should know these before everything that is recorded so far.
+    pub fn warn_first(&self, first: Vec<String>) {
+        if first.is_empty() {
+            return;
+        }
+        let mut warnings = self.warnings.lock();
+        let later = std::mem::take(&mut *warnings).texts;
+        first.into_iter().chain(later).for_each(|warning| warnings.add(warning));
     }
 
     /// The record of the request should say this; what was said first under a key stays.

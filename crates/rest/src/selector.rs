@@ -17,7 +17,8 @@ pub struct Selector {
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    pub values: Vec<String>,
+    /// Sorted: an object is matched with all of them by a search.
+    values: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,9 +92,15 @@ impl FieldTerm {
 }
 
 impl Requirement {
+    pub fn new(key: String, operator: Operator, mut values: Vec<String>) -> Self {
+        values.sort();
+        Requirement { key, operator, values }
+    }
+
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         let found = label(&self.key);
-        let listed = || found.is_some_and(|value| self.values.iter().any(|one| one == value));
+        let listed =
+            || found.is_some_and(|value| self.values.binary_search_by(|one| (**one).cmp(value)).is_ok());
         let number = || Some((found?.parse::<i64>().ok()?, self.values.first()?.parse::<i64>().ok()?));
         match self.operator {
             Operator::In => listed(),
@@ -335,7 +342,7 @@ impl Parser {
                 return fail(format!("values[{at}][{key}]: Invalid value: {value:?}: {why}"));
             }
         }
-        Ok(Requirement { key, operator, values })
+        Ok(Requirement::new(key, operator, values))
     }
 
     /// One value, which may be empty.

@@ -26,6 +26,7 @@ use merge::managed::{self, Element, Entry, FieldSet, Managed};
 use schema::problem::Problem;
 use schema::table::{Kind, Ref, Text};
 use schema::{Value, defaults, encode};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,11 +113,22 @@ impl Owners<'_> {
         let shared = set(self.inside);
         let mut shown = entries(view).entries;
         shown.retain(|entry| entry.fields.contains(&outside));
-        let mut kept = Vec::new();
+        // by who applied them, each once, in their order
+        let mut applied: HashMap<_, VecDeque<usize>> = HashMap::new();
+        for (at, entry) in
+            shown.iter().enumerate().filter(|(_, entry)| entry.operation == managed::Operation::Apply)
+        {
+            applied.entry(writer(entry)).or_default().push_back(at);
+        }
+        let (mut kept, mut met) = (Vec::new(), HashSet::new());
         for mut entry in entries(old).entries {
             if entry.fields.contains(&inside) {
-                match shown.iter().position(|other| same_writer(&entry, other)) {
-                    Some(at) => drop(shown.remove(at)),
+                let applies = entry.operation == managed::Operation::Apply;
+                let same = applies.then(|| applied.get_mut(&writer(&entry))?.pop_front()).flatten();
+                match same {
+                    Some(at) => {
+                        met.insert(at);
+                    }
                     None => entry.fields.subtract(&shared),
                 }
             }
@@ -124,7 +136,8 @@ impl Owners<'_> {
                 kept.push(entry);
             }
         }
-        kept.extend(shown.into_iter().map(|entry| Entry {
+        let new = shown.into_iter().enumerate().filter(|(at, _)| !met.contains(at));
+        kept.extend(new.map(|(_, entry)| Entry {
             api_version: api_version.to_owned(),
             time: None,
             fields: shared.clone().into(),
@@ -135,9 +148,8 @@ impl Owners<'_> {
 }
 
 /// One who applies is the same in every version; one who updates is another in each, and so never here.
-fn same_writer(a: &Entry, b: &Entry) -> bool {
-    let identity = |it: &Entry| (it.manager.clone(), it.operation, it.subresource.clone());
-    a.operation == managed::Operation::Apply && identity(a) == identity(b)
+fn writer(entry: &Entry) -> (String, String) {
+    (entry.manager.clone(), entry.subresource.clone())
 }
 
 fn entries(object: &Value) -> Managed {

@@ -6,17 +6,21 @@
 //! decoding.
 
 mod bytes;
+mod oddities;
 mod partial;
 
 pub use bytes::base64_problem;
+pub use oddities::COUNT_LIMIT as ODDITIES_LIMIT;
 pub use partial::{Wanted, canonical_parts};
 
+use self::oddities::Oddities;
 use crate::path::Path;
 use crate::source::{Json, Source, SyntaxError, Token, Tree};
 use crate::table::{Field, Flags, Scalar, Shape, Text, Type, Unknown};
 use crate::value::{Map, Value, order};
 use crate::{quantity, time};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// A decoded value and what was odd about its text.
 #[derive(Debug, PartialEq)]
@@ -33,7 +37,7 @@ pub enum Numbers {
 }
 
 /// Something that `fieldValidation` decides about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Oddity {
     Unknown(String),
     Duplicate(String),
@@ -77,12 +81,12 @@ pub fn tree(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
 
 /// A tree that was applied: where the type is loose, null stays for the kind's rules to judge.
 pub fn applied(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder { keeps_null: true, wraps: true, ..Decoder::new(Tree::new(value)) }, ty)
+    decode_with(Decoder { keeps_null: true, wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
 }
 
 /// A tree whose numbers are converted rather than read: one that its type cannot hold wraps around.
 pub fn converted(value: Value, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder { wraps: true, ..Decoder::new(Tree::new(value)) }, ty)
+    decode_with(Decoder { wraps: true, ..Decoder::new(Tree::new(value), ty) }, ty)
 }
 
 /// An object in normal form of which some fields were replaced: only those are decoded again.
@@ -94,32 +98,44 @@ pub fn refit<'k>(
 ) -> Result<Decoded, DecodeError> {
     let wraps = numbers == Numbers::Wrap;
     let Value::Map(mut map) = value else {
-        return decode_with(Decoder { wraps, ..Decoder::new(Tree::new(value)) }, ty);
+        return decode_with(Decoder { wraps, ..Decoder::new(Tree::new(value), ty) }, ty);
     };
-    let mut oddities = Vec::new();
-    for key in replaced {
-        let found = map.remove(key);
+    let keys: Vec<&str> = replaced.collect();
+    let undeclared = keys.iter().filter(|key| ty.unknown == Unknown::Report && ty.field(key).is_none());
+    let mut unknown: HashSet<&str> = undeclared.copied().collect();
+    if !unknown.is_empty() {
+        // all at once: a long map is not moved about for each of them
+        let mut found = HashSet::new();
+        map.retain(|key, _| match unknown.take(key) {
+            Some(key) => !found.insert(key),
+            None => true,
+        });
+        unknown = found;
+    }
+    let (mut oddities, mut late) = (Oddities::for_type(ty), Vec::new());
+    for key in keys {
         let Some((_, field)) = ty.field(key) else {
-            match (found, ty.unknown) {
-                (Some(kept), Unknown::Keep) => drop(map.insert(key.to_owned(), kept)),
-                (Some(_), Unknown::Report) => oddities.push(Oddity::Unknown(key.to_owned())),
-                (None, _) => {}
+            if unknown.contains(key) {
+                oddities.unknown(&Path::ROOT.field(key));
             }
             continue;
         };
+        let found = map.remove(&field.name);
         let path = Path::ROOT.field(&field.name);
         let source = Tree::new(found.unwrap_or_default());
-        let mut decoder = Decoder { oddities, wraps, ..Decoder::new(source) };
+        let mut decoder = Decoder { oddities, late, wraps, ..Decoder::new(source, ty) };
         let token = decoder.source.value()?;
         let fitted = decoder.field(field, token, &Place { owner: ty, path: &path })?;
         if let Some(why) = decoder.mismatch.take() {
             return Err(why);
         }
-        oddities = decoder.told();
+        Decoder { oddities, late, .. } = decoder;
         if let Some(fitted) = fitted.or_else(|| zero_when_absent(field)) {
             map.insert(field.name.clone(), fitted);
         }
     }
+    let mut oddities = oddities.into_list();
+    oddities.append(&mut late);
     Ok(Decoded { value: Value::Map(map), oddities })
 }
 
@@ -134,15 +150,15 @@ pub(crate) fn json_inside(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn untyped(bytes: &[u8], settle: bool) -> Result<Decoded, DecodeError> {
-    let mut decoder = Decoder { settle, ..Decoder::new(Json::new(bytes)?) };
+    let mut decoder = Decoder { settle, ..Decoder::untyped(Json::new(bytes)?) };
     let token = decoder.source.value()?;
     let value = decoder.any(token, &Path::ROOT)?;
     decoder.source.end()?;
-    Ok(Decoded { value, oddities: decoder.oddities })
+    Ok(Decoded { value, oddities: decoder.told() })
 }
 
 fn decode<'a>(source: impl Source<'a>, ty: &Type) -> Result<Decoded, DecodeError> {
-    decode_with(Decoder::new(source), ty)
+    decode_with(Decoder::new(source, ty), ty)
 }
 
 fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<Decoded, DecodeError> {
@@ -171,7 +187,7 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
 
 struct Decoder<S> {
     source: S,
-    oddities: Vec<Oddity>,
+    oddities: Oddities,
     /// Numbers without a table become what they are when their text is read again. A patch is not settled: it
     /// is decoded once more against the table, which wants to know that there was a point.
     settle: bool,
@@ -200,10 +216,14 @@ struct Place<'p> {
 }
 
 impl<S> Decoder<S> {
-    fn new(source: S) -> Self {
+    fn new(source: S, ty: &Type) -> Self {
+        Decoder { oddities: Oddities::for_type(ty), ..Self::untyped(source) }
+    }
+
+    fn untyped(source: S) -> Self {
         Decoder {
             source,
-            oddities: Vec::new(),
+            oddities: Oddities::default(),
             settle: true,
             late: Vec::new(),
             keeps_null: false,
@@ -215,9 +235,11 @@ impl<S> Decoder<S> {
     }
 
     /// Everything that is odd, in the order in which it is told.
-    fn told(mut self) -> Vec<Oddity> {
-        self.oddities.append(&mut self.late);
-        self.oddities
+    fn told(self) -> Vec<Oddity> {
+        let Decoder { oddities, mut late, .. } = self;
+        let mut all = oddities.into_list();
+        all.append(&mut late);
+        all
     }
 }
 
@@ -238,7 +260,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             let field = &ty.fields[ty.by_name[rank] as usize];
             let path = path.field(&field.name);
             if seen.set(rank) {
-                self.oddities.push(Oddity::Duplicate(path.to_string()));
+                self.oddities.duplicate(&path);
                 entries.remove(rank, field);
             }
             let token = self.source.value()?;
@@ -278,7 +300,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 entries.push((Cow::Owned(key.into_owned()), value));
             }
             Unknown::Report => {
-                self.oddities.push(Oddity::Unknown(path.to_string()));
+                self.oddities.unknown(&path);
                 self.source.skip(&token)?;
             }
         }
@@ -384,7 +406,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         self.apart += 1;
         let read = self.structure(ty, place.path);
         self.apart -= 1;
-        self.late.extend(self.oddities.drain(before..));
+        self.late.extend(self.oddities.split_off(before));
         read.map_err(|why| match why {
             DecodeError::Type(text) => {
                 let path = format!(".{}.", place.path.fields_only());
@@ -420,14 +442,14 @@ impl<'a, S: Source<'a>> Decoder<S> {
         self.apart += 1;
         let value = self.shaped(&field.shape, token, place).map_err(|why| moved(why, place))?;
         self.apart -= 1;
-        self.oddities.truncate(told);
+        self.oddities.split_off(told);
         let nothing = matches!(&value, Value::List(items) if items.is_empty());
         Ok(if nothing { Value::Null } else { value })
     }
 
     fn sorted(&mut self, entries: Vec<(Text, Value)>, path: &Path<'_>) -> Value {
         let (map, repeated) = Map::from_unsorted(entries);
-        self.oddities.extend(repeated.iter().map(|key| Oddity::Duplicate(path.field(key).to_string())));
+        repeated.iter().for_each(|key| self.oddities.duplicate(&path.field(key)));
         Value::Map(map)
     }
 
@@ -507,7 +529,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         match token {
             Token::Map => {
                 while let Some(key) = self.source.key()? {
-                    self.oddities.push(Oddity::Unknown(path.field(&key).to_string()));
+                    self.oddities.unknown(&path.field(&key));
                     let token = self.source.value()?;
                     self.source.skip(&token)?;
                 }

@@ -37,6 +37,10 @@ impl Reason {
     }
 }
 
+/// How many bytes problems may take that each show one and the same list. Showing it for every item of the list
+/// would take as many bytes as there are pairs of items.
+pub const REPEATED_LIMIT: usize = 256 << 10;
+
 /// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {

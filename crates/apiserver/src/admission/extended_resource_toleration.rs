@@ -18,26 +18,30 @@ impl Decide for ExtendedResourceToleration {
         let names = requests.flat_map(|requests| requests.keys());
         let asked: BTreeSet<String> =
             names.filter(|name| kinds::is_extended_resource(name)).map(str::to_owned).collect();
-        for name in asked {
-            tolerate(object, &name);
+        if !asked.is_empty() {
+            tolerate(object, asked);
         }
         Ok(())
     }
 }
 
-fn tolerate(pod: &mut Value, name: &str) {
-    let mut wanted = Value::map();
-    wanted.set(&["key"], name);
-    wanted.set(&["operator"], "Exists");
-    wanted.set(&["effect"], "NoSchedule");
-    let mut tolerations = pod.items(&["spec", "tolerations"]).to_vec();
-    let same = |it: &Value| {
-        ["key", "operator", "value", "effect"].iter().all(|field| it.text(&[field]) == wanted.text(&[field]))
+fn tolerate(pod: &mut Value, mut names: BTreeSet<String>) {
+    let wanted = |name: &str| {
+        let mut wanted = Value::map();
+        wanted.set(&["key"], name);
+        wanted.set(&["operator"], "Exists");
+        wanted.set(&["effect"], "NoSchedule");
+        wanted
     };
-    // the same but for a time limit is made the one without
-    match tolerations.iter().position(same) {
-        Some(at) => tolerations[at] = wanted,
-        None => tolerations.push(wanted),
+    let mut tolerations = pod.items(&["spec", "tolerations"]).to_vec();
+    for toleration in &mut tolerations {
+        let text = |field: &str| toleration.text(&[field]);
+        let same = (text("operator"), text("value"), text("effect")) == ("Exists", "", "NoSchedule");
+        // the same but for a time limit is made the one without
+        if same && let Some(name) = names.take(text("key")) {
+            *toleration = wanted(&name);
+        }
     }
+    tolerations.extend(names.iter().map(|name| wanted(name)));
     pod.set(&["spec", "tolerations"], tolerations);
 }

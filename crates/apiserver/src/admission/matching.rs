@@ -176,20 +176,19 @@ impl Labels {
         let Some(selector) = selector else { return Labels::default() };
         let equal =
             selector.at(&["matchLabels"]).and_then(Value::as_map).into_iter().flat_map(|it| it.iter());
-        let equal = equal.map(|(key, value)| Requirement {
-            key: key.to_owned(),
-            operator: Operator::In,
-            values: vec![value.as_str().unwrap_or_default().to_owned()],
+        let equal = equal.map(|(key, value)| {
+            let values = vec![value.as_str().unwrap_or_default().to_owned()];
+            Requirement::new(key.to_owned(), Operator::In, values)
         });
-        let more = selector.items(&["matchExpressions"]).iter().map(|one| Requirement {
-            key: one.text(&["key"]).to_owned(),
-            operator: match one.text(&["operator"]) {
+        let more = selector.items(&["matchExpressions"]).iter().map(|one| {
+            let operator = match one.text(&["operator"]) {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 _ => Operator::In,
-            },
-            values: one.items(&["values"]).iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            };
+            let values = one.items(&["values"]).iter().filter_map(Value::as_str).map(str::to_owned);
+            Requirement::new(one.text(&["key"]).to_owned(), operator, values.collect())
         });
         Labels(equal.chain(more).collect())
     }

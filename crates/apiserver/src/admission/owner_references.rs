@@ -6,6 +6,7 @@ use ambient::Soon;
 use auth::{Attributes, Authorizer, Decision, User};
 use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
 use schema::Value;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub struct OwnerReferencesPermissionEnforcement {
@@ -50,9 +51,10 @@ impl OwnerReferencesPermissionEnforcement {
             permitted(&decision, "cannot set an ownerRef on a resource you can't delete")?;
         }
         let blocks = |owner: &Value| owner.at(&["blockOwnerDeletion"]).and_then(Value::as_bool) == Some(true);
-        let uid = |owner: &Value| owner.text(&["uid"]).to_owned();
+        let blocked: HashSet<&str> =
+            before.iter().filter(|it| blocks(it)).map(|it| it.text(&["uid"])).collect();
         for owner in object.items(OWNERS).iter().filter(|it| blocks(it)) {
-            if before.iter().any(|it| uid(it) == uid(owner) && blocks(it)) {
+            if blocked.contains(owner.text(&["uid"])) {
                 continue;
             }
             self.may_block(write, &user, owner).await?;

@@ -278,24 +278,9 @@ pub(crate) fn compressed(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Adds a warning before those that are there.
-pub(crate) fn warn_first(response: &mut Response<Body>, warning: String) {
-    let others: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
-    response.headers_mut().remove(header::WARNING);
-    warn(response, &[warning]);
-    for other in others {
-        response.headers_mut().append(header::WARNING, other);
-    }
-}
-
-/// Adds what the client should know although its request succeeded.
+/// Adds what the client should know although its request succeeded, each warning once.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    let mut seen: Vec<&String> = Vec::new();
     for warning in warnings {
-        if seen.contains(&warning) {
-            continue;
-        }
-        seen.push(warning);
         let mut quoted = Vec::new();
         encode::string(warning, &mut quoted);
         let text = format!("299 - {}", String::from_utf8_lossy(&quoted));

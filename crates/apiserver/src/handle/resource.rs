@@ -72,13 +72,13 @@ impl Service {
         if call.notes.shown() > Shown::Nothing {
             deprecation::annotate(&resource, &self.api.names, &call.notes);
         }
-        let mut response = match answered {
+        let response = match answered {
             Ok(response) => response,
             // refused before anything of the resource was asked
             Err(error) if error.is_about_media() => return Err(error),
             Err(error) => answer::failure(&error, call, &self.api.names),
         };
-        answer::warn_first(&mut response, deprecated);
+        call.notes.warn_first(vec![deprecated]);
         Ok(response)
     }
 
@@ -188,9 +188,8 @@ impl Service {
             (None, None) => return Err(ApiError::method_not_allowed()),
         }
         let status = crate::status::done(201);
-        let mut response =
-            answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
-        answer::warn(&mut response, &writing.warnings);
+        let response = answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
+        call.notes.warn_first(writing.warnings);
         Ok(response)
     }
 
@@ -217,8 +216,8 @@ impl Service {
             warnings: Vec::new(),
         };
         let written = self.api.answer_part(&mut writing, part, &input).await?;
-        let mut response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
-        answer::warn(&mut response, &writing.warnings);
+        let response = answer::typed(201, written.json, &part.kind.root, manner, &self.api.names)?;
+        call.notes.warn_first(writing.warnings);
         Ok(response)
     }
 
@@ -279,7 +278,7 @@ impl Service {
         };
         let written = work(&mut writing).await;
         let warnings = std::mem::take(&mut writing.warnings);
-        let mut response = match written {
+        let response = match written {
             Ok(written) => {
                 let code = if written.created { 201 } else { 200 };
                 let served = place.resource.view(place.subresource).map(|(_, served)| served);
@@ -288,7 +287,7 @@ impl Service {
             }
             Err(error) => answer::failure(&error, call, &self.api.names),
         };
-        answer::warn(&mut response, &warnings);
+        call.notes.warn_first(warnings);
         Ok(response)
     }
 
@@ -332,12 +331,11 @@ impl Service {
         options: &DeleteOptions,
         answered: Result<Response<Body>, ApiError>,
     ) -> Response<Body> {
-        let mut response = answered.unwrap_or_else(|error| answer::failure(&error, call, &self.api.names));
         let warning = resource.hooks.delete_warning;
         if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
-            answer::warn(&mut response, &[warning.to_owned()]);
+            call.notes.warn_first(vec![warning.to_owned()]);
         }
-        response
+        answered.unwrap_or_else(|error| answer::failure(&error, call, &self.api.names))
     }
 
     async fn delete_collection(

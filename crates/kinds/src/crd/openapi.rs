@@ -6,8 +6,9 @@
 use super::{defaults, expressions, structural};
 use crate::check::{self, Problems};
 use crate::read;
-use schema::problem::Problem;
+use schema::problem::{Problem, REPEATED_LIMIT};
 use schema::{Path, Value};
+use std::cell::LazyCell;
 use std::collections::HashSet;
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
@@ -376,7 +377,15 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
         return out.push(Problem::invalid_text(&at.field("type"), kind, detail));
     }
     let mut seen = HashSet::new();
-    let mut wrong = |detail| out.push(check::invalid_shown(&keys_path, &check::shown_texts(keys), detail));
+    let shown = LazyCell::new(|| check::shown_texts(keys));
+    let mut length = 0;
+    // each problem shows all keys
+    let mut wrong = |detail| {
+        length += shown.len();
+        if length <= REPEATED_LIMIT || length == shown.len() {
+            out.push(check::invalid_shown(&keys_path, &shown, detail));
+        }
+    };
     let mut scalars = Vec::new();
     for key in keys.iter().map(read::text) {
         match item.at(&["properties", key]) {
@@ -404,11 +413,11 @@ fn item_keys(schema: &Value, list_type: Option<&str>, keys: &[Value], path: &Pat
         out.push(Problem::forbidden(&at.field("nullable"), &detail));
     }
     let properties = at.field("properties");
+    let required: HashSet<&str> = item.items(&["required"]).iter().map(read::text).collect();
     for key in keys.iter().map(read::text).filter(|_| kind == "map") {
         let Some(property) = item.at(&["properties", key]) else { continue };
         let at = properties.key(key);
-        let required = item.items(&["required"]).iter().any(|it| read::text(it) == key);
-        if !required && given(property, "default").is_none() {
+        if !required.contains(key) && given(property, "default").is_none() {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             out.push(Problem::required(&at.field("default"), detail));
         }

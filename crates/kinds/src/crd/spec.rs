@@ -293,8 +293,9 @@ pub(super) fn stored_versions(object: &Value, out: &mut Problems) {
             out.push(check::invalid_shown(&path, &shown, &detail));
         }
     }
+    let named: HashSet<&str> = versions.iter().map(|it| it.text(&["name"])).collect();
     for (at, name) in stored.iter().map(read::text).enumerate() {
-        if !versions.iter().any(|it| it.text(&["name"]) == name) {
+        if !named.contains(name) {
             out.push(Problem::invalid_text(&path.index(at), name, "must appear in spec.versions"));
         }
     }

@@ -356,7 +356,7 @@ impl Taking<'_> {
     fn next_ports(&mut self, next: &mut Value, old: &Value) -> Result<(), ApiError> {
         let wants = wants_node_ports(next);
         let before: BTreeSet<i64> = node_ports(old).collect();
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut numbers) = (BTreeSet::new(), BTreeSet::new());
         let mut ports = next.items(&["spec", "ports"]).to_vec();
         for (at, port) in ports.iter_mut().enumerate() {
             let wanted = node_port(port);
@@ -365,12 +365,13 @@ impl Taking<'_> {
             }
             let taken = if wanted == 0 {
                 self.new_port()?
-            } else if before.contains(&wanted) || seen.iter().any(|(_, port)| *port == wanted) {
+            } else if before.contains(&wanted) || numbers.contains(&wanted) {
                 wanted
             } else {
                 self.named_port(next, at, wanted)?
             };
             port.set(&["nodePort"], taken);
+            numbers.insert(taken);
             let protocol = port.text(&["protocol"]).to_owned();
             if !seen.insert((protocol.clone(), taken)) {
                 return Err(ApiError::internal(format!("duplicate nodePort: {{{protocol} {taken}}}")));

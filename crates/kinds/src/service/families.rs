@@ -260,11 +260,12 @@ pub(super) fn related(service: &Value) -> Problems {
 }
 
 fn family_names(families: &[String], path: &Path<'_>, out: &mut Problems) {
+    let mut seen = check::Seen::default();
     for (at, family) in families.iter().enumerate() {
         if Family::named(family).is_none() {
             out.push(check::unsupported(&path.index(at), family, &["IPv4", "IPv6"]));
         }
-        if families[..at].contains(family) {
+        if !seen.insert(family) {
             out.push(check::duplicate_text(&path.index(at), family));
         }
     }

@@ -210,15 +210,25 @@ impl FieldSet {
         let (mut count, mut marked, mut leaf) = (0, false, true);
         while let Some(key) = json.key()? {
             let token = json.value()?;
-            let below = self.children.iter().find(|(element, _)| element.is_written(&key));
+            let below = self.below_written(&key);
             marked |= key == ".";
             leaf &= key == ".";
             match (below, &token) {
-                (Some((_, below)), Token::Map) => count += below.count_below(json)?,
+                (Some(below), Token::Map) => count += below.count_below(json)?,
                 _ => json.skip(&token)?,
             }
         }
         Ok(count + usize::from(self.member && (marked || leaf)))
+    }
+
+    /// What the set holds below a step that is written so. Few steps are looked through, which spares reading it.
+    fn below_written(&self, key: &str) -> Option<&FieldSet> {
+        const FEW: usize = 16;
+        if self.children.len() <= FEW {
+            let mut all = self.children.iter();
+            return all.find(|(element, _)| element.is_written(key)).map(|(_, below)| below);
+        }
+        self.below(&Element::parse(key).ok().flatten()?)
     }
 
     /// Whether this set has every path of the one that `text` is of; text in another order than sets are

@@ -57,7 +57,7 @@ impl Wanted {
 /// The wanted fields of an object, from text that [`encode`](crate::encode) wrote.
 pub fn canonical_parts(bytes: &[u8], ty: &Type, wanted: &Wanted) -> Result<Value, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|why| SyntaxError(why.to_string()))?;
-    let mut decoder = Decoder::new(Json::canonical(text));
+    let mut decoder = Decoder::untyped(Json::canonical(text));
     let value = match decoder.source.value()? {
         Token::Map if wanted.is_all() => decoder.structure(ty, &Path::ROOT)?,
         Token::Map => decoder.parts(ty, wanted, &Path::ROOT)?,

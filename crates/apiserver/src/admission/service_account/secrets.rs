@@ -2,6 +2,7 @@
 
 use kinds::pod::references::{self, Referred};
 use schema::Value;
+use std::collections::HashSet;
 
 /// Why an account does not let a pod have one of its secrets; none when it has all.
 ///
@@ -19,10 +20,10 @@ pub fn beyond(pod: &Value, account: &Value) -> Option<String> {
             .find_map(|(kind, called)| allowed.environment(pod, kind, called))
     };
     let pulls = || {
-        let listed = account.items(&["imagePullSecrets"]);
+        let listed = account.items(&["imagePullSecrets"]).iter();
+        let listed: HashSet<&str> = listed.map(|it| it.text(&["name"])).collect();
         let pulls = pod.items(&["spec", "imagePullSecrets"]).iter().map(|it| it.text(&["name"])).enumerate();
-        let is_listed = |name: &str| listed.iter().any(|it| it.text(&["name"]) == name);
-        pulls.into_iter().find(|(_, name)| !is_listed(name)).map(|(at, name)| {
+        pulls.into_iter().find(|(_, name)| !listed.contains(name)).map(|(at, name)| {
             format!(
                 "imagePullSecrets[{at}].name=\"{name}\" is not allowed because service account {} does not reference \
                  that imagePullSecret",
@@ -40,7 +41,7 @@ pub fn beyond_debugging(pod: &Value, account: &Value) -> Option<String> {
 
 struct Allowed<'a> {
     account: &'a str,
-    secrets: Vec<&'a str>,
+    secrets: HashSet<&'a str>,
 }
 
 impl<'a> Allowed<'a> {
@@ -50,7 +51,7 @@ impl<'a> Allowed<'a> {
     }
 
     fn refuses(&self, secret: &str) -> bool {
-        !self.secrets.contains(&secret)
+        !self.secrets.contains(secret)
     }
 
     fn refusal(&self, who: &str, secret: &str) -> String {
