@@ -65,7 +65,7 @@ impl http_body::Body for Answer {
 
 impl Server {
     fn draws(&self, one_in: u64) -> bool {
-        random_u64(&self.world) % one_in == 0
+        random_u64(&self.world).is_multiple_of(one_in)
     }
 
     /// Stores an object, or removes it, and tells the watches.

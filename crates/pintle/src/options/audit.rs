@@ -344,7 +344,7 @@ mod tests {
         let throttle = Some(Throttle { per_second: 10.0, burst: 15 });
         let lists = Batching { buffer: 10000, max_size: 400, max_wait: Duration::from_secs(30), throttle };
         assert_eq!((hook.mode, hook.truncate), (Mode::Batch(lists), None));
-        assert_eq!((hook.initial_backoff, &*hook.receiver.url), (Duration::from_secs(10), "https://h"));
+        assert_eq!((hook.initial_backoff, &*hook.receiver.url), (Duration::from_secs(10), "https://h/"));
     }
 
     #[test]
