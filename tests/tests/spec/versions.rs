@@ -161,8 +161,9 @@ async fn a_version_of_the_future_is_waited_for_and_then_too_large() {
         ask(format!("{CONFIGMAPS}?resourceVersionMatch=NotOlderThan&resourceVersion={future}")),
     ])
     .await;
-    for answer in answers {
-        assert_eq!(answer.header("retry-after"), "1");
+    // a list in chunks is not read from a cache that could catch up
+    for (answer, retry_after) in answers.into_iter().zip(["1", "1", "", "1", "1"]) {
+        assert_eq!(answer.header("retry-after"), retry_after);
         let status = answer.refused(504, "Timeout");
         assert!(status["message"].as_str().unwrap().contains("Too large resource version"), "{status}");
         assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
