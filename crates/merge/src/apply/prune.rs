@@ -49,9 +49,8 @@ fn nothing_given_up(write: &ApplyWrite<'_>, last: &Entry, managed: &Managed) -> 
     }
     let mut given_up = filled(Parts::Fields(write.ty), &last.fields);
     let same = managed.entries.iter().filter(|entry| entry.api_version == write.api_version);
-    for entry in same {
-        given_up.subtract(&filled(Parts::Fields(write.ty), &entry.fields));
-    }
+    let claims = same.map(|entry| filled(Parts::Fields(write.ty), &entry.fields));
+    given_up.subtract(&FieldSet::unite_all(claims.collect()));
     given_up.is_empty()
 }
 
@@ -82,13 +81,14 @@ fn pruned(
     managed: &Managed,
 ) -> Result<Value, Ambiguous> {
     let fields = Parts::Fields(ty);
-    let mut claims: BTreeMap<&str, FieldSet> = BTreeMap::new();
+    let mut claims: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in &managed.entries {
-        claims.entry(&entry.api_version).or_default().unite(FieldSet::clone(&entry.fields));
+        claims.entry(&entry.api_version).or_default().push(FieldSet::clone(&entry.fields));
     }
-    let mut here = claims.remove(version).unwrap_or_default();
+    let mut here = FieldSet::unite_all(claims.remove(version).unwrap_or_default());
     let mut elsewhere = Vec::new();
-    for (version, claim) in claims {
+    for (version, claims) in claims {
+        let claim = FieldSet::unite_all(claims);
         match seen_in(write, version, &merged) {
             Sight::Seen(ty, there) => elsewhere.push((version, ty, there, claim)),
             Sight::Same => here.unite(claim),

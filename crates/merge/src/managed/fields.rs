@@ -134,6 +134,29 @@ impl FieldSet {
         self.children.extend(theirs);
     }
 
+    /// All paths of many sets. They are united in pairs, then in pairs of pairs: each path is moved as often as
+    /// the number of sets can be halved.
+    pub(crate) fn unite_all(mut sets: Vec<FieldSet>) -> FieldSet {
+        while sets.len() > 1 {
+            let mut pairs = sets.into_iter();
+            let mut united = Vec::with_capacity(pairs.len().div_ceil(2));
+            while let Some(mut one) = pairs.next() {
+                if let Some(other) = pairs.next() {
+                    one.unite(other);
+                }
+                united.push(one);
+            }
+            sets = united;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
+    /// Whether searching the other set for each branch is less work than a walk over both.
+    fn is_short_beside(&self, other: &FieldSet) -> bool {
+        const SEARCH: usize = 16;
+        self.children.len().saturating_mul(SEARCH) < other.children.len()
+    }
+
     /// Takes every path of the other set out, and leaves what is below those paths.
     pub fn subtract(&mut self, other: &FieldSet) {
         self.member &= !other.member;
@@ -155,6 +178,14 @@ impl FieldSet {
         if other.children.is_empty() {
             return;
         }
+        if self.is_short_beside(other) {
+            return self.children.retain_mut(|(element, below)| {
+                if let Some(theirs) = other.below(element) {
+                    change(below, theirs);
+                }
+                !below.is_empty()
+            });
+        }
         let mut theirs = other.children.iter().peekable();
         self.children.retain_mut(|(element, below)| {
             while theirs.next_if(|(it, _)| it < element).is_some() {}
@@ -170,6 +201,10 @@ impl FieldSet {
         if self.member && !other.member {
             return false;
         }
+        if self.is_short_beside(other) {
+            let mut ours = self.children.iter();
+            return ours.all(|(it, below)| other.below(it).is_some_and(|theirs| below.is_within(theirs)));
+        }
         let mut theirs = other.children.iter();
         self.children.iter().all(|(element, below)| {
             theirs
@@ -181,6 +216,15 @@ impl FieldSet {
     /// The paths that both sets have.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         let mut both = FieldSet { member: self.member && other.member, children: Vec::new() };
+        let (short, long) = if other.is_short_beside(self) { (other, self) } else { (self, other) };
+        if short.is_short_beside(long) {
+            for (element, below) in &short.children {
+                if let Some(theirs) = long.below(element) {
+                    both.push(element.clone(), below.intersection(theirs));
+                }
+            }
+            return both;
+        }
         let (mut ours, mut theirs) = (self.children.iter().peekable(), other.children.iter().peekable());
         while let (Some((a, below_a)), Some((b, below_b))) = (ours.peek(), theirs.peek()) {
             match a.cmp(b) {
@@ -339,12 +383,12 @@ fn below(json: &mut Json<'_>) -> Result<FieldSet, Invalid> {
 /// Sorts branches, and unites those that different text led to.
 fn sorted(mut children: Vec<(Element, FieldSet)>) -> Vec<(Element, FieldSet)> {
     children.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut out: Vec<(Element, FieldSet)> = Vec::with_capacity(children.len());
+    let mut out: Vec<(Element, Vec<FieldSet>)> = Vec::with_capacity(children.len());
     for (element, below) in children {
         match out.last_mut() {
-            Some((last, united)) if *last == element => united.unite(below),
-            _ => out.push((element, below)),
+            Some((last, sets)) if *last == element => sets.push(below),
+            _ => out.push((element, vec![below])),
         }
     }
-    out
+    out.into_iter().map(|(element, sets)| (element, FieldSet::unite_all(sets))).collect()
 }

@@ -250,6 +250,7 @@ fn gather(managed: &mut Managed) {
         }
     }
     let mut kept: Vec<Option<Entry>> = updaters.into_iter().map(Some).collect();
+    let mut joining: BTreeMap<usize, Vec<FieldSet>> = BTreeMap::new();
     for at in 0..kept.len() {
         if count <= MAX_UPDATERS {
             break;
@@ -269,9 +270,14 @@ fn gather(managed: &mut Managed) {
         if let Some(bucket) = &mut kept[into] {
             bucket.manager = GATHERED.to_owned();
             bucket.subresource.clear();
-            bucket.fields.unite(entry.fields.into_set());
+            joining.entry(into).or_default().push(entry.fields.into_set());
             // the one that joins is the more recent one
             bucket.time = entry.time;
+        }
+    }
+    for (into, sets) in joining {
+        if let Some(bucket) = &mut kept[into] {
+            bucket.fields.unite(FieldSet::unite_all(sets));
         }
     }
     managed.entries.extend(kept.into_iter().flatten());
