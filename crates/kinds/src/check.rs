@@ -5,13 +5,40 @@
 use crate::read;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use schema::problem::{Problem, Reason, quoted};
+use schema::problem::{Problem, REPEATED_LIMIT, Reason, quoted};
 use schema::table::Format;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 pub(crate) type Problems = Vec<Problem>;
+
+/// Problems that each show the same list. The first is always told, the others as far as they fit.
+#[derive(Default)]
+pub(crate) struct Repeated {
+    shown: Option<String>,
+    /// How many bytes have been shown.
+    bytes: usize,
+}
+
+impl Repeated {
+    /// Whether no more of them are told.
+    pub fn is_full(&self) -> bool {
+        self.bytes > REPEATED_LIMIT
+    }
+
+    /// Tells a problem; `list` is what it shows, the same each time.
+    pub fn tell(&mut self, path: &Path<'_>, list: impl FnOnce() -> String, why: &str, out: &mut Problems) {
+        if self.is_full() {
+            return;
+        }
+        let shown = self.shown.get_or_insert_with(list);
+        self.bytes += shown.len();
+        if self.bytes == shown.len() || self.bytes <= REPEATED_LIMIT {
+            out.push(invalid_shown(path, shown, why));
+        }
+    }
+}
 
 /// Texts that have come already. Few are looked through; only many are hashed.
 #[derive(Default)]

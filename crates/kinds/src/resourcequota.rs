@@ -5,7 +5,7 @@ use crate::{metadata, quantities, read};
 use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 const SCOPES: &[&str] = &[
@@ -105,8 +105,15 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
-fn unfit(scope: &str, hard: &[&str]) -> usize {
-    hard.iter().filter(|it| quantities::is_quota_resource(it) && !applies(scope, it)).count()
+/// How many of the resources each scope says nothing about.
+#[derive(Default)]
+struct Unfit<'s>(HashMap<&'s str, usize>);
+
+impl<'s> Unfit<'s> {
+    fn count(&mut self, scope: &'s str, hard: &[&str]) -> usize {
+        let unfit = |it: &&&str| quantities::is_quota_resource(it) && !applies(scope, it);
+        *self.0.entry(scope).or_insert_with(|| hard.iter().filter(unfit).count())
+    }
 }
 
 fn opposed(scopes: &BTreeSet<&str>) -> usize {
@@ -117,27 +124,40 @@ const UNFIT: &str = "unsupported scope applied to resource";
 const OPPOSITES: &str = "conflicting scopes";
 
 fn scope_list(scopes: &[Value], hard: &[&str], path: &Path<'_>, out: &mut Problems) {
-    let mut told = |why: &str| out.push(check::invalid_shown(path, &shown_scopes(scopes), why));
-    for scope in scopes.iter().map(read::text) {
-        if !SCOPES.contains(&scope) {
-            told("unsupported scope");
+    let (mut unfit, mut repeated) = (Unfit::default(), check::Repeated::default());
+    let mut tell = |why: &str, times: usize| {
+        for _ in 0..times {
+            if repeated.is_full() {
+                break;
+            }
+            repeated.tell(path, || shown_scopes(scopes), why, out);
         }
-        (0..unfit(scope, hard)).for_each(|_| told(UNFIT));
+    };
+    for scope in scopes.iter().map(read::text) {
+        tell("unsupported scope", usize::from(!SCOPES.contains(&scope)));
+        // a scope that does not exist says something about everything
+        let count = if SCOPES.contains(&scope) { unfit.count(scope, hard) } else { 0 };
+        tell(UNFIT, count);
     }
     let given = scopes.iter().map(read::text).collect();
-    (0..opposed(&given)).for_each(|_| told(OPPOSITES));
+    tell(OPPOSITES, opposed(&given));
 }
 
 fn scope_selector(selector: &Value, hard: &[&str], scopes: &[Value], path: &Path<'_>, out: &mut Problems) {
     let path = path.field("matchExpressions");
+    let (mut unfit, mut repeated) = (Unfit::default(), check::Repeated::default());
     let mut given = BTreeSet::new();
     for one in selector.items(&["matchExpressions"]) {
         let (scope, operator) = (one.text(&["scopeName"]), one.text(&["operator"]));
         if !SCOPES.contains(&scope) {
             out.push(Problem::invalid_text(&path.field("scopeName"), scope, "unsupported scope"));
         }
-        for _ in 0..unfit(scope, hard) {
-            out.push(check::invalid_shown(&path, &shown_selector(selector), UNFIT));
+        let count = if SCOPES.contains(&scope) { unfit.count(scope, hard) } else { 0 };
+        for _ in 0..count {
+            if repeated.is_full() {
+                break;
+            }
+            repeated.tell(&path, || shown_selector(selector), UNFIT, out);
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             const WHY: &str = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \

@@ -6,9 +6,8 @@
 use super::{defaults, expressions, structural};
 use crate::check::{self, Problems};
 use crate::read;
-use schema::problem::{Problem, REPEATED_LIMIT};
+use schema::problem::Problem;
 use schema::{Path, Value};
-use std::cell::LazyCell;
 use std::collections::HashSet;
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
@@ -377,15 +376,8 @@ fn map_items(schema: &Value, keys: &[Value], path: &Path<'_>, out: &mut Problems
         return out.push(Problem::invalid_text(&at.field("type"), kind, detail));
     }
     let mut seen = HashSet::new();
-    let shown = LazyCell::new(|| check::shown_texts(keys));
-    let mut length = 0;
-    // each problem shows all keys
-    let mut wrong = |detail| {
-        length += shown.len();
-        if length <= REPEATED_LIMIT || length == shown.len() {
-            out.push(check::invalid_shown(&keys_path, &shown, detail));
-        }
-    };
+    let mut repeated = check::Repeated::default();
+    let mut wrong = |detail| repeated.tell(&keys_path, || check::shown_texts(keys), detail, out);
     let mut scalars = Vec::new();
     for key in keys.iter().map(read::text) {
         match item.at(&["properties", key]) {
