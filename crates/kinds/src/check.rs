@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 pub(crate) type Problems = Vec<Problem>;
 
-/// Problems that each show the same list. The first is always told, the others as far as they fit.
+/// Problems that each show the same list. The first is always reported, the others up to a byte limit.
 #[derive(Default)]
 pub(crate) struct Repeated {
     shown: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Repeated {
 }
 
 impl Repeated {
-    /// Whether no more of them are told.
+    /// Whether the limit is reached.
     pub fn is_full(&self) -> bool {
         self.bytes > REPEATED_LIMIT
     }

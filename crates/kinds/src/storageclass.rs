@@ -86,7 +86,7 @@ fn parameters(object: &Value, path: &Path<'_>, out: &mut Problems) {
     }
 }
 
-/// How often empty terms are told: there are as many such problems as pairs of terms.
+/// Limit on problems about empty terms, of which there is one for each pair of terms.
 const MOST_EMPTY: usize = 2_000;
 
 /// Terms differ from each other, keys in a term too, and values of a key.

@@ -213,7 +213,7 @@ impl ApiError {
     pub fn invalid(subject: Subject<'_>, problems: Vec<Problem>) -> Self {
         let mut message = format!("{} is invalid: ", subject.described());
         let start = message.len();
-        // each problem is told once, in the order in which they were found
+        // each problem is reported once, in the order of discovery
         let (mut seen, mut count) = (HashSet::with_capacity(problems.len()), 0);
         for problem in problems.iter().filter(|it| seen.insert((&it.field, &it.message))) {
             let separator = if count == 0 { "" } else { ", " };

@@ -79,7 +79,7 @@ async fn fill(admin: &Target, megabytes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lists again and again until it is told to stop, on one thread.
+/// Lists repeatedly on one thread until it is stopped.
 fn run(user: Arc<Target>, at_a_time: usize, connections: usize, counts: &Arc<Counts>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -192,7 +192,7 @@ fn target(address: &str, asked: &Uri) -> Option<Uri> {
     Uri::builder().scheme("https").authority(address).path_and_query(path).build().ok()
 }
 
-/// The path that the other server is told about: cleaned, with the slash at its end if it has one.
+/// The path in X-Forwarded-Uri: cleaned, with its trailing slash if it has one.
 fn forwarded_path(path: &str) -> Vec<u8> {
     let mut clean = url::clean_path(path.as_bytes());
     if path.ends_with('/') {

@@ -75,7 +75,7 @@ impl Manner {
         Self::with(call, Output::JSON)
     }
 
-    /// The same, laid out for people whoever asks.
+    /// The same, always indented.
     pub fn indented(self) -> Self {
         Manner { pretty: true, ..self }
     }

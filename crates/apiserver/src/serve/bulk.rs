@@ -247,7 +247,7 @@ mod tests {
             () = work => unreachable!("held"),
             began = begins => assert_eq!(began, Ok(true)),
         }
-        // nobody waits for it any more: it ends where it awaits
+        // the result is no longer awaited: the work ends at its next await
         release.send(()).unwrap();
         assert!(end.await.is_err());
     }
