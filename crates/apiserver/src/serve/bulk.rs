@@ -221,6 +221,8 @@ mod tests {
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                     placed.0.store(next, Ordering::SeqCst);
                     tell.send((here, there)).unwrap();
+                    // a future moves between two polls, so this one ends before the next poke is received
+                    tokio::task::yield_now().await;
                 }
             }),
         );
