@@ -359,6 +359,11 @@ impl DeleteOptions {
             policy = query.get("propagationPolicy").map(str::to_owned);
         }
         let path = Path::ROOT.field("propagationPolicy");
+        let last = std::mem::take(&mut problems);
+        if let (Some(text), Some(_)) = (&policy, options.orphan_dependents) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            problems.push(Problem::invalid_text(&path, text, why));
+        }
         options.propagation = match policy.as_deref() {
             None => None,
             Some("Orphan") => Some(Propagation::Orphan),
@@ -372,10 +377,7 @@ impl DeleteOptions {
                 None
             }
         };
-        if let (Some(text), Some(_)) = (&policy, options.orphan_dependents) {
-            let why = "orphanDependents and deletionPropagation cannot be both set";
-            problems.push(Problem::invalid_text(&path, text, why));
-        }
+        problems.extend(last);
         if problems.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", problems, names)) }
     }
 }
