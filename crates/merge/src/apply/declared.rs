@@ -87,7 +87,8 @@ impl Flaws {
     }
 
     fn structure(&mut self, ty: &Type, map: &Map, trail: &Trail<'_>) {
-        let keeps = trail.keeps || ty.unknown == Unknown::Keep;
+        // metadata has a type of its own
+        let keeps = trail.keeps && ty.loose || ty.unknown == Unknown::Keep;
         for (name, held) in map.iter() {
             let trail = Trail { keeps, ..trail.below(Step::Field(name)) };
             match ty.field(name) {
