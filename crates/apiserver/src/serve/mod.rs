@@ -11,6 +11,7 @@
 //!   every request head have a deadline, and a connection without requests is closed after a while.
 //! - A panic of a handler becomes a 500 on its own request; other requests of the connection go on.
 //! - The client certificate is verified and read once per connection, not per request.
+//! - A connection counts until its socket is closed, also where it speaks something other than HTTP by then.
 //! - After [`run`] returns no connection is open and no request is being answered.
 //!
 //! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
@@ -279,10 +280,7 @@ async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Ser
         let server = server.clone();
         let activity = server.activity();
         let (bulk, known) = (server.bulk.clone(), activity.clone());
-        let connection = Box::pin(async move {
-            connection::serve(server, tcp, remote, activity).await;
-            drop(place);
-        });
+        let connection = Box::pin(connection::serve(server, tcp, remote, activity, place));
         bulk::spawn(bulk, known, connection);
     }
 }
