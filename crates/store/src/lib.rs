@@ -32,6 +32,7 @@
 //! [`embedded::open`] keeps the log in one file and survives crashes; [`memory::open`] keeps nothing.
 //! Both give an [`Engine`]: one committer thread that groups whatever is waiting into one durable batch.
 
+mod arrivals;
 mod backend;
 mod committer;
 pub mod embedded;
