@@ -309,6 +309,11 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Where others write to the same store: what they have written that this process cannot read, and why.
+    fn unreadable(&self) -> Option<String> {
+        None
+    }
+
     /// Whether writes are expected to work: an error says why the last one could not be made durable.
     fn healthy(&self) -> Result<(), StoreError>;
 

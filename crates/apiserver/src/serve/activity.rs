@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, Sleep};
 
 use super::bulk::{self, BULK_BYTES};
@@ -245,6 +245,8 @@ pub(super) struct Prompt<S> {
     stall_limit: Duration,
     /// Runs while the transport takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// The place among all connections, which is free once the transport is closed.
+    _place: OwnedSemaphorePermit,
 }
 
 struct Waiting {
@@ -253,11 +255,18 @@ struct Waiting {
 }
 
 impl<S> Prompt<S> {
-    pub(super) fn new(transport: S, activity: Arc<Activity>, limits: &Limits, http2: bool) -> Self {
+    pub(super) fn new(
+        transport: S,
+        activity: Arc<Activity>,
+        place: OwnedSemaphorePermit,
+        limits: &Limits,
+        http2: bool,
+    ) -> Self {
         let preface_left = http2.then_some(HTTP2_PREFACE_BYTES);
         let (limit, stall_limit) = (limits.header_timeout, limits.send_timeout);
         let (waiting, stalled) = (None, None);
-        let mut prompt = Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled };
+        let mut prompt =
+            Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled, _place: place };
         prompt.start();
         prompt
     }

@@ -163,7 +163,8 @@ impl Handler for Mirror {
             "/broken" => Response::new(Body::frames(broken())),
             "/held" => Response::new(Body::frames(self.hold.clone().pieces())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
-            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
+            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.current().certificate.user.clone())
+            {
                 None => Response::new(Body::full("nobody")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
