@@ -64,6 +64,8 @@ mod spec {
     mod oidc;
     mod openapi;
     mod parity;
+    mod parity_reads;
+    mod parity_writes;
     mod patches;
     mod plugins;
     mod pod_plugins;

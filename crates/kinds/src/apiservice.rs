@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, SubresourceHooks};
+use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -20,7 +20,26 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
+static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
+    apply: apply_status,
+    validate: Some(status),
+    unowned: &["metadata"],
+    without_table: true,
+    ..SubresourceHooks::STATUS
+}];
+
+/// Of the metadata only the server's own fields are looked at.
+fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {
+    let mut metadata = submitted.at(&["metadata"]).cloned().unwrap_or_else(Value::map);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        match next.at(&["metadata", field]) {
+            Some(value) => metadata.set(&[field], value.clone()),
+            None => drop(metadata.unset(&[field])),
+        }
+    }
+    next.set(&["metadata"], metadata);
+    replace(next, submitted, "status");
+}
 
 /// What is answered here can be asked at once.
 fn prepare(object: &mut Value, context: &Context<'_>) {

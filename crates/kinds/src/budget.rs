@@ -23,7 +23,11 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(status))];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    validate: Some(status),
+    metadata_again: MetadataAgain::Nothing,
+    ..SubresourceHooks::STATUS
+}];
 
 /// What to do with pods that are not healthy can be chosen where that is switched on; who has a choice keeps it.
 fn drop_disabled(next: &mut Value, old: Option<&Value>, context: &Context<'_>) {

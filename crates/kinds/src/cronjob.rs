@@ -49,7 +49,8 @@ fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
     template::prepare(object.at_mut(TEMPLATE), of_old(TEMPLATE), context);
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(None)];
+static STATUS: [SubresourceHooks; 1] =
+    [SubresourceHooks { metadata_again: MetadataAgain::Nothing, ..SubresourceHooks::STATUS }];
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = spec::<PRIVILEGED>(object, None, context);

@@ -14,6 +14,7 @@ const IMMUTABLE: &str = "field is immutable";
 /// CSIDrivers.
 pub fn driver_hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::Change,
         prepare_create: Some(|object, context| drop_mount(object, None, context)),
         prepare_update: Some(prepare_driver_update),
         validate_create: Some(|object, _| {
@@ -221,6 +222,7 @@ fn node_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSIStorageCapacities.
 pub fn capacity_hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::StateThenChange,
         validate_create: Some(|object, _| capacity(object)),
         told_twice: true,
         validate_update: Some(update_capacity),

@@ -7,7 +7,7 @@
 use crate::check::{self, Problems};
 use crate::{asn1, metadata, pem, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Map, Path, Value, time};
@@ -47,6 +47,7 @@ const LEAST_SECONDS: i64 = 600;
 
 pub fn hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::StateThenChange,
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, context| validate(object, None, context)),
@@ -65,12 +66,17 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_status,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Status)),
         unowned: &["status.conditions"],
+        metadata_again: MetadataAgain::StateThenChange,
+        ..SubresourceHooks::STATUS
     },
     SubresourceHooks {
         name: "approval",
         apply: apply_approval,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Approval)),
         unowned: &["spec", "status.certificate"],
+        metadata_again: MetadataAgain::StateThenChange,
+        without_table: true,
+        ..SubresourceHooks::STATUS
     },
 ];
 

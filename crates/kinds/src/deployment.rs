@@ -47,7 +47,8 @@ static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
         }
     },
     validate: Some(|new, old, _| status(new, old)),
-    unowned: &[],
+    unowned: &["metadata.labels"],
+    ..SubresourceHooks::STATUS
 }];
 
 fn default(object: &mut Value) {

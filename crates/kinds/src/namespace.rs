@@ -3,13 +3,14 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::StateThenChange,
         default: Some(name_label),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
@@ -25,12 +26,18 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[
-    SubresourceHooks { name: "status", apply: apply_status, validate: Some(validate_status), unowned: &[] },
+    SubresourceHooks {
+        name: "status",
+        apply: apply_status,
+        validate: Some(validate_status),
+        ..SubresourceHooks::STATUS
+    },
     SubresourceHooks {
         name: "finalize",
         apply: apply_finalize,
         validate: Some(validate_finalize),
-        unowned: &[],
+        unowned: &["status"],
+        ..SubresourceHooks::STATUS
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{gates, ingress, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
 pub fn hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::StateThenChange,
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
         // clients know these told twice over: as rules of a policy, and again as rules of its change
@@ -24,7 +25,11 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(None)];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    metadata_again: MetadataAgain::Nothing,
+    without_table: true,
+    ..SubresourceHooks::STATUS
+}];
 
 /// Where conditions are switched off, what a client writes there is not kept.
 fn restore(next: &mut Value, old: &Value, context: &Context<'_>) {

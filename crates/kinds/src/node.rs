@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, Priority, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataAgain, Priority, SubresourceHooks, replace};
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashSet};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
+        metadata_again: MetadataAgain::StateThenChange,
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, _| drop_disabled(object, None)),
         prepare_update: Some(prepare_update),
@@ -25,8 +26,12 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: Some(update), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: apply_status,
+    validate: Some(update),
+    ..SubresourceHooks::STATUS
+}];
 
 fn default(object: &mut Value) {
     mirror_pod_cidr(object);

@@ -20,7 +20,7 @@ pub fn hooks() -> Hooks {
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),
-        metadata_again: MetadataAgain::StateTwice,
+        metadata_again: MetadataAgain::StateAroundChange,
         ..Hooks::default()
     }
 }
@@ -29,7 +29,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     name: "status",
     apply: apply_claim_status,
     validate: Some(validate_status),
-    unowned: &[],
+    ..SubresourceHooks::STATUS
 }];
 
 fn default(object: &mut Value) {

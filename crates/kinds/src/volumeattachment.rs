@@ -23,8 +23,14 @@ pub fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply, validate: Some(update), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply,
+    validate: Some(update),
+    unowned: &["metadata"],
+    keeps_deletion: true,
+    ..SubresourceHooks::STATUS
+}];
 
 /// Whoever tells the status leaves the rest alone, metadata included.
 fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {

@@ -56,8 +56,6 @@ pub enum Rejection {
     BadIndex(String),
     #[error("the value at {0:?} is another one")]
     TestFailed(String),
-    #[error("an object can only be replaced by an object or a list")]
-    NotAnObject,
     #[error("the patch nests values too deeply")]
     TooDeep,
     #[error("the patch copies too much")]

@@ -40,12 +40,13 @@ enum Operation {
 }
 
 impl JsonPatch {
-    /// Reads a patch, and names the members of operations that mean nothing.
-    pub fn parse(patch: &Value) -> Result<(Self, Vec<String>), Error> {
+    /// Reads a patch, and names the members of operations that mean nothing. Where `form` is not checked, an
+    /// operation with members of other types is refused only when it runs.
+    pub fn parse(patch: &Value, form: Form) -> Result<(Self, Vec<String>), Error> {
         let list: &[Value] = match patch {
             Value::Null => &[],
             Value::List(list) => list,
-            other => return Err(wrong_type(other, "Go value of type []handlers.jsonPatchOp")),
+            other => return Err(form.wrong_type(other, "[]handlers.jsonPatchOp", "jsonpatch.Patch")),
         };
         if list.len() > MAX_OPERATIONS {
             return Err(Error::TooManyOperations(list.len()));
@@ -53,32 +54,9 @@ impl JsonPatch {
         let mut warnings = Vec::new();
         let mut operations = Vec::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {
-            operations.push(operation(at, item, &mut warnings)?);
+            operations.push(operation(at, item, form, &mut warnings)?);
         }
         Ok((JsonPatch { operations }, warnings))
-    }
-
-    /// The places of the maps and lists that operations look into, as maps inside of maps.
-    pub fn touched(&self) -> Value {
-        let mut touched = Value::map();
-        for operation in &self.operations {
-            let (path, from) = match operation {
-                Operation::Add { path, .. }
-                | Operation::Remove { path }
-                | Operation::Replace { path, .. }
-                | Operation::Test { path, .. } => (path, None),
-                Operation::Move { from, path } | Operation::Copy { from, path } => (path, Some(from)),
-            };
-            for pointer in [Some(path), from].into_iter().flatten() {
-                let mut at = &mut touched;
-                let holders = pointer.steps.len().saturating_sub(1);
-                for step in &pointer.steps[..holders] {
-                    at = at.make_map().entry(step.clone());
-                }
-                at.make_map();
-            }
-        }
-        touched
     }
 
     /// The object after all operations.
@@ -99,16 +77,31 @@ impl JsonPatch {
     }
 }
 
-fn wrong_type(found: &Value, wanted: &str) -> Error {
-    Error::Malformed(format!("json: cannot unmarshal {} into {wanted}", type_name(found)))
+/// Whether the members of operations must be of their types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Checked,
+    Unchecked,
 }
 
-fn operation(at: usize, item: &Value, warnings: &mut Vec<String>) -> Result<Operation, Error> {
+impl Form {
+    /// The error about a value that is neither a patch nor an operation, in the words of whoever reads it first.
+    fn wrong_type(self, found: &Value, checked: &str, unchecked: &str) -> Error {
+        let why =
+            |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", type_name(found));
+        match self {
+            Form::Checked => Error::Malformed(why(checked)),
+            Form::Unchecked => Error::BadPatch(why(unchecked)),
+        }
+    }
+}
+
+fn operation(at: usize, item: &Value, form: Form, warnings: &mut Vec<String>) -> Result<Operation, Error> {
     let nothing = Map::new();
     let map = match item {
         Value::Map(map) => map,
         Value::Null => &nothing,
-        other => return Err(wrong_type(other, "Go value of type handlers.jsonPatchOp")),
+        other => return Err(form.wrong_type(other, "handlers.jsonPatchOp", "jsonpatch.Operation")),
     };
     for name in map.keys() {
         let known = matches!(name, "op" | "path" | "from" | "value");
@@ -119,7 +112,11 @@ fn operation(at: usize, item: &Value, warnings: &mut Vec<String>) -> Result<Oper
     let text = |name: &'static str| match map.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(other) => Err(wrong_type(other, &format!("Go struct field jsonPatchOp.{name} of type string"))),
+        Some(_) if form == Form::Unchecked => Ok(None),
+        Some(other) => Err(Error::Malformed(format!(
+            "json: cannot unmarshal {} into Go struct field jsonPatchOp.{name} of type string",
+            type_name(other)
+        ))),
     };
     let (op, path, from) = (text("op")?, text("path")?, text("from")?);
     let path = || path.map(Pointer::parse).ok_or(Rejection::Lacks(at, "path"));
@@ -139,20 +136,20 @@ fn operation(at: usize, item: &Value, warnings: &mut Vec<String>) -> Result<Oper
 
 /// A place in the object.
 #[derive(Debug, Clone, PartialEq)]
-struct Pointer {
+pub(crate) struct Pointer {
     /// As the client wrote it, for messages; empty for the whole object.
     text: String,
     /// Names and indices on the way; empty when the text leads nowhere.
-    steps: Vec<String>,
+    pub(crate) steps: Vec<String>,
 }
 
 impl Pointer {
-    fn parse(text: &str) -> Pointer {
+    pub(crate) fn parse(text: &str) -> Pointer {
         let steps = text.split('/').skip(1).map(unescape).collect();
         Pointer { text: text.to_owned(), steps }
     }
 
-    fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.text.is_empty()
     }
 
@@ -219,7 +216,7 @@ fn unescape(step: &str) -> String {
 }
 
 /// The position that a step names in a list with so many places; negative ones count from the end.
-fn index(step: &str, places: usize) -> Option<usize> {
+pub(crate) fn index(step: &str, places: usize) -> Option<usize> {
     let number: i64 = step.parse().ok()?;
     let places = i64::try_from(places).ok()?;
     let at = if number < 0 { number + places } else { number };
@@ -305,10 +302,10 @@ impl Patching {
     fn replace(&mut self, path: &Pointer, value: &Value) -> Result<(), Rejection> {
         fits(path, value)?;
         if path.is_whole() {
-            if !matches!(value, Value::Map(_) | Value::List(_)) {
-                return Err(Rejection::NotAnObject);
+            // clients rely on this: anything but a map or a list leaves the object as it is
+            if matches!(value, Value::Map(_) | Value::List(_)) {
+                self.object = value.clone();
             }
-            self.object = value.clone();
             return Ok(());
         }
         if let Some(place) = path.find(&mut self.object)? {

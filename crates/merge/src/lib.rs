@@ -9,6 +9,7 @@
 //! [`Error`] into a response with [`Error::code`].
 
 pub mod apply;
+pub mod document;
 mod error;
 pub mod json_patch;
 pub mod managed;

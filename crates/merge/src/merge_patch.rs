@@ -1,18 +1,25 @@
 //! JSON merge patch (RFC 7386): maps merge, `null` takes away, everything else replaces.
 //!
 //! Always true: each map of the patch is joined with the map it meets in one pass over both, so the work is
-//! linear. Lists are replaced whole, and what is inside them is not interpreted.
+//! linear. Lists are replaced whole; members of maps inside of them that are null are left out, except where a
+//! list takes the place of a map.
 
 use crate::error::Error;
 use schema::table::Text;
 use schema::{Map, Value};
 use std::cmp::Ordering;
 
-/// Merges `patch` into `target`. A patch that is not an object is refused.
+/// Merges `patch` into `target`. A list takes the place of the target; other patches that are not objects are
+/// refused.
 pub fn merge_patch(target: &mut Value, patch: Value) -> Result<(), Error> {
     match patch {
         Value::Map(patch) => {
             merge_map(target, patch);
+            Ok(())
+        }
+        mut list @ Value::List(_) => {
+            prune(&mut list);
+            *target = list;
             Ok(())
         }
         other => Err(Error::Malformed(format!(
@@ -50,12 +57,29 @@ fn merge_map(target: &mut Value, patch: Map) {
         match value {
             Value::Null => continue,
             Value::Map(inner) => merge_map(&mut here, inner),
-            other => here = other,
+            mut other => {
+                if !matches!(here, Value::Map(_)) {
+                    prune(&mut other);
+                }
+                here = other;
+            }
         }
         merged.push((key, here));
     }
     merged.extend(before);
     *target = Value::Map(Map::from_unsorted(merged).0);
+}
+
+/// Takes null members away from the maps inside of a value.
+pub(crate) fn prune(value: &mut Value) {
+    match value {
+        Value::List(items) => items.iter_mut().for_each(prune),
+        Value::Map(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.iter_mut().for_each(|(_, value)| prune(value));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +103,8 @@ mod tests {
         check(r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#);
         check(r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#);
         check(r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#);
+        check(r#"{"a":[1]}"#, r#"{"a":[null,{"b":null,"c":[{"d":null}]}]}"#, r#"{"a":[null,{"c":[{}]}]}"#);
+        check(r#"{"a":{}}"#, r#"{"a":[{"b":null}]}"#, r#"{"a":[{"b":null}]}"#);
         check(r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#);
         check(r#"[1,2]"#, r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#);
         check(r#"{}"#, r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#);

@@ -37,7 +37,7 @@ pub use shown::{go_syntax, shown};
 use crate::error::{Error, Rejection};
 use crate::json_patch::MAX_DEPTH;
 use crate::merge_patch::type_name;
-use schema::table::{Patch, Shape, Text, Type};
+use schema::table::{Patch, Scalar, Shape, Text, Type};
 use schema::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -97,6 +97,8 @@ enum Members<'t> {
     Fields(&'t Type),
     /// Keys to values of one shape.
     Entries(&'t Shape),
+    /// Any object, of which only the members that are neither maps nor lists can be merged.
+    Raw,
     Untold,
 }
 
@@ -113,6 +115,7 @@ impl<'t> Members<'t> {
             Some(Shape::Struct(ty)) if ty.one_of => Members::Untold,
             Some(Shape::Struct(ty)) => Members::Fields(ty),
             Some(Shape::Map(map)) => Members::Entries(&map.value),
+            Some(Shape::Scalar(Scalar::Object)) => Members::Raw,
             _ => Members::Untold,
         }
     }
@@ -124,7 +127,7 @@ impl<'t> Members<'t> {
                 None => Member::UNTOLD,
             },
             Members::Entries(shape) => Member { shape: Some(shape), patch: &Patch::Replace },
-            Members::Untold => Member::UNTOLD,
+            Members::Raw | Members::Untold => Member::UNTOLD,
         }
     }
 }
@@ -168,6 +171,11 @@ fn merge_map(members: Members<'_>, current: Map, patch: &Map, room: usize) -> Re
             continue;
         }
         let held = target.take(name);
+        if let (Members::Raw, Some(held), Value::Map(_) | Value::List(_)) = (members, &held, value)
+            && held.go_type() == value.go_type()
+        {
+            return Err(undeclared("RawExtension", name));
+        }
         target.put(name, merge_value(members.get(name), held, value, room)?);
     }
     Ok(target.finish())

@@ -4,7 +4,7 @@ use crate::api::Api;
 use crate::error::{ApiError, Cause, Details};
 use crate::input::{Format, Input, judge};
 use crate::patch::type_name;
-use crate::update::check_name;
+use crate::update::{check_name, forget_version};
 use crate::write::{Writing, Written};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
@@ -44,7 +44,6 @@ impl Api {
         let (namespace, name) = (writing.namespace, writing.name);
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
             let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
-            check_place(&config, namespace, name)?;
             let ty = &resource.kind.root;
             // the server sets it, and a custom resource's is text until then
             let created = &["metadata", "creationTimestamp"];
@@ -62,14 +61,16 @@ impl Api {
                     told.unwrap_or_else(|| why.to_string())
                 ))
             };
-            Ok(decode::applied(applied.object, ty).map_err(refused)?.value)
+            let decoded = decode::applied(applied.object, ty).map_err(refused)?;
+            check_place(&config, namespace, name)?;
+            Ok(decoded.value)
         };
         writing.owned = true;
         let exists = resource.collection.cache.get(writing.namespace, name).is_some();
         if !exists && writing.subresource.is_empty() {
             let mut object = next(None)?;
             check_name(&object, name)?;
-            object.unset(&["metadata", "resourceVersion"]);
+            forget_version(&mut object, writing)?;
             if !object.text(&["metadata", "uid"]).is_empty() {
                 let uid = object.text(&["metadata", "uid"]);
                 let why = format!(

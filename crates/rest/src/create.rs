@@ -105,7 +105,9 @@ impl Api {
             writing.warnings.extend(warn(&object, None));
         }
         let exists = resource.collection.cache.get(writing.namespace, &name).is_some();
-        let versioned = !object.text(&["metadata", "resourceVersion"]).is_empty();
+        // what is no number is no version, and left out
+        let version = object.text(&["metadata", "resourceVersion"]).parse::<u64>();
+        let versioned = version.is_ok_and(|version| version > 0);
         // what will not be stored is told last, and nothing must be charged for it
         let mut admitted =
             writing.admitted(self, Operation::Create, if asked.is_empty() { &name } else { &asked });

@@ -196,6 +196,10 @@ pub enum MetadataAgain {
     OnlyStateTwice,
     /// The next state twice, then the change.
     StateTwice,
+    /// The next state, then the change.
+    StateThenChange,
+    /// The next state before and after the change.
+    StateAroundChange,
     Nothing,
 }
 
@@ -214,6 +218,12 @@ pub struct SubresourceHooks {
     pub validate: Option<Check>,
     /// Fields, by their paths, that writes through here never own.
     pub unowned: &'static [&'static str],
+    /// What the rules of this part say about metadata again.
+    pub metadata_again: MetadataAgain,
+    /// What a client says about the identity and the deletion of the object is overlooked.
+    pub keeps_deletion: bool,
+    /// There is no table of the object here.
+    pub without_table: bool,
 }
 
 /// What is wrong with the next state of an object, given the one before.
@@ -222,8 +232,19 @@ pub type Check = fn(&Value, &Value, &Context<'_>) -> Vec<Problem>;
 impl SubresourceHooks {
     /// The `status` of most kinds: everything but the spec comes from the client.
     pub const fn status(validate: Option<Check>) -> Self {
-        SubresourceHooks { name: "status", apply: apply_status, validate, unowned: &[] }
+        SubresourceHooks { validate, ..Self::STATUS }
     }
+
+    /// The `status` of a kind without rules for it.
+    pub const STATUS: SubresourceHooks = SubresourceHooks {
+        name: "status",
+        apply: apply_status,
+        validate: None,
+        unowned: &[],
+        metadata_again: MetadataAgain::Change,
+        keeps_deletion: false,
+        without_table: false,
+    };
 }
 
 /// A subresource that is posted to and changes its object, such as an assignment, or takes it away.

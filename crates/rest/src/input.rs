@@ -127,6 +127,9 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
+                    if let Some(why) = untyped_field(&other.value).filter(|_| !ty.loose) {
+                        return Err(syntax(&why));
+                    }
                     check_type(&other.value, expected)?;
                 }
                 Err(wrong(&why))
@@ -150,6 +153,17 @@ impl Input {
             }
         }
     }
+}
+
+/// What is wrong with an object whose version or kind is no text.
+pub(crate) fn untyped_field(object: &Value) -> Option<String> {
+    ["apiVersion", "kind"].into_iter().find_map(|field| match object.at(&[field]) {
+        None | Some(Value::String(_) | Value::Null) => None,
+        Some(other) => {
+            let found = crate::patch::type_name(other);
+            Some(format!("json: cannot unmarshal {found} into Go struct field .{field} of type string"))
+        }
+    })
 }
 
 /// The words for a body that is something else than an object.

@@ -39,6 +39,11 @@ impl Api {
         let selector = Selector::parse(&options.label_selector, &options.field_selector, resource)?;
         let meta_version = self.meta_version();
         if !options.continue_token.is_empty() {
+            if !options.resource_version.is_empty() {
+                parse_revision(&options.resource_version).map_err(|why| {
+                    ApiError::bad_request(format!("invalid resource version: {}", why.message))
+                })?;
+            }
             let token = Token::parse(&options.continue_token, &meta_version)?;
             if !matches!(&*options.resource_version, "" | "0") {
                 return Err(ApiError::bad_request(
@@ -89,7 +94,8 @@ impl Api {
         let exact =
             options.match_rule == Match::Exact || options.match_rule == Match::Unset && options.limit > 0;
         let asked = parse_revision(&options.resource_version).map_err(|why| {
-            if exact || options.limit > 0 {
+            // what expires is not read from a cache
+            if exact || options.limit > 0 || resource.kind.expires {
                 ApiError::bad_request(format!("invalid resource version: {}", why.message))
             } else {
                 why

@@ -71,6 +71,16 @@ pub fn say_of_server_fields(object: &mut Value, said: [(&'static str, Option<Val
     }
 }
 
+/// Puts back what a client says about the deletion: who owns these fields follows from what was sent.
+pub fn say_of_deletion(object: &mut Value, said: &[(&'static str, Option<Value>); 6]) {
+    for (field, value) in &said[4..] {
+        match value {
+            Some(value) => object.set(&["metadata", field], value.clone()),
+            None => drop(object.unset(&["metadata", field])),
+        }
+    }
+}
+
 /// Keeps what the server decided about an object, whatever an update says.
 pub fn keep_server_fields(next: &mut Value, old: &Value) {
     let Some(map) = next.as_map_mut() else { return };
@@ -163,9 +173,23 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
     check_labels(object.at(&["metadata", "labels"]), &root.field("labels"), &mut problems);
     check_annotations(object.at(&["metadata", "annotations"]), &root.field("annotations"), &mut problems);
     check_owners(object, &root.field("ownerReferences"), &mut problems);
-    check_finalizers(object, hooks.plain_finalizers, &root.field("finalizers"), &mut problems);
+    check_finalizers(object, &root.field("finalizers"), &mut problems);
     check_managers(object, &root.field("managedFields"), &mut problems);
     problems
+}
+
+/// What most kinds add to it: finalizers have a domain in front.
+pub fn check_finalizer_domains(object: &Value, hooks: &Hooks) -> Vec<Problem> {
+    if hooks.plain_finalizers {
+        return Vec::new();
+    }
+    let root = Path::ROOT.field("metadata");
+    let path = root.field("finalizers");
+    let finalizers = object.items(&["metadata", "finalizers"]).iter().enumerate();
+    let texts = finalizers.map(|(at, one)| (at, one.as_str().unwrap_or("")));
+    let strange = texts.filter(|(_, text)| !text.contains('/') && !STANDARD_FINALIZERS.contains(text));
+    let why = "name is neither a standard finalizer name nor is it fully qualified";
+    strange.map(|(at, text)| Problem::invalid_text(&path.index(at), text, why)).collect()
 }
 
 fn subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
@@ -275,7 +299,7 @@ fn shown_owner(owner: &Value) -> String {
 /// Finalizers that need no domain in front.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
 
-fn check_finalizers(object: &Value, plain: bool, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
     let finalizers = object.items(&["metadata", "finalizers"]);
     let texts: Vec<&str> = finalizers.iter().map(|one| one.as_str().unwrap_or("")).collect();
     for text in &texts {
@@ -287,12 +311,6 @@ fn check_finalizers(object: &Value, plain: bool, path: &Path<'_>, problems: &mut
         let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
         let message = format!("Invalid value: []string{{{}}}: {why}", listed.join(", "));
         problems.push(Problem { reason: Reason::Invalid, field: path.to_string(), message });
-    }
-    for (at, text) in texts.iter().enumerate() {
-        if !plain && !text.contains('/') && !STANDARD_FINALIZERS.contains(text) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            problems.push(Problem::invalid_text(&path.index(at), text, why));
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The query parameters of a request, and the rules they must keep.
 
 use crate::error::{ApiError, Subject};
-use crate::selector::parse_labels;
+use crate::selector::{check_fields, parse_labels};
 use names::Names;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -147,6 +147,7 @@ impl ListOptions {
         }
         // what cannot be read is told before what does not fit together
         parse_labels(&options.label_selector)?;
+        check_fields(&options.field_selector)?;
         Err(invalid("ListOptions", problems, names))
     }
 
@@ -252,9 +253,9 @@ impl WriteOptions {
         names: &Names,
         mut problems: Vec<Problem>,
     ) -> Result<Self, ApiError> {
-        let dry_run = dry_run(&query.dry_runs(), &mut problems);
         let field_manager = query.text("fieldManager");
         check_manager(&field_manager, &mut problems);
+        let dry_run = dry_run(&query.dry_runs(), &mut problems);
         let asked = query.get("fieldValidation").unwrap_or("");
         let field_validation = match asked {
             "" | "Warn" => FieldValidation::Warn,
@@ -343,7 +344,7 @@ impl DeleteOptions {
         } else {
             query.dry_runs()
         };
-        let mut options = DeleteOptions { dry_run: dry_run(&runs, &mut problems), ..Self::default() };
+        let mut options = DeleteOptions::default();
         let policy;
         if in_body {
             options.grace_period_seconds = body.at(&["gracePeriodSeconds"]).and_then(Value::as_int);
@@ -359,7 +360,6 @@ impl DeleteOptions {
             policy = query.get("propagationPolicy").map(str::to_owned);
         }
         let path = Path::ROOT.field("propagationPolicy");
-        let last = std::mem::take(&mut problems);
         if let (Some(text), Some(_)) = (&policy, options.orphan_dependents) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             problems.push(Problem::invalid_text(&path, text, why));
@@ -377,7 +377,7 @@ impl DeleteOptions {
                 None
             }
         };
-        problems.extend(last);
+        options.dry_run = dry_run(&runs, &mut problems);
         if problems.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", problems, names)) }
     }
 }

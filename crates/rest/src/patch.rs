@@ -2,14 +2,16 @@
 
 use crate::api::Api;
 use crate::error::{ApiError, Subject};
-use crate::input::{Input, judge};
+use crate::input::{Input, judge, not_an_object, untyped_field};
+use crate::options::FieldValidation;
 use crate::update::check_name;
 use crate::write::{Writing, Written};
-use merge::{Error, JsonPatch};
+use merge::json_patch::Form;
+use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers};
 use schema::problem::Problem;
 use schema::table::Type;
-use schema::{Path, Value, decode, encode};
+use schema::{Map, Path, Value, decode, encode};
 
 /// The formats of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,22 +53,37 @@ impl Api {
             let ty = &resource.kind.root;
             // only an error shows what came out, and then it is made again
             let refused = |why: &str| match patch.apply(ty, old) {
-                Ok(patched) => misfit(&patch.shown(ty, old, &patched), why),
+                Ok(_) => misfit(&patch.shown(ty, old, input), why),
                 Err(why) => patch_error(&why),
             };
             let patched = patch.apply(ty, old).map_err(|why| match why {
-                Error::Misfit { why, .. } => misfit(&patch.shown(ty, old, &Value::Null), &why),
+                Error::Misfit { why, .. } => misfit(&patch.shown(ty, old, input), &why),
                 other => patch_error(&other),
             })?;
-            let mut decoded = patch.fit(patched, ty).map_err(|why| refused(&why.to_string()))?;
+            let read = !ty.loose && !matches!(patch, Patch::Strategic(_));
+            if read && is_without_version(&patched, old) {
+                // nothing is known of such an object: neither its fields nor its name
+                let fields = patched.as_map().into_iter().flat_map(Map::keys);
+                let unknown = fields.filter(|field| !matches!(*field, "kind" | "apiVersion"));
+                let oddities = unknown.map(|field| format!("unknown field {field:?}")).collect();
+                judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+                check_name(&Value::Null, name)?;
+            }
+            let untyped = untyped_field(&patched).filter(|_| read);
+            let mut decoded = patch.fit(patched, ty).map_err(|why| match (why, untyped) {
+                (DecodeError::NotAnObject(found), _) if !ty.loose => {
+                    refused(&format!("{NO_TYPE}: {}", not_an_object(&found)))
+                }
+                (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
+                (other, _) => refused(&other.to_string()),
+            })?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
             check_name(&decoded.value, name)?;
             if ty.loose {
                 let gone = |field: &str| decoded.value.text(&[field]).is_empty();
                 if gone("kind") {
-                    let shown = patch.apply(ty, old).map(|patched| patch.shown(ty, old, &patched));
-                    let shown = shown.unwrap_or_default();
+                    let shown = patch.shown(ty, old, input);
                     return Err(refused(&format!("Object 'Kind' is missing in '{shown}'")));
                 }
                 if gone("apiVersion") {
@@ -101,16 +118,23 @@ fn mentions(text: &[u8], word: &[u8]) -> bool {
 }
 
 fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {
-    // the older format's errors come without a preface
-    let preface = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
-    let undecodable = |why: String| ApiError::bad_request(format!("{preface}{why}"));
-    let untyped = input.untyped().map_err(undecodable)?;
     let validation = writing.options.field_validation;
+    // the form is looked at beforehand only where its oddities matter, and the older format's never
+    let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };
+    let undecodable = |why: String| {
+        ApiError::bad_request(match (kind, form) {
+            (PatchKind::Strategic, _) | (PatchKind::Json, Form::Unchecked) => why,
+            (PatchKind::Merge, Form::Unchecked) => NO_MERGE_PATCH.to_owned(),
+            (_, Form::Checked) => format!("error decoding patch: {why}"),
+        })
+    };
+    let untyped = input.untyped().map_err(undecodable)?;
     let mut note =
         |oddities| judge(oddities, validation, &mut writing.warnings).map_err(ApiError::bad_request);
     match kind {
         PatchKind::Json => {
-            let (patch, mut oddities) = JsonPatch::parse(&untyped.value).map_err(|why| patch_error(&why))?;
+            let (patch, mut oddities) =
+                JsonPatch::parse(&untyped.value, form).map_err(|why| patch_error(&why))?;
             oddities.extend(untyped.oddities.iter().map(|oddity| format!("json patch {oddity}")));
             note(oddities)?;
             Ok(Patch::Json(patch))
@@ -119,9 +143,11 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
             // no strategic patch at all changes nothing
             let nothing = kind == PatchKind::Strategic && untyped.value.is_null();
             if kind == PatchKind::Merge && untyped.value.is_null() {
-                return Err(ApiError::bad_request("Invalid JSON Patch"));
+                return Err(ApiError::bad_request(NO_MERGE_PATCH));
             }
-            if !nothing && !matches!(untyped.value, Value::Map(_)) {
+            let list = kind == PatchKind::Merge && matches!(untyped.value, Value::List(_));
+            let list = list && form == Form::Unchecked;
+            if !nothing && !list && !matches!(untyped.value, Value::Map(_)) {
                 let found = type_name(&untyped.value);
                 let why =
                     format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
@@ -136,6 +162,19 @@ fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Pa
         }
     }
 }
+
+/// Whether a patch has taken the version of an object away, and no more of its type than that.
+fn is_without_version(patched: &Value, old: &Value) -> bool {
+    let Some(map) = patched.as_map() else { return false };
+    let is_gone = |field| map.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some(""));
+    is_gone("apiVersion") && (is_gone("kind") || map.get("kind") == old.at(&["kind"]))
+}
+
+/// The words for an object that does not say what it is.
+const NO_TYPE: &str = "couldn't get version/kind; json parse error";
+
+/// The words for a merge patch that is none.
+const NO_MERGE_PATCH: &str = "Invalid JSON Patch";
 
 /// What JSON calls a value of this form.
 pub(crate) fn type_name(value: &Value) -> &'static str {
@@ -177,14 +216,16 @@ impl Patch {
     }
 
     /// What came out, or went in, as the refusal shows it.
-    fn shown(&self, ty: &Type, old: &Value, patched: &Value) -> String {
-        let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
+    fn shown(&self, ty: &Type, old: &Value, input: &Input) -> String {
+        if let Patch::Strategic(patch) = self {
+            return merge::strategic::shown_spent(old, patch);
+        }
+        // what is not of the API's own kinds is written in the order of names
+        let object = if ty.loose { encode::untyped(&old.opened()) } else { encode::json(old, ty) };
+        let (object, patch) = (String::from_utf8_lossy(&object), String::from_utf8_lossy(&input.bytes));
         match self {
-            Patch::Strategic(patch) => merge::strategic::shown_spent(old, patch),
-            // what is not of the API's own kinds is written in the order of names
-            _ if ty.loose => text(&encode::untyped(&patched.opened())),
-            Patch::Merge(touched) => text(&encode::json_by_name(patched, ty, touched)),
-            Patch::Json(patch) => text(&encode::json_by_name(patched, ty, &patch.touched())),
+            Patch::Json(_) => document::json_patched(&object, &patch),
+            _ => document::merge_patched(&object, &patch),
         }
     }
 }

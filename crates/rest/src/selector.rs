@@ -113,17 +113,29 @@ impl Requirement {
     }
 }
 
+/// Whether a field selector can be read, for a kind that may have its fields or not.
+pub fn check_fields(text: &str) -> Result<(), ApiError> {
+    read_fields(text).map(drop)
+}
+
+/// Name, whether it must be equal, and value of each term.
+fn read_fields(text: &str) -> Result<Vec<(&str, bool, String)>, ApiError> {
+    let parts = split_terms(text).into_iter().filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let cannot =
+                || ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"));
+            let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
+            let value = unescape(value)
+                .map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
+            Ok((label, equal, value))
+        })
+        .collect()
+}
+
 fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldTerm>, ApiError> {
     let mut terms = Vec::new();
-    for part in split_terms(text) {
-        if part.is_empty() {
-            continue;
-        }
-        let cannot =
-            || ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"));
-        let (label, equal, value) = field_term(part).ok_or_else(cannot)?;
-        let value =
-            unescape(value).map_err(|why| ApiError::bad_request(format!("invalid field selector: {why}")))?;
+    for (label, equal, value) in read_fields(text)? {
         let what = resource.collection.selected(&resource.kind, label);
         let what = what.map_err(|why| match resource.hooks.unknown_label {
             Some(told) => ApiError::bad_request(told(label)),

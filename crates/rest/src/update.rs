@@ -32,11 +32,7 @@ impl Api {
             return Err(uid_conflict(&resource, writing.namespace, writing.name, uid, ""));
         }
         if !exists && resource.kind.put_creates && writing.subresource.is_empty() {
-            let version = body.text(&["metadata", "resourceVersion"]);
-            if !version.is_empty() {
-                parse_version(version)?;
-            }
-            body.unset(&["metadata", "resourceVersion"]);
+            forget_version(&mut body, writing)?;
             return self.create_object(writing, body).await;
         }
         self.replace(writing, &move |old, _| {
@@ -200,8 +196,13 @@ impl Api {
         self.confine(writing, part, &mut object, old);
         metadata::keep_server_fields(&mut object, old);
         // a view has told who owns what
+        let keeps_deletion = part.is_some_and(|part| part.keeps_deletion);
         if !writing.owned && !tracked && !view && !unrecorded {
+            if !keeps_deletion {
+                metadata::say_of_deletion(&mut object, &said);
+            }
             self.track(writing, Some(old), &mut object);
+            metadata::keep_server_fields(&mut object, old);
         }
         if let Some(restore) = resource.hooks.restore {
             self.with_context(writing.user, |context| restore(&mut object, old, context));
@@ -216,6 +217,11 @@ impl Api {
                 writing.place(&mut object)?;
                 writing.dedup_owners(&mut object);
                 self.confine(writing, part, &mut object, old);
+            }
+            if keeps_deletion {
+                for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+                    object.unset(&["metadata", field]);
+                }
             }
             metadata::keep_server_fields(&mut object, old);
         }
@@ -238,17 +244,21 @@ impl Api {
             object.set(&["metadata", "resourceVersion"], old.text(&["metadata", "resourceVersion"]));
             let declared = writing.metadata_problems(&object);
             let changed = metadata::check_update(&object, old);
+            let domains = metadata::check_finalizer_domains(&object, &resource.hooks);
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
-            let (state, change) = (&declared[..], &changed[..]);
-            let again = if part.is_none() { resource.hooks.metadata_again } else { MetadataAgain::Both };
-            let mut problems = match again {
-                MetadataAgain::Both => [state, change, change, state].concat(),
-                MetadataAgain::Change => [state, change, change].concat(),
-                MetadataAgain::State => [state, change, state].concat(),
-                MetadataAgain::OnlyStateTwice => [state, change, state, state].concat(),
-                MetadataAgain::StateTwice => [state, change, state, state, change].concat(),
-                MetadataAgain::Nothing => [state, change].concat(),
-            };
+            let state = || declared.iter().chain(&domains).cloned();
+            let change = || changed.iter().chain(&domains).cloned();
+            let mut problems: Vec<Problem> = declared.iter().chain(&changed).cloned().collect();
+            match part.map_or(resource.hooks.metadata_again, |part| part.metadata_again) {
+                MetadataAgain::Both => problems.extend(change().chain(state())),
+                MetadataAgain::Change => problems.extend(change()),
+                MetadataAgain::State => problems.extend(state()),
+                MetadataAgain::OnlyStateTwice => problems.extend(state().chain(state())),
+                MetadataAgain::StateTwice => problems.extend(state().chain(state()).chain(change())),
+                MetadataAgain::StateThenChange => problems.extend(state().chain(change())),
+                MetadataAgain::StateAroundChange => problems.extend(state().chain(change()).chain(state())),
+                MetadataAgain::Nothing => {}
+            }
             problems.extend(rules::check(&resource.kind.root, &mut object));
             let check = match part {
                 Some(part) => part.validate,
@@ -321,9 +331,24 @@ pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
     }
 }
 
+/// A write that creates what it did not find has no version; a dry run shows the one that was sent.
+pub(crate) fn forget_version(object: &mut Value, writing: &Writing<'_>) -> Result<(), ApiError> {
+    let version = object.text(&["metadata", "resourceVersion"]);
+    if !version.is_empty() {
+        parse_version(version)?;
+    }
+    if !writing.options.dry_run {
+        object.unset(&["metadata", "resourceVersion"]);
+    }
+    Ok(())
+}
+
 fn parse_version(text: &str) -> Result<u64, ApiError> {
-    text.parse()
-        .map_err(|_| ApiError::internal(format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))
+    text.parse().map_err(|_| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let why = if digits { "value out of range" } else { "invalid syntax" };
+        ApiError::internal(format!("strconv.ParseUint: parsing {text:?}: {why}"))
+    })
 }
 
 fn uid_conflict(resource: &Resource, namespace: &str, name: &str, asked: &str, uid: &str) -> ApiError {

@@ -163,6 +163,7 @@ impl Writing<'_> {
     /// What the tables and the metadata's rules say about an object.
     pub(crate) fn declared_problems(&self, object: &mut Value) -> Vec<Problem> {
         let mut problems = self.metadata_problems(object);
+        problems.extend(metadata::check_finalizer_domains(object, &self.resource.hooks));
         problems.extend(rules::check(&self.resource.kind.root, object));
         problems
     }

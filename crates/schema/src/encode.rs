@@ -54,61 +54,11 @@ pub fn json(value: &Value, ty: &Type) -> Vec<u8> {
     writer.out
 }
 
-/// Text of an object of which a patch has touched some maps: their fields come by name, all others in the order of the
-/// table. `touched` has a map for each of them, at the place where it stands; indices are names.
-pub fn json_by_name(value: &Value, ty: &Type, touched: &Value) -> Vec<u8> {
-    let mut writer = Writer { out: Vec::with_capacity(1024), stamp_at: Some(0), lists: EmptyLists::Kept };
-    writer.members(value, Some(ty), None, touched);
-    writer.out
-}
-
 /// Text of a value without a table: keys in their own order.
 pub fn untyped(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     any(value, &mut out);
     out
-}
-
-impl Writer {
-    /// A map that was touched; `ty` or `entry` say what its members are.
-    fn members(&mut self, value: &Value, ty: Option<&Type>, entry: Option<&Shape>, touched: &Value) {
-        let Value::Map(map) = value else { return any(value, &mut self.out) };
-        self.out.push(b'{');
-        for (nth, (name, value)) in map.iter().enumerate() {
-            if nth > 0 {
-                self.out.push(b',');
-            }
-            string(name, &mut self.out);
-            self.out.push(b':');
-            let shape = ty.and_then(|ty| ty.field(name)).map(|(_, field)| &field.shape).or(entry);
-            self.by_name(value, shape, touched.as_map().and_then(|map| map.get(name)));
-        }
-        self.out.push(b'}');
-    }
-
-    fn by_name(&mut self, value: &Value, shape: Option<&Shape>, touched: Option<&Value>) {
-        match (value, shape, touched.filter(|it| it.as_map().is_some())) {
-            (Value::Map(_), Some(Shape::Struct(ty)), Some(touched)) => {
-                self.members(value, Some(ty), None, touched);
-            }
-            (Value::Map(_), Some(Shape::Map(map)), Some(touched)) => {
-                self.members(value, None, Some(&map.value), touched);
-            }
-            (Value::List(items), Some(Shape::List(list)), Some(touched)) => {
-                self.out.push(b'[');
-                for (nth, item) in items.iter().enumerate() {
-                    if nth > 0 {
-                        self.out.push(b',');
-                    }
-                    let touched = touched.as_map().and_then(|map| map.get(&nth.to_string()));
-                    self.by_name(item, Some(&list.item), touched);
-                }
-                self.out.push(b']');
-            }
-            (value, Some(shape), None) => self.shaped(value, shape),
-            (value, _, _) => any(value, &mut self.out),
-        }
-    }
 }
 
 struct Writer {

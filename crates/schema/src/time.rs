@@ -41,7 +41,10 @@ impl fmt::Display for Quoted {
         for c in self.0.chars() {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
-                c if c.is_ascii_control() || !c.is_ascii() => write!(f, "{}", c.escape_default())?,
+                c if c < ' ' || !c.is_ascii() => {
+                    let mut buffer = [0; 4];
+                    c.encode_utf8(&mut buffer).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+                }
                 c => f.write_char(c)?,
             }
         }
@@ -390,6 +393,8 @@ mod tests {
             why("2020-01-02"),
             r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#
         );
+        let text = r#"parsing time "\xc3\xa9\x0a" as "2006-01-02T15:04:05Z07:00": cannot parse "\xc3\xa9\x0a" as "2006""#;
+        assert_eq!(why("é\n"), text);
         assert_eq!(why("2020-13-02T03:04:05Z"), r#"parsing time "2020-13-02T03:04:05Z": month out of range"#);
         assert_eq!(why("2021-02-29T03:04:05Z"), r#"parsing time "2021-02-29T03:04:05Z": day out of range"#);
         assert_eq!(why("2020-01-02T03:04:05Zx"), r#"parsing time "2020-01-02T03:04:05Zx": extra text: "x""#);

@@ -103,8 +103,12 @@ fn kind() -> Kind {
 }
 
 fn hooks() -> Hooks {
-    static SUBRESOURCES: [SubresourceHooks; 1] =
-        [SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &["spec"] }];
+    static SUBRESOURCES: [SubresourceHooks; 1] = [SubresourceHooks {
+        name: "status",
+        apply: apply_status,
+        unowned: &["spec"],
+        ..SubresourceHooks::STATUS
+    }];
     Hooks { subresources: &SUBRESOURCES, ..Hooks::default() }
 }
 

@@ -82,7 +82,9 @@ impl Manner {
 
     /// For objects of a resource; `stream`: whether a watch could be had here.
     pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
-        let tables = resource.kind.verbs.iter().any(|verb| verb == "get");
+        let part = call.asked.target.as_ref().map_or("", |target| &target.subresource);
+        let untabled = resource.hooks.subresources.iter().any(|one| one.without_table && one.name == part);
+        let tables = !untabled && resource.kind.verbs.iter().any(|verb| verb == "get");
         let builtin = resource.kind.kind_first;
         let offer = Offer { transforms: true, tables, stream, protobuf: builtin, route: builtin };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))

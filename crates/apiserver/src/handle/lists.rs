@@ -54,28 +54,20 @@ pub(crate) fn answer(
             let row = move |object: &Object| {
                 table::partial(&resource.outline(&resource.json(object)), &names, beta)
             };
-            let mut pieces = rows(page, head.into_bytes(), Box::new(row));
-            if pieces.items.len() == 0 {
-                // clients know the absence of this list as null
-                pieces.head = pieces.head.map(|mut head| {
-                    head.pop();
-                    head
-                });
-                pieces.tail = b"null}";
-            }
-            pieces
+            rows(page, head.into_bytes(), Box::new(row)).or_null()
         }
         (Transform::Table { beta }, _) => {
             let layout = answer::layout(resource, beta, call, service)?;
             let head = layout.head(&list_metadata(&page, false));
-            let (include, now) = (layout.include, layout.now);
+            let (include, now, is_plain) = (layout.include, layout.now, layout.is_plain());
             let (resource, names) = (resource.clone(), names.clone());
             let row = move |object: &Object| {
                 let layout =
                     Layout { resource: &resource, names: &names, beta, include, now, headers: false };
                 layout.row_of(object).into()
             };
-            rows(page, head, Box::new(row))
+            let pieces = rows(page, head, Box::new(row));
+            if is_plain { pieces.or_null() } else { pieces }
         }
     };
     if manner.pretty || form == Form::Yaml {
@@ -211,6 +203,20 @@ struct Pieces {
     total: Option<usize>,
     first: bool,
     done: bool,
+}
+
+impl Pieces {
+    /// Where there is nothing to list, null: clients know the absence of some lists so.
+    fn or_null(mut self) -> Self {
+        if self.items.len() == 0 {
+            self.head = self.head.map(|mut head| {
+                head.pop();
+                head
+            });
+            self.tail = b"null}";
+        }
+        self
+    }
 }
 
 impl Iterator for Pieces {

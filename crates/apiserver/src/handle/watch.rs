@@ -37,7 +37,10 @@ pub(crate) async fn start(
         return Err(ApiError::not_acceptable(&["application/json;stream=watch", &protobuf]));
     }
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
-    let include = Include::parse(&call.asked.query)?;
+    let include = match output.transform {
+        Transform::Table { .. } => Include::parse(&call.asked.query)?,
+        _ => Include::Nothing,
+    };
     let watch = match service.api.watch(place.resource, place.namespace, &options, call.connection).await {
         Ok(watch) => watch,
         // what is too old to begin from is told as an event, so that clients handle it as such

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Which of an object's forms is the text of what its row reads.
 const READ_BY_ROWS: usize = 3;
 
+/// The last column of kinds that have none of their own.
+const CREATED: &str = "Created At";
+
 /// How much of each object goes along with its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Include {
@@ -27,7 +30,10 @@ impl Include {
             "" | "Metadata" => Ok(Include::Metadata),
             "None" => Ok(Include::Nothing),
             "Object" => Ok(Include::Whole),
-            other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+            other => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            ))),
         }
     }
 }
@@ -45,6 +51,12 @@ pub struct Layout<'a> {
 }
 
 impl Layout<'_> {
+    /// Whether the table has no more than every kind's could have.
+    pub fn is_plain(&self) -> bool {
+        let kind = &self.resource.kind;
+        !kind.root.loose && kind.columns.last().is_none_or(|column| column.name == CREATED)
+    }
+
     fn api_version(&self) -> String {
         format!("{}/{}", self.names.meta_group(), version(self.beta))
     }
@@ -177,7 +189,7 @@ fn columns(resource: &Resource, out: &mut Vec<u8>) {
             doc: "Unique name of the object.".into(),
         },
         Column {
-            name: "Created At".into(),
+            name: CREATED.into(),
             kind: "date".into(),
             format: "".into(),
             priority: 0,

@@ -53,6 +53,8 @@ static STATUS: &[SubresourceHooks] = &[SubresourceHooks {
     apply: apply_status,
     validate: Some(|object, _, _| status(object)),
     unowned: &["spec", "metadata"],
+    without_table: true,
+    ..SubresourceHooks::STATUS
 }];
 
 fn default(object: &mut Value, _: &Names) {
@@ -122,10 +124,12 @@ fn begin_delete(object: &mut Value, context: &Context<'_>) {
 fn create(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = Vec::new();
     let wanted = format!("{}.{}", object.text(&["spec", "names", "plural"]), object.text(&["spec", "group"]));
-    let name = object.text(&["metadata", "name"]);
-    if !name.is_empty() && name != wanted {
-        let detail = "must be spec.names.plural+\".\"+spec.group";
-        out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field("name"), name, detail));
+    for field in ["generateName", "name"] {
+        let name = object.text(&["metadata", field]);
+        if !name.is_empty() && name != wanted {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field(field), name, detail));
+        }
     }
     spec::check(object, &mut out);
     finish(object, None, context, &mut out);

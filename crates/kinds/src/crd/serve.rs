@@ -204,7 +204,7 @@ fn form_of(all: u64, version: &str) -> u64 {
 }
 
 static STATUS: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: apply_status, validate: None, unowned: &[] }];
+    &[SubresourceHooks { name: "status", apply: apply_status, ..SubresourceHooks::STATUS }];
 
 /// Nothing but the status is written through its subresource.
 fn apply_status(next: &mut Value, submitted: &Value, _: &Context<'_>) {

@@ -24,8 +24,14 @@ pub(super) fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: super::apply_status, validate: Some(status), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: super::apply_status,
+    validate: Some(status),
+    unowned: &["metadata"],
+    keeps_deletion: true,
+    ..SubresourceHooks::STATUS
+}];
 
 /// The two versions have their own names for the shares.
 fn shares_field(object: &Value) -> &'static str {

@@ -43,8 +43,14 @@ pub(super) fn hooks() -> Hooks {
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] =
-    &[SubresourceHooks { name: "status", apply: super::apply_status, validate: Some(status), unowned: &[] }];
+static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
+    name: "status",
+    apply: super::apply_status,
+    validate: Some(status),
+    unowned: &["metadata"],
+    keeps_deletion: true,
+    ..SubresourceHooks::STATUS
+}];
 
 fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
     // everything is checked again, also what cannot be written here

@@ -72,7 +72,7 @@ static OLDER_SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
         annotations::keep(next, &old, &annotations::OF_SPEC);
     },
     validate: Some(|new, _, _| rules::status(new)),
-    unowned: &[],
+    ..SubresourceHooks::STATUS
 }];
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| rules::status(new)))];

@@ -97,13 +97,17 @@ const fn subresources<const PRIVILEGED: bool>() -> [SubresourceHooks; 2] {
             name: "status",
             apply: status::apply,
             validate: Some(status::validate),
-            unowned: &[],
+            unowned: &["metadata.deletionTimestamp", "metadata.ownerReferences"],
+            keeps_deletion: true,
+            ..SubresourceHooks::STATUS
         },
         SubresourceHooks {
             name: "ephemeralcontainers",
             apply: update::apply_ephemeral,
             validate: Some(update::validate_ephemeral::<PRIVILEGED>),
             unowned: &["status"],
+            without_table: true,
+            ..SubresourceHooks::STATUS
         },
     ]
 }

@@ -148,7 +148,9 @@ fn play(step: &Value, scene: &mut Scene<'_>, played: &mut Played) -> Result<(), 
                 merge_patch(&mut next, body.clone()).unwrap();
                 next
             }
-            "application/json-patch+json" => JsonPatch::parse(&body).unwrap().0.apply(next).unwrap(),
+            "application/json-patch+json" => {
+                JsonPatch::parse(&body, crate::json_patch::Form::Checked).unwrap().0.apply(next).unwrap()
+            }
             _ => strategic_merge(&ty, next, &body).unwrap(),
         };
     }

@@ -117,15 +117,27 @@ impl Element {
         match self {
             Element::Field(name) => format!(".{name}"),
             Element::Index(at) => format!("[{at}]"),
-            Element::Value(json) => format!("[={}]", problem::shown(&told(json))),
+            Element::Value(json) => format!("[={}]", shown(&told(json))),
             Element::Key(json) => {
                 let keys = told(json);
                 let parts: Vec<String> = keys.as_map().map_or_else(Vec::new, |map| {
-                    map.iter().map(|(name, value)| format!("{name}={}", problem::shown(value))).collect()
+                    map.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect()
                 });
                 format!("[{}]", parts.join(","))
             }
         }
+    }
+}
+
+/// A value as messages write it inside of a step.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(shown).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Map(map) => map.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect(),
+        scalar => problem::shown(scalar),
     }
 }
 

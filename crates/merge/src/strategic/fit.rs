@@ -42,6 +42,7 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
         Scalar::Int64 => "int64",
         Scalar::Float => "float64",
         Scalar::Bytes => return bytes_misfit(value),
+        Scalar::Time | Scalar::MicroTime => return time_misfit(value),
         _ => return None,
     };
     match (scalar, value) {
@@ -52,7 +53,19 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
         (Scalar::String, Value::Int(_)) | (Scalar::Int32 | Scalar::Int64, Value::Float(_)) => {
             Some(format!("cannot convert {} to {wanted}", kind(value)))
         }
+        (Scalar::String, _) => Some("unrecognized type: string".to_owned()),
         _ => Some(format!("unrecognized type: {wanted}")),
+    }
+}
+
+/// Times read themselves, and know nothing of the field that they are in.
+fn time_misfit(value: &Value) -> Option<String> {
+    match value {
+        Value::String(_) | Value::Null => None,
+        other => {
+            let found = crate::merge_patch::type_name(other);
+            Some(format!("json: cannot unmarshal {found} into Go value of type string"))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::admission::Parts;
 use crate::admission::matching::{Meant, is_exempt};
 use ambient::Soon;
 use merge::JsonPatch;
+use merge::json_patch::Form;
 use merge::managed::Managed;
 use rest::{Admission, Admitted, ApiError, Interest, Resource, Shown};
 use schema::problem::quoted;
@@ -141,7 +142,8 @@ async fn change(
     patch: &[u8],
 ) -> Result<Option<bool>, Failure> {
     let read = decode::json_untyped(patch).map_err(|why| Failure::Refused(told(&why)))?;
-    let (operations, _) = JsonPatch::parse(&read.value).map_err(|why| Failure::Refused(told(&why)))?;
+    let (operations, _) =
+        JsonPatch::parse(&read.value, Form::Checked).map_err(|why| Failure::Refused(told(&why)))?;
     if operations.is_empty() {
         return Ok(None);
     }

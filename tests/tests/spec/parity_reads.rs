@@ -1,0 +1,100 @@
+//! Answers to odd lists, tables and options, as upstream gives them.
+
+use super::*;
+use tests::{Answer, Cluster};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+fn message(answer: &Answer) -> String {
+    answer.json()["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn plain_tables_without_objects_have_null_instead_of_rows() {
+    let cluster = Cluster::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    for path in ["/api/v1/namespaces/default/limitranges".to_owned(), format!("{rbac}/roles")] {
+        assert_eq!(cluster.get(&path).accept(TABLE).await.code(200).json()["rows"], Value::Null, "{path}");
+    }
+    for path in [CONFIGMAPS.to_owned(), format!("{rbac}/rolebindings")] {
+        assert_eq!(cluster.get(&path).accept(TABLE).await.code(200).json()["rows"], json!([]), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn some_parts_of_objects_have_no_table() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, pod("p")).await;
+    let told = "only the following media types are accepted: application/json, application/yaml, \
+                application/vnd.kubernetes.protobuf";
+    for path in [
+        format!("{PODS}/p/ephemeralcontainers"),
+        "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/none/status".to_owned(),
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests/none/approval".to_owned(),
+        "/apis/apiregistration.k8s.io/v1/apiservices/v1./status".to_owned(),
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/none/status".to_owned(),
+    ] {
+        let answer = cluster.get(&path).accept(TABLE).await.code(406);
+        assert_eq!(message(&answer), told, "{path}");
+    }
+    cluster.get(&format!("{PODS}/p/status")).accept(TABLE).await.code(200);
+}
+
+#[tokio::test]
+async fn an_unknown_amount_of_objects_in_a_table_is_refused_where_there_is_a_table() {
+    let cluster = Cluster::start().await;
+    let told = "Unable to convert to Table as requested: includeObject: Invalid value: \"Bogus\": must be 'Metadata', \
+                'Object', 'None', or empty";
+    let path = format!("{CONFIGMAPS}?includeObject=Bogus");
+    for path in [path.clone(), format!("{path}&watch=true&timeoutSeconds=1")] {
+        assert_eq!(message(&cluster.get(&path).accept(TABLE).await.code(400)), told);
+        cluster.get(&path).await.code(200);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_in_the_options_of_a_list_is_told_first() {
+    let cluster = Cluster::start().await;
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0";
+    let number = r#"invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax"#;
+    let cases = [
+        (
+            "fieldSelector=metadata.name&resourceVersionMatch=Exact".to_owned(),
+            "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
+        ),
+        (
+            "fieldSelector=bogus%3D1,metadata.name".to_owned(),
+            "invalid selector: 'bogus=1,metadata.name'; can't understand 'metadata.name'",
+        ),
+        ("resourceVersion=x&limit=1".to_owned(), number),
+        ("continue=x&resourceVersion=x".to_owned(), number),
+        (format!("continue={token}&resourceVersion=x"), number),
+        (
+            format!("continue={token}&resourceVersion=5"),
+            "specifying resource version is not allowed when using continue",
+        ),
+    ];
+    for (query, told) in cases {
+        let answer = cluster.get(&format!("{CONFIGMAPS}?{query}")).await.code(400);
+        assert_eq!(message(&answer), told, "{query}");
+    }
+    // events are in no cache that could be asked
+    let events = "/api/v1/namespaces/default/events?resourceVersion=x";
+    assert_eq!(message(&cluster.get(events).await.code(400)), number);
+}
+
+#[tokio::test]
+async fn problems_of_options_come_in_the_order_of_their_rules() {
+    let cluster = Cluster::start().await;
+    let fields = |answer: Answer| -> Vec<String> {
+        let causes = answer.code(422).json()["details"]["causes"].clone();
+        causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap().to_owned()).collect()
+    };
+    let path = format!("{CONFIGMAPS}?dryRun=Bogus&fieldValidation=Bogus&fieldManager=bad%7f");
+    let answer = cluster.post(&path, json!({"metadata": {"name": "c"}})).await;
+    assert_eq!(fields(answer), ["fieldManager", "dryRun", "fieldValidation"]);
+    cluster.named(CONFIGMAPS, "c").await;
+    let options = json!({"propagationPolicy": "Bogus", "orphanDependents": true, "dryRun": ["Bogus"]});
+    let answer = cluster.delete(&format!("{CONFIGMAPS}/c")).body(options).await;
+    assert_eq!(fields(answer), ["propagationPolicy", "propagationPolicy", "dryRun"]);
+}

@@ -1,0 +1,298 @@
+//! Answers to odd patches, versions and metadata, as upstream gives them.
+
+use super::custom_resources::{definition, version};
+use super::*;
+use http::Method;
+use tests::{Answer, Cluster, Options};
+
+const APPLY: &str = "application/apply-patch+yaml";
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
+const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+
+fn message(answer: &Answer) -> String {
+    answer.json()["message"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn send(cluster: &Cluster, path: &str, media: &str, text: &str) -> Answer {
+    cluster.ask(Method::PATCH, path).body(text).content_type(media).await
+}
+
+async fn cluster_with_map() -> (Cluster, String) {
+    let cluster = Cluster::start().await;
+    cluster.create(CONFIGMAPS, json!({"metadata": {"name": "c"}, "data": {"a": "b"}})).await;
+    (cluster, format!("{CONFIGMAPS}/c"))
+}
+
+#[tokio::test]
+async fn what_a_patch_did_not_touch_is_shown_as_it_was() {
+    let cluster = Cluster::start().await;
+    let mut object = pod("p");
+    object["spec"]["volumes"] = json!([{"name": "h", "hostPath": {"path": "/x"}}]);
+    cluster.create(PODS, object).await;
+    let path = format!("{PODS}/p");
+    let told = |answer: Answer| message(&answer.code(422)).replace("\\\"", "'");
+    // values of a merge patch are taken apart, and so written by name
+    let patch = r#"{"spec": {"volumes": [{"name": "v", "emptyDir": {}, "bad": {"z": 1, "y": 2}}], "nodeSelector": 5}}"#;
+    let shown = told(send(&cluster, &path, MERGE, patch).await);
+    assert!(shown.contains("'volumes':[{'bad':{'y':2,'z':1},'emptyDir':{},'name':'v'}]"), "{shown}");
+    // those of a JSON patch stay as they were sent, and so does what is moved
+    let patch = r#"[{"op": "add", "path": "/spec/volumes/0", "value": {"name": "v", "bad": 1}},
+        {"op": "move", "from": "/spec/volumes/1", "path": "/metadata/labels"}]"#;
+    let shown = told(send(&cluster, &path, JSON, patch).await);
+    assert!(shown.contains("'volumes':[{'name':'v','bad':1}]"), "{shown}");
+    assert!(shown.contains("'labels':{'name':'h','hostPath':{'path':'/x','type':''}}"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_patch_whose_form_is_not_looked_at_fails_when_it_is_tried() {
+    let (cluster, path) = cluster_with_map().await;
+    let unchecked = format!("{path}?fieldValidation=Ignore");
+    let cases = [
+        (JSON, r#""x""#, 400, "json: cannot unmarshal string into Go value of type jsonpatch.Patch"),
+        (JSON, "[1]", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
+        (JSON, "{", 400, "unexpected end of JSON input"),
+        (
+            JSON,
+            r#"[{"op":"add","path":5}]"#,
+            422,
+            "the server rejected our request due to an error in our request",
+        ),
+        (MERGE, r#""x""#, 400, "Invalid JSON Patch"),
+        (MERGE, "{", 400, "Invalid JSON Patch"),
+    ];
+    for (media, text, code, told) in cases {
+        let answer = send(&cluster, &unchecked, media, text).await.code(code);
+        assert_eq!(message(&answer), told, "{text}");
+    }
+    let answer = send(&cluster, &unchecked, MERGE, r#"[1, {"b": null, "a": 2}]"#).await.code(422);
+    let told = " \"\" is invalid: patch: Invalid value: \"[1,{\\\"a\\\":2}]\": couldn't get version/kind; json parse error: json: \
+        cannot unmarshal array into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind \
+        string \"json:\\\"kind,omitempty\\\"\" }";
+    assert_eq!(message(&answer), told);
+    // looked at, it is told at once
+    let answer = send(&cluster, &path, JSON, r#""x""#).await.code(400);
+    let told =
+        "error decoding patch: json: cannot unmarshal string into Go value of type []handlers.jsonPatchOp";
+    assert_eq!(message(&answer), told);
+}
+
+#[tokio::test]
+async fn a_patch_at_the_root_puts_an_object_there_or_nothing() {
+    let (cluster, path) = cluster_with_map().await;
+    let before = cluster.read(&path).await;
+    let answer = send(&cluster, &path, JSON, r#"[{"op":"replace","path":"","value":"x"}]"#).await;
+    assert_eq!(answer.code(200).json(), before);
+    let answer = send(&cluster, &path, JSON, r#"[{"op":"replace","path":"","value":[1]}]"#).await.code(422);
+    assert!(
+        message(&answer)
+            .contains("couldn't get version/kind; json parse error: json: cannot unmarshal array")
+    );
+    // without its version nothing is known of an object, not even its name
+    let told = "the name of the object (c based on URL) was undeterminable: name must be provided";
+    for (media, text) in
+        [(JSON, r#"[{"op":"remove","path":"/apiVersion"}]"#), (MERGE, r#"{"apiVersion":null}"#)]
+    {
+        let answer = send(&cluster, &path, media, text).await.code(400);
+        assert_eq!(message(&answer), told);
+        let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
+        assert_eq!(answer.warnings(), [warned("data"), warned("metadata")]);
+        let answer = send(&cluster, &format!("{path}?fieldValidation=Strict"), media, text).await.code(422);
+        let told = r#": strict decoding error: unknown field "data", unknown field "metadata""#;
+        assert!(message(&answer).ends_with(told), "{}", answer.text());
+    }
+    send(&cluster, &path, STRATEGIC, r#"{"apiVersion":null}"#).await.code(200);
+    let told = "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion \
+                of type string";
+    let answer = send(&cluster, &path, MERGE, r#"{"apiVersion":5}"#).await.code(422);
+    assert!(message(&answer).ends_with(told), "{}", answer.text());
+    let answer =
+        cluster.post(CONFIGMAPS, json!({"apiVersion": 5, "metadata": {"name": "d"}})).await.code(400);
+    assert!(message(&answer).contains(told), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_new_object_has_no_version_but_may_name_what_is_none() {
+    let cluster = Cluster::start().await;
+    let map = |name: &str, version: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "resourceVersion": version}});
+    cluster.post(CONFIGMAPS, map("a", "1")).await.code(500);
+    for (name, version) in [("b", "x"), ("c", "0"), ("d", "99999999999999999999")] {
+        cluster.post(CONFIGMAPS, map(name, version)).await.code(201);
+        // what creates because there is nothing to change wants a number
+        let path = format!("{CONFIGMAPS}/applied-{name}?fieldManager=m");
+        let config = map(&format!("applied-{name}"), version);
+        let answer = cluster.patch(&path, config).content_type(APPLY).await;
+        let why = if version == "x" { "invalid syntax" } else { "value out of range" };
+        match version {
+            "0" => drop(answer.code(201)),
+            _ => assert_eq!(
+                message(&answer.code(500)),
+                format!("strconv.ParseUint: parsing {version:?}: {why}")
+            ),
+        }
+    }
+    // a dry run shows the version that it was given
+    let lease = json!({"metadata": {"name": "l", "resourceVersion": "7"}});
+    let shown = cluster.put(&format!("{LEASES}/l?dryRun=All"), lease.clone()).await.code(201).json();
+    assert_eq!(shown["metadata"]["resourceVersion"], "7");
+    let made = cluster.put(&format!("{LEASES}/l"), lease).await.code(201).json();
+    assert_ne!(made["metadata"]["resourceVersion"], "7");
+}
+
+/// The causes of a refused write in short: `L`abels, the `D`eletion time and `F`inalizers.
+fn told_causes(answer: Answer) -> String {
+    let causes = answer.code(422).json()["details"]["causes"].clone();
+    let fields = causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap().to_owned());
+    let short = |field: String| match field.strip_prefix("metadata.").unwrap().get(..1) {
+        Some("l") => 'L',
+        Some("d") => 'D',
+        Some("f") => 'F',
+        _ => '?',
+    };
+    fields.map(short).collect()
+}
+
+#[tokio::test]
+async fn metadata_is_judged_as_often_as_the_rules_of_a_kind_look_at_it() {
+    let cluster = Cluster::start().await;
+    let bad = |mut object: Value| {
+        object["metadata"]["labels"] = json!({"a b": "c"});
+        object["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+        object["metadata"]["finalizers"] = json!(["bad"]);
+        object
+    };
+    let job = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let cron_job = json!({"metadata": {"name": "x"}, "spec": {"schedule": "* * * * *", "jobTemplate": job}});
+    let attachment = json!({"metadata": {"name": "x"}, "spec": {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": "v"}}});
+    let claim = json!({"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let limits = "/api/v1/namespaces/default/limitranges";
+    let limit = json!({"metadata": {"name": "x"}, "spec": {"limits": []}});
+    let cases = [
+        (CONFIGMAPS, json!({"metadata": {"name": "x"}}), "", "LDLDLFLF"),
+        (CRON_JOBS, cron_job, "LDL", "LDLDLF"),
+        (ATTACHMENTS, attachment, "-", "LDLLFLF"),
+        (claims, claim, "LDLDLF", "LDLLFDLFLF"),
+        (limits, limit, "", "LDLLF"),
+        (PODS, pod("x"), "LLLF", "LDLDLFLF"),
+    ];
+    for (collection, object, status, whole) in cases {
+        let made = cluster.create(collection, object).await;
+        let path = format!("{collection}/x");
+        assert_eq!(told_causes(cluster.put(&path, bad(made.clone())).await), whole, "{collection}");
+        let part = cluster.put(&format!("{path}/status"), bad(made)).await;
+        match status {
+            "" => {}
+            // this part has no metadata of its own
+            "-" => assert_eq!(part.code(200).json()["metadata"].get("labels"), None),
+            causes => assert_eq!(told_causes(part), causes, "{collection}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_is_applied_owns_no_metadata_where_it_has_none() {
+    let cluster = Cluster::start().await;
+    let attachment = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "x",
+        "labels": {"a": "b"}}, "spec": {"attacher": "a.b", "nodeName": "n", "source": {"persistentVolumeName": "v"}}});
+    let made = cluster.create(ATTACHMENTS, attachment.clone()).await;
+    let path = format!("{ATTACHMENTS}/x/status?fieldManager=m");
+    let next = cluster.patch(&path, attachment).content_type(APPLY).await.code(200).json();
+    assert_eq!(next["metadata"], made["metadata"]);
+}
+
+#[tokio::test]
+async fn who_leaves_the_deletion_out_does_not_own_it() {
+    let cluster = Cluster::start().await;
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["a.b/c"]}});
+    let made = cluster.create(CONFIGMAPS, object.clone()).await;
+    let path = format!("{CONFIGMAPS}/c");
+    // the record of the object is taken away, so that the next apply makes one for all that is there
+    let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]);
+    cluster.patch(&path, patch).content_type(JSON).await.code(200);
+    cluster.delete(&path).await.code(200);
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+    let applied =
+        cluster.patch(&format!("{path}?fieldManager=m"), config).content_type(APPLY).await.code(200);
+    assert!(applied.text().contains("f:deletionTimestamp"), "{}", applied.text());
+    let next = cluster.put(&path, object).await.code(200);
+    assert!(!next.text().contains("f:deletionTimestamp"), "{}", next.text());
+    assert_ne!(made["metadata"].get("deletionTimestamp"), next.json()["metadata"].get("deletionTimestamp"));
+}
+
+#[tokio::test]
+async fn times_and_texts_of_another_type_are_told_without_their_field() {
+    let cluster = Cluster::with(Options::default()).await;
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({"metadata": {"name": "e"}, "eventTime": "2020-01-02T03:04:05.000006Z", "action": "a", "reason": "r",
+        "type": "Normal", "reportingController": "c/d", "reportingInstance": "i"});
+    cluster.create(events, event.clone()).await;
+    let path = format!("{events}/e");
+    let answer = send(&cluster, &path, STRATEGIC, r#"{"eventTime": {"a": "b"}}"#).await.code(422);
+    assert!(message(&answer).ends_with("json: cannot unmarshal object into Go value of type string"));
+    let mut late = event;
+    late["series"] = json!({"count": 4, "lastObservedTime": "é"});
+    let answer = cluster.put(&path, late).await.code(400);
+    let told =
+        r#"parsing time "\xc3\xa9" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "\xc3\xa9" as "2006""#;
+    assert!(message(&answer).ends_with(told), "{}", answer.text());
+    let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
+    cluster
+        .create(
+            revisions,
+            json!({"metadata": {"name": "r"}, "revision": 1, "data": {"spec": {"a": 1}, "b": 2}}),
+        )
+        .await;
+    let answer = send(&cluster, &format!("{revisions}/r"), STRATEGIC, r#"{"data": {"spec": {"c": 3}}}"#)
+        .await
+        .code(500);
+    assert_eq!(
+        message(&answer),
+        r#"unable to find api field in struct RawExtension for the json field "spec""#
+    );
+    let services = "/api/v1/namespaces/default/services";
+    cluster.create(services, json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})).await;
+    let patch = r#"{"spec": {"type": {"a": "b"}}}"#;
+    let answer = send(&cluster, &format!("{services}/s"), STRATEGIC, patch).await.code(422);
+    assert!(message(&answer).ends_with("unrecognized type: string"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn an_applied_key_of_another_type_is_shown_by_its_members() {
+    let cluster = Cluster::start().await;
+    let nodes = "/apis/storage.k8s.io/v1/csinodes";
+    let config = r#"{"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n"},
+        "spec": {"drivers": [{"name": {"ports": [{"port": 80}]}, "nodeID": "x"}]}}"#;
+    let answer = send(&cluster, &format!("{nodes}/n?fieldManager=m"), APPLY, config).await.code(500);
+    assert!(
+        message(&answer).contains(".spec.drivers[name=ports=[port=80]].name: expected string"),
+        "{}",
+        answer.text()
+    );
+}
+
+#[tokio::test]
+async fn what_is_applied_is_converted_before_its_place_is_looked_at() {
+    let cluster = Cluster::start().await;
+    let config = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "other"},
+        "spec": {"limits": [{"type": "Pod", "max": {"cpu": "much"}}]}});
+    let path = "/api/v1/namespaces/default/limitranges/l?fieldManager=m";
+    let answer = cluster.patch(path, config).content_type(APPLY).await.code(500);
+    assert!(message(&answer).contains("quantities must match the regular expression"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_definition_bears_no_other_prefix_than_its_name() {
+    let cluster = Cluster::start().await;
+    let mut definition = definition(&[version("v1", json!({"type": "object"}))]);
+    definition["metadata"] = json!({"generateName": "things-"});
+    let answer =
+        cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.code(422);
+    let told = r#"metadata.generateName: Invalid value: "things-": must be spec.names.plural+"."+spec.group"#;
+    assert!(message(&answer).contains(told), "{}", answer.text());
+}
