@@ -190,7 +190,10 @@ mod tests {
         assert_eq!(parse("application/*"), Err(406));
         assert_eq!(parse_custom("application/*"), Ok(whole(Form::Json)));
         assert_eq!(parse("*/*, application/yaml"), Ok(whole(Form::Yaml)));
-        assert_eq!(parse_custom("application/vnd.kubernetes.protobuf, application/yaml"), Ok(whole(Form::Yaml)));
+        assert_eq!(
+            parse_custom("application/vnd.kubernetes.protobuf, application/yaml"),
+            Ok(whole(Form::Yaml))
+        );
         let partial = "as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
         assert_eq!(
             parse_custom(&format!("application/vnd.kubernetes.protobuf;{partial}")),
@@ -207,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_best_clause_wins() {
-        let whole = |form| Output { form, transform: Transform::Whole };
+        let whole = |form| Ok(Output { form, transform: Transform::Whole });
         assert_eq!(parse("*/*"), whole(Form::Json));
         assert_eq!(parse("application/yaml"), whole(Form::Yaml));
         assert_eq!(parse("application/json;q=0.1, application/yaml"), whole(Form::Yaml));
