@@ -24,7 +24,7 @@ const PLACES: usize = 4096;
 const BATCH_WRITES: usize = 512;
 const BATCH_BYTES: usize = 16 << 20;
 /// How long heartbeats in a row wait for company: nothing to a node, which has many seconds.
-const LINGER: Duration = Duration::from_millis(20);
+const LINGER: Duration = Duration::from_millis(100);
 /// So many of them are company enough.
 const LINGERING_WRITES: usize = 64;
 

@@ -83,11 +83,15 @@ fn maps_merge_and_null_takes_away() {
         r#"{"one":{"name":"n","image":null,"limits":{"a":null,"b":"1"}}}"#,
         r#"{"one":{"name":"n","limits":{"b":"1"}}}"#,
     );
+    // of what is not declared members are merged, but no structure with another
     check(
-        r#"{"free":{"a":{"b":1},"l":[1]}}"#,
-        r#"{"free":{"a":{"c":2},"l":[2]}}"#,
-        r#"{"free":{"a":{"b":1,"c":2},"l":[2]}}"#,
+        r#"{"free":{"a":1,"b":{"c":1}}}"#,
+        r#"{"free":{"a":2,"b":3,"d":{"e":1}}}"#,
+        r#"{"free":{"a":2,"b":3,"d":{"e":1}}}"#,
     );
+    let undeclared = "unable to find api field in struct RawExtension for the json field \"a\"";
+    check_refused(r#"{"free":{"a":{"b":1}}}"#, r#"{"free":{"a":{"c":2}}}"#, 500, undeclared);
+    check_refused(r#"{"free":{"a":[1]}}"#, r#"{"free":{"a":[2]}}"#, 500, undeclared);
     check(r#"{"count":1}"#, r#"{"count":3.0}"#, r#"{"count":3}"#);
     check(r#"{"count":1}"#, "null", r#"{"count":1}"#);
     // unknown fields are the decoder's business
