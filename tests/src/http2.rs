@@ -55,7 +55,11 @@ pub struct Http2 {
 impl Http2 {
     /// As the administrator.
     pub async fn open(cluster: &Cluster) -> Self {
-        let mut stream = cluster.connect(&Who::Admin, Protocol::Http2).await;
+        Self::open_as(cluster, &Who::Admin).await
+    }
+
+    pub async fn open_as(cluster: &Cluster, who: &Who) -> Self {
+        let mut stream = cluster.connect(who, Protocol::Http2).await;
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
         let mut client = Http2 { stream, max_streams: None };
         client.send(&[Frame::new(SETTINGS, 0, 0, [])]).await.unwrap();

@@ -84,6 +84,11 @@ impl Managed {
         .await;
     }
 
+    /// What the loops count.
+    pub fn measures(&self) -> String {
+        self.running.as_ref().map_or_else(String::new, |running| running.measures.text())
+    }
+
     /// A client through memory, as the administrator.
     pub fn client(&self) -> Client {
         client(&self.cluster, User::apiserver(), "test")

@@ -32,6 +32,7 @@ mod spec {
     mod custom_resources;
     mod custom_rules;
     mod custom_upgrade;
+    mod custom_values;
     mod debug;
     mod defaults;
     mod deletion;

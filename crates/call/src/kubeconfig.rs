@@ -68,6 +68,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
     Ok(Target {
         url: base_url(server, insecure || authorities.is_some() || identity.is_some())?,
         authorities,
+        authority_file: material_file(cluster, "certificate-authority", folder),
         insecure,
         server_name: Some(cluster.text(&["tls-server-name"]).to_owned()).filter(|it| !it.is_empty()),
         identity,
@@ -167,9 +168,8 @@ fn shown(user: &Value, folder: &Path) -> Result<Shown, String> {
         }
         (None, None, None) => Credentials::None,
     };
-    let file = |field: &str| text(field).filter(|_| text(&format!("{field}-data")).is_none());
-    let files = file("client-certificate").zip(file("client-key"));
-    let identity_files = files.map(|(certificate, key)| (folder.join(certificate), folder.join(key)));
+    let file = |field: &str| material_file(user, field, folder);
+    let identity_files = file("client-certificate").zip(file("client-key"));
     Ok(Shown { identity, identity_files, credentials })
 }
 
@@ -190,6 +190,13 @@ fn material(part: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>,
         return Ok(None);
     }
     std::fs::read(folder.join(path)).map(Some).map_err(|why| format!("{field} {path:?}: {why}"))
+}
+
+/// The file of a certificate or key that is not in the kubeconfig itself.
+fn material_file(part: &Value, field: &str, folder: &Path) -> Option<PathBuf> {
+    let path = part.text(&[field]);
+    let is_embedded = !part.text(&[&format!("{field}-data")]).is_empty();
+    (!path.is_empty() && !is_embedded).then(|| folder.join(path))
 }
 
 #[cfg(test)]
@@ -216,6 +223,7 @@ mod tests {
         let target = Target::from_kubeconfig(&file).unwrap();
         assert_eq!((&*target.url, target.server_name.as_deref()), ("https://h:1/x", Some("there.example")));
         assert_eq!(target.authorities.as_deref(), Some(&b"CA"[..]));
+        assert_eq!(target.authority_file, Some(folder.path().join("ca.pem")));
         assert_eq!(target.identity, Some((b"A".to_vec(), b"B".to_vec())));
         assert!(matches!(&target.credentials, Credentials::Bearer(token) if token == "t"));
         assert!(!format!("{:?}", target.credentials).contains('t'));

@@ -18,6 +18,7 @@ mod kubeconfig;
 mod memory;
 mod parent;
 mod relay;
+mod server_authorities;
 mod tls;
 mod together;
 mod transport;
@@ -58,6 +59,8 @@ pub struct Target {
     pub url: String,
     /// Who vouches for the server, in PEM; without it, those whom this machine trusts.
     pub authorities: Option<Vec<u8>>,
+    /// The file of these: each new connection is verified by what it holds then.
+    pub authority_file: Option<PathBuf>,
     /// Believe any certificate.
     pub insecure: bool,
     /// The name that the server's certificate must have, when it is not that of the URL.

@@ -1,11 +1,12 @@
 //! Which certificates are believed, and which is shown.
 
 use crate::client_certificate::ClientCertificate;
+use crate::server_authorities::ServerAuthorities;
 use crate::way::Dialer;
 use crate::{BadTarget, Target};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -56,6 +57,9 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
         .map_err(bad("TLS"))?;
     let builder = if target.insecure {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider.clone())))
+    } else if let (Some(pem), Some(file)) = (&target.authorities, &target.authority_file) {
+        let followed = ServerAuthorities::new(pem.clone(), file.clone(), provider.clone())?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(followed))
     } else if let Some(pem) = &target.authorities {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Believed::new(pem, provider.clone())?))
     } else if target.url.starts_with("http://") {
@@ -67,7 +71,7 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots)
     };
-    Ok(match (&target.identity, &target.identity_files) {
+    let mut config = match (&target.identity, &target.identity_files) {
         (None, _) => builder.with_no_client_auth(),
         (Some(pair), Some(files)) => {
             let followed = ClientCertificate::new(pair.clone(), files.clone(), provider)?;
@@ -78,7 +82,11 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
             let key = PrivateKeyDer::from_pem_slice(key).map_err(bad("the client key"))?;
             builder.with_client_auth_cert(chain, key).map_err(bad(CLIENT_CERTIFICATE))?
         }
-    })
+    };
+    if target.authority_file.is_some() {
+        config.resumption = Resumption::disabled();
+    }
+    Ok(config)
 }
 
 /// Believes those for whom an authority that the operator named vouches, and an authority that answers itself.
@@ -87,14 +95,14 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
 /// is its own authority. Who holds its key could as well vouch for another one of the same name, so nobody is
 /// believed more than the operator said; its name and its time are checked as ever.
 #[derive(Debug)]
-struct Believed {
+pub(crate) struct Believed {
     usual: Arc<WebPkiServerVerifier>,
     /// The authorities themselves.
     named: Vec<CertificateDer<'static>>,
 }
 
 impl Believed {
-    fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
+    pub fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
         const WHAT: &str = "the certificate authority";
         let named = certificates(WHAT, pem)?;
         let mut roots = RootCertStore::empty();

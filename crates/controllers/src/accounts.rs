@@ -4,6 +4,7 @@
 //! for anew when the server does not believe it any more. A token that could not be renewed is used to its end.
 
 use crate::client::{self, Asking, Rate, Way};
+use crate::retry_after::RetryAfter;
 use crate::{Failure, unless};
 use ambient::World;
 use http::header::{AUTHORIZATION, HeaderValue};
@@ -46,7 +47,8 @@ impl Accounts {
             held: Mutex::default(),
         };
         let asking = client::asking(&self.way, self.rate, &self.world);
-        Client::new(AsAccount { asking, token: Arc::new(token) }, names::DEFAULT_NAMESPACE)
+        let transport = RetryAfter::new(AsAccount { asking, token: Arc::new(token) });
+        Client::new(transport, names::DEFAULT_NAMESPACE)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A client of an API server elsewhere, which asks no faster than it may; what it asks is counted.
 
 use crate::measures::Measures;
+use crate::retry_after::RetryAfter;
 use ambient::World;
 use call::{BadTarget, Target, Transport};
 use http::Request;
@@ -38,7 +39,7 @@ pub fn way(target: &Target, agent: &str, measures: &Measures) -> Result<Way, Bad
 
 /// A client with a rate of its own.
 pub fn client(way: &Way, rate: Rate, world: &World) -> Client {
-    Client::new(asking(way, rate, world), names::DEFAULT_NAMESPACE)
+    Client::new(RetryAfter::new(asking(way, rate, world)), names::DEFAULT_NAMESPACE)
 }
 
 /// What a client sends its requests through.

@@ -2,8 +2,7 @@
 //!
 //! What always holds: changes are told in the order in which they happened. A watch that breaks is resumed; where the
 //! server has forgotten what happened meanwhile everything is listed again, and whoever listens finds out the
-//! difference.
-
+//! difference. A server that fails is asked again about once a second.
 //!
 //! What is in a page or an event is known to who listens; the way there is the same for all, and is there once.
 
@@ -17,6 +16,7 @@ use kube::core::request::{Error, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// How many objects are asked for at a time.
 const PAGE: u32 = 500;
@@ -111,9 +111,16 @@ enum Ended {
     Forgotten,
 }
 
+/// The pauses before a server is asked again. They stay short: the changes of a moment at which the server fails are
+/// known soon after it answers again. A server that is too busy says itself how long to wait
+/// ([`retry_after`](crate::retry_after)).
+fn retry() -> Backoff {
+    Backoff::up_to(Duration::from_secs(1))
+}
+
 /// Follows for ever.
 pub(crate) async fn follow(source: Source, sink: Box<dyn Sink>) {
-    let (what, mut backoff) = (&source.path, Backoff::default());
+    let (what, mut backoff) = (&source.path, retry());
     loop {
         let mut version = match list(&source, &*sink).await {
             Ok(version) => version,
@@ -128,10 +135,12 @@ pub(crate) async fn follow(source: Source, sink: Box<dyn Sink>) {
             let ended = watch(&source, &*sink, &mut version).await;
             // a server that told something was there: what comes now is a new trouble
             if began != version {
-                backoff = Backoff::default();
+                backoff = retry();
             }
             match ended {
-                Ok(Ended::Quietly) => backoff = Backoff::default(),
+                // the usual end of a watch, after minutes and with a bookmark at the latest
+                Ok(Ended::Quietly) if began != version => {}
+                Ok(Ended::Quietly) => tokio::time::sleep(backoff.pause()).await,
                 Ok(Ended::Forgotten) => {
                     tokio::time::sleep(backoff.pause()).await;
                     break;
@@ -185,3 +194,6 @@ async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result
         line.shrink_to(LINE);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,7 @@ pub mod pvc_protection;
 pub mod queue;
 pub mod replicas;
 pub mod resourcequota;
+pub mod retry_after;
 pub mod revisions;
 pub mod rewrite;
 pub mod root_ca_publisher;

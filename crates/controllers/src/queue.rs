@@ -34,6 +34,11 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// Pauses that grow up to this one.
+    pub fn up_to(longest: Duration) -> Self {
+        Backoff { longest, ..Backoff::default() }
+    }
+
     pub fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);

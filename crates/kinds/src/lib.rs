@@ -1,4 +1,4 @@
-//! The built-in API: tables in `api/`, and beside them one file for each kind that has behaviour of its own.
+//! Behaviour of the built-in kinds, whose tables the crate `api` declares: one file for each kind that has behaviour of its own.
 //!
 //! A kind's file says what the table cannot: defaults that depend on other fields, rules that need more than
 //! one field, what may change, what deleting means, and its row in a table of objects. Always true: a kind
@@ -62,7 +62,6 @@ mod serving;
 pub mod statefulset;
 pub mod storageclass;
 pub mod storageversion;
-pub mod tables;
 pub mod volumeattachment;
 pub mod webhook;
 mod webhook_client;
@@ -73,6 +72,7 @@ mod recorded;
 #[cfg(test)]
 mod testing;
 
+pub use api::tables;
 pub use quantities::is_extended as is_extended_resource;
 pub use serving::{BadServing, Serving};
 

@@ -21,7 +21,7 @@
 
 mod combine;
 mod conflict;
-mod declared;
+pub(crate) mod declared;
 mod prune;
 #[cfg(test)]
 mod recorded;
@@ -35,7 +35,7 @@ use crate::managed::{
     compare, owned, update,
 };
 use conflict::Disputed;
-use schema::table::{ListKind, ListShape, Shape, Type};
+use schema::table::{ListKind, ListShape, Scalar, Shape, Type};
 use schema::{Value, encode};
 use std::collections::BTreeMap;
 
@@ -110,9 +110,8 @@ pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Re
     let mut managed = Managed::decode(kept, kept).unwrap_or_default();
     // the entries stay in the object meanwhile: no configuration has any, so they are no change
     let applying = Applying { write, live, config };
-    let (next, changed) = applying
-        .run(&mut managed)
-        .map_err(|why| ApplyError::Live { object: described(config), why: why.to_string() })??;
+    let (next, changed) =
+        applying.run(&mut managed).map_err(|why| unreadable(write, live, config, why.to_string()))??;
     let mut object = match live {
         Some(live) if !changed => live.clone(),
         _ => next,
@@ -142,6 +141,17 @@ fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
+}
+
+/// The error of a live object whose items cannot be told apart. That of a custom resource says where.
+fn unreadable(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value, why: String) -> ApplyError {
+    match live.filter(|_| write.ty.loose) {
+        Some(live) => {
+            let why = declared::check(write.ty, live).err().unwrap_or(why);
+            ApplyError::Live { object: described(live), why }
+        }
+        None => ApplyError::Live { object: described(config), why },
+    }
 }
 
 /// An object as error texts name it: `namespace/name; group/version, Kind=kind`.
@@ -365,6 +375,7 @@ impl<'t> Parts<'t> {
     fn of(shape: Option<&'t Shape>) -> Self {
         match shape {
             None => Parts::Untold,
+            Some(Shape::Scalar(Scalar::Any)) => Parts::Untold,
             Some(Shape::Struct(ty)) if ty.one_of => Parts::Untold,
             Some(Shape::Struct(ty)) if !ty.atomic => Parts::Fields(ty),
             Some(Shape::Map(map)) if !map.atomic => Parts::Entries(&map.value),

@@ -15,6 +15,7 @@ use controllers::events::Tone;
 use controllers::leader::{self, Candidate};
 use controllers::loops::{self, Options};
 use controllers::measures::Measures;
+use controllers::retry_after::RetryAfter;
 use controllers::serviceaccount_token::Sign;
 use kube::Client;
 use metrics::Registry;
@@ -125,7 +126,8 @@ impl ControlLoops {
         let agent = format!("{}-controller-manager", names.prefix);
         let service = server.service.clone();
         let client = move |user: User| {
-            Client::new(InMemory::new(service.clone(), user, &agent), names::DEFAULT_NAMESPACE)
+            let transport = RetryAfter::new(InMemory::new(service.clone(), user, &agent));
+            Client::new(transport, names::DEFAULT_NAMESPACE)
         };
         let own = User::named(format!("system:{}-controller-manager", names.prefix)).authenticated();
         let own = client(own);

@@ -8,6 +8,7 @@ use crate::update::{check_name, forget_version};
 use crate::write::{Writing, Written};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
+use schema::time::parse_time;
 use schema::{Value, decode};
 
 /// The manager whose older, client-side record of what it applied is taken over.
@@ -42,8 +43,13 @@ impl Api {
         };
         let (namespace, name) = (writing.namespace, writing.name);
         let next = |live: Option<&Value>| -> Result<Value, ApiError> {
-            let applied = merge::apply(&write, live, &config).map_err(apply_error)?;
+            let mut applied = merge::apply(&write, live, &config).map_err(apply_error)?;
             let ty = &resource.kind.root;
+            // the server sets it, and a custom resource's is text until then
+            let created = &["metadata", "creationTimestamp"];
+            if ty.loose && parse_time(applied.object.text(created)).is_err() {
+                applied.object.unset(created);
+            }
             // only an error asks what came out, and then it is made again
             let refused = |why: DecodeError| {
                 let again = merge::apply(&write, live, &config).ok();

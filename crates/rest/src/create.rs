@@ -95,6 +95,9 @@ impl Api {
         })?;
         let name = object.text(&["metadata", "name"]).to_owned();
         writing.judge(&object, problems)?;
+        if writing.owned {
+            writing.prune(&mut object);
+        }
         if let Some(complete) = resource.hooks.complete {
             complete(&mut object);
         }

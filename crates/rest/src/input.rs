@@ -5,7 +5,7 @@ use crate::notes;
 use crate::options::FieldValidation;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::table::Type;
 use schema::{Path, Value, proto, yaml};
 
@@ -51,7 +51,8 @@ impl Input {
         let version = api_version.rsplit('/').next().unwrap_or(api_version);
         let wrong = |why: &str| {
             ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+                "{kind} in version {} cannot be handled as a {kind}: {why}",
+                quoted(version)
             ))
         };
         let (decoded, mut oddities) = self.decode(expected, validation, &wrong)?;
@@ -222,10 +223,12 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
     } else {
         let scheme = names::scheme(&expected.ty.package);
-        format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
+        let (kind, version) = (quoted(kind), quoted(version));
+        format!("no kind {kind} is registered for version {version} in scheme {scheme:?}")
     };
     Err(ApiError::bad_request(format!(
-        "{kind} in version {short:?} cannot be handled as a {}: {why}",
+        "{kind} in version {} cannot be handled as a {}: {why}",
+        quoted(short),
         expected.kind
     )))
 }

@@ -189,7 +189,7 @@ impl Api {
         };
         let said = metadata::said_of_server_fields(&object);
         let unrecorded = resource.hooks.unrecorded.contains(&writing.subresource);
-        let tracked = part.is_some() && resource.hooks.owns_asked;
+        let tracked = !view && resource.hooks.owns_asked;
         if tracked && !writing.owned {
             self.track(writing, Some(old), &mut object);
         }
@@ -270,6 +270,9 @@ impl Api {
             Ok::<_, ApiError>((problems, reservation))
         })?;
         writing.judge(&object, problems)?;
+        if writing.owned || view {
+            writing.prune(&mut object);
+        }
         // a write that changes nothing but the times of its own record changes nothing
         managed::keep_times(old, &mut object);
         if let (Some(warn), None) = (resource.hooks.warn, part) {

@@ -149,6 +149,17 @@ impl Writing<'_> {
         Err(ApiError::invalid(self.resource.stored_subject(name), problems))
     }
 
+    /// Takes away what a read of a custom resource would not show: unknown fields, and null where it is no value.
+    /// Bodies come without these; only an apply and a view can bring them.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        let table = &self.resource.kind.root;
+        if table.loose
+            && let Ok(read) = decode::tree(object.clone(), table)
+        {
+            *object = read.value;
+        }
+    }
+
     /// What the tables and the metadata's rules say about an object.
     pub(crate) fn declared_problems(&self, object: &mut Value) -> Vec<Problem> {
         let mut problems = self.metadata_problems(object);

@@ -315,6 +315,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
         place: &Place<'_>,
     ) -> Result<Option<Value>, DecodeError> {
         if matches!(token, Token::Null) {
+            // metadata of an object that is a part of another is a structure, whatever is sent
+            let is_part = |ty: &Type| !ty.loose && place.path.to_string() != "metadata";
+            if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
+                return Ok(Some(Value::map()));
+            }
             let stays = field.is(Flags::NULLABLE) || self.keeps_null && place.owner.loose;
             return Ok(stays.then_some(Value::Null));
         }
@@ -322,6 +327,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         let value = self.shaped(&field.shape, token, place)?;
         if mistyped {
             let (path, shown) = (place.path, crate::problem::shown(&value));
+            let path = path.with_keys();
             return Err(DecodeError::Type(format!("{path}: Invalid value: {shown}: must be a string")));
         }
         let omitted = !field.is(Flags::ALWAYS)
@@ -341,7 +347,13 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (Shape::Struct(ty), token) if ty.one_of => self.alternative(ty, shape, token, place),
             (_, Token::Null) if place.owner.loose => Ok(Value::Null),
             (_, Token::Null) => Ok(zero(shape)),
-            (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => self.apart(ty, place),
+            (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => {
+                if place.path.to_string() == "metadata" {
+                    self.apart(ty, place)
+                } else {
+                    self.inner(ty, place)
+                }
+            }
             (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
             (Shape::List(list), Token::List) => {
                 let mut items = Vec::new();
@@ -374,7 +386,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
                 Err(DecodeError::Type(if own {
                     why
                 } else {
-                    format!("{path}: Invalid value: {value}: {why}")
+                    format!("{}: Invalid value: {value}: {why}", path.with_keys())
                 }))
             }
             (_, token) if place.owner.loose => self.any(token, place.path),
@@ -398,6 +410,26 @@ impl<'a, S: Source<'a>> Decoder<S> {
         self.source.skip(&token)?;
         self.mismatch.get_or_insert(error);
         Ok(zero(shape))
+    }
+
+    /// Metadata of an object that is a part of another, which is shown whole where it cannot be read.
+    fn inner(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
+        let sent = self.any(Token::Map, place.path)?;
+        let mut reader = Decoder { wraps: self.wraps, ..Decoder::new(Tree::new(sent.clone()), ty) };
+        reader.source.value()?;
+        let read = reader.apart(ty, place);
+        let (path, prefix) = (place.path.with_keys(), place.path.to_string());
+        self.late.extend(reader.told().into_iter().map(|oddity| match oddity {
+            Oddity::Unknown(at) => Oddity::Unknown(at.replacen(&prefix, &path, 1)),
+            other => other,
+        }));
+        read.map_err(|why| match why {
+            DecodeError::Type(why) => {
+                let sent = crate::problem::shown(&sent);
+                DecodeError::Type(format!("{path}: Invalid value: {sent}: {why}"))
+            }
+            other => other,
+        })
     }
 
     /// Metadata in an object of which nothing else is declared so strictly: clients know it read on its own.

@@ -126,7 +126,12 @@ impl Writer {
                 self.out.extend_from_slice(b"\"\"");
                 self.stamp_at = Some(self.out.len() - 1);
             }
-            Some(_) if self.lists == EmptyLists::Null && is_empty_list(value) => {
+            // JSON of any form is stored as it was sent
+            Some(field)
+                if self.lists == EmptyLists::Null
+                    && !matches!(field.shape, Shape::Scalar(_))
+                    && is_empty_list(value) =>
+            {
                 self.out.extend_from_slice(b"null");
             }
             Some(field) => self.shaped(value, &field.shape),

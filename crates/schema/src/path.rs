@@ -54,6 +54,19 @@ impl<'a> Path<'a> {
         out
     }
 
+    /// The path with the keys of maps in brackets, `spec.limits[cpu].metadata`.
+    pub fn with_keys(&self) -> String {
+        let Some(parent) = self.parent else { return String::new() };
+        let out = parent.with_keys();
+        match self.step {
+            Step::Entry(key) | Step::Key(key) => format!("{out}[{key}]"),
+            Step::Field(name) if out.is_empty() => name.to_owned(),
+            Step::Field(name) => format!("{out}.{name}"),
+            Step::Index(at) => format!("{out}[{at}]"),
+            Step::Root => out,
+        }
+    }
+
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }

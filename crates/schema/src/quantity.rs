@@ -283,6 +283,12 @@ impl Suffix {
     }
 }
 
+impl Default for Quantity {
+    fn default() -> Self {
+        Quantity::new(0)
+    }
+}
+
 impl Quantity {
     /// A whole number.
     pub fn new(number: i64) -> Self {

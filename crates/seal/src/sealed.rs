@@ -1,7 +1,8 @@
 //! A store before another one: values are sealed on the way in and opened on the way out.
 //!
 //! What always holds: the subscriber above sees the values that were written. What this process writes is never
-//! opened again: the plain value travels beside the sealed one. Only what others write to the same store is.
+//! opened again: the plain value travels beside the sealed one. Only what others write to the same store is. A value of
+//! theirs that cannot be opened is remembered until it is replaced: see [`Store::unreadable`].
 
 use crate::keyring::{Keyring, Plan};
 use crate::recover::{Opened, Unopened, recover};
@@ -9,7 +10,7 @@ use crate::{Failure, Form};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use store::{BoxFuture, Change, Note, Op, Recovered, Revision, Stats, Store, StoreError, Subscriber, Write};
 use tokio::runtime::Handle;
@@ -20,11 +21,15 @@ pub(crate) const TOGETHER: usize = 32;
 /// In which form the values of keys are kept, for those that are not in the clear.
 pub(crate) type Forms = HashMap<Arc<str>, Form>;
 
+/// Why the values of keys cannot be opened.
+type Unreadable = BTreeMap<Arc<str>, String>;
+
 /// See the module.
 pub struct Sealed {
     inner: Arc<dyn Store>,
     keyring: Arc<Keyring>,
     forms: Arc<Mutex<Forms>>,
+    unopened: Arc<Mutex<Unreadable>>,
     /// History before this cannot be opened any more.
     floor: Revision,
     runtime: Handle,
@@ -38,7 +43,8 @@ struct Beside {
 }
 
 impl Sealed {
-    /// Puts a store behind a keyring and opens what was recovered from it. A store that needs none stays as it is.
+    /// Puts a store behind a keyring and opens what was recovered from it. A store that needs none stays as it is, unless
+    /// others write to it, who may have keys.
     pub async fn over(
         inner: Arc<dyn Store>,
         recovered: Vec<Recovered>,
@@ -48,23 +54,26 @@ impl Sealed {
         let needed = keyring.is_some();
         let keyring = keyring.unwrap_or_else(|| Arc::new(empty()));
         let Opened { records, forms, floor } = recover(&keyring, recovered).await?;
-        if !needed && floor.is_none() {
+        if !needed && floor.is_none() && inner.catch_up().is_none() {
             return Ok((inner, records));
         }
         let (forms, floor) = (Arc::new(Mutex::new(forms)), floor.unwrap_or_default());
-        Ok((Arc::new(Sealed { inner, keyring, forms, floor, runtime: Handle::current() }), records))
+        let (unopened, runtime) = (Arc::default(), Handle::current());
+        Ok((Arc::new(Sealed { inner, keyring, forms, unopened, floor, runtime }), records))
     }
 }
 
 impl Store for Sealed {
     fn start(&self, mut subscriber: Subscriber) -> Result<(), StoreError> {
-        let (keyring, forms, runtime) = (self.keyring.clone(), self.forms.clone(), self.runtime.clone());
+        let (forms, unopened) = (self.forms.clone(), self.unopened.clone());
+        let (keyring, runtime) = (self.keyring.clone(), self.runtime.clone());
         self.inner.start(Box::new(move |changes| {
             let plan = keyring.current();
-            if changes.iter().all(|change| is_plain(change, &plan)) {
+            let is_plain = |change: &Change| is_plain(change, &plan, keyring.reserved());
+            if unopened.lock().is_empty() && changes.iter().all(is_plain) {
                 return subscriber(changes);
             }
-            subscriber(&shown(changes, &keyring, &plan, &forms, &runtime));
+            subscriber(&shown(changes, &keyring, &plan, (&forms, &unopened), &runtime));
         }))
     }
 
@@ -107,6 +116,17 @@ impl Store for Sealed {
         self.keyring.current().of(key).is_some_and(|chain| chain.is_stale(form())) || self.inner.is_stale(key)
     }
 
+    fn unreadable(&self) -> Option<String> {
+        let unopened = self.unopened.lock();
+        let (key, why) = unopened.first_key_value()?;
+        Some(format!(
+            "{} in the store cannot be opened with the keys of this server, the first of {} objects that others wrote: \
+             {why}; start the server with their keys",
+            key,
+            unopened.len()
+        ))
+    }
+
     fn healthy(&self) -> Result<(), StoreError> {
         self.inner.healthy()
     }
@@ -129,8 +149,12 @@ fn beside(change: &Change) -> Option<&Beside> {
 }
 
 /// Whether a change is handed on as it is, and nothing is remembered about its key.
-fn is_plain(change: &Change, plan: &Plan) -> bool {
-    plan.of(&change.key).is_none() && beside(change).is_none()
+fn is_plain(change: &Change, plan: &Plan, reserved: &str) -> bool {
+    plan.of(&change.key).is_none() && beside(change).is_none() && !is_sealed(change, reserved)
+}
+
+fn is_sealed(change: &Change, reserved: &str) -> bool {
+    change.value.as_ref().is_some_and(|value| value.starts_with(reserved.as_bytes()))
 }
 
 /// Changes as the subscriber above is to see them.
@@ -138,10 +162,12 @@ fn shown(
     changes: &[Change],
     keyring: &Keyring,
     plan: &Plan,
-    forms: &Mutex<Forms>,
+    (forms, unopened): (&Mutex<Forms>, &Mutex<Unreadable>),
     runtime: &Handle,
 ) -> Vec<Change> {
-    let of_others = |change: &Change| change.note.is_none() && plan.of(&change.key).is_some();
+    let of_others = |change: &Change| {
+        change.note.is_none() && (plan.of(&change.key).is_some() || is_sealed(change, keyring.reserved()))
+    };
     let (places, values): (Vec<usize>, Vec<_>) = changes
         .iter()
         .enumerate()
@@ -152,10 +178,11 @@ fn shown(
     if !values.is_empty() {
         opened = places.into_iter().zip(runtime.block_on(open_all(keyring, plan, &values))).collect();
     }
-    let mut forms = forms.lock();
+    let (mut forms, mut unopened) = (forms.lock(), unopened.lock());
     let each = changes.iter().enumerate().map(|(at, change)| {
         let mut shown = change.clone();
         let mut form = Form::CLEAR;
+        unopened.remove(&change.key);
         if let Some(beside) = beside(change) {
             shown.value = Some(beside.plain.clone());
             shown.note = beside.note.clone();
@@ -163,8 +190,16 @@ fn shown(
         } else if let Some(outcome) = opened.remove(&at) {
             match outcome {
                 Ok((plain, found)) => (shown.value, form) = (Some(plain), found),
-                // handed on as it is: whoever reads values says that it cannot be read, and leaves it out
-                Err(why) => tracing::error!(key = %change.key, why = why.message, "a value cannot be opened"),
+                // handed on as it is: the caches cannot read it, and keep the object of before
+                Err(why) => {
+                    tracing::error!(
+                        key = %change.key,
+                        why = why.message,
+                        "a value that another server wrote cannot be opened: this server is not ready until it is \
+                         started with the keys of the other"
+                    );
+                    unopened.insert(change.key.clone(), why.message);
+                }
             }
         }
         if form == Form::CLEAR {

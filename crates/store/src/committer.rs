@@ -352,9 +352,9 @@ impl Committer {
 }
 
 impl Shared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(world: World) -> Self {
         let (gauges, fault, stopped) = (Gauges::default(), Mutex::new(None), watch::Sender::new(false));
-        Self { queue: Queue::new(), gauges, fault, stopped }
+        Self { queue: Queue::new(world), gauges, fault, stopped }
     }
 
     pub(crate) fn oldest(&self) -> Revision {

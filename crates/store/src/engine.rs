@@ -27,7 +27,7 @@ pub struct Engine {
 
 impl Engine {
     pub(crate) fn new(log: Box<dyn Log>, state: State, options: &Options, world: World) -> Self {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(world.clone()));
         let limits = Limits::new(options);
         let subscriber: Subscriber = Box::new(|_| ());
         let committer =

@@ -32,6 +32,7 @@
 //! [`embedded::open`] keeps the log in one file and survives crashes; [`memory::open`] keeps nothing.
 //! Both give an [`Engine`]: one committer thread that groups whatever is waiting into one durable batch.
 
+mod arrivals;
 mod backend;
 mod committer;
 pub mod embedded;
@@ -306,6 +307,11 @@ pub trait Store: Send + Sync + 'static {
     fn is_stale(&self, key: &str) -> bool {
         let _ = key;
         false
+    }
+
+    /// Where others write to the same store: what they have written that this process cannot read, and why.
+    fn unreadable(&self) -> Option<String> {
+        None
     }
 
     /// Whether writes are expected to work: an error says why the last one could not be made durable.

@@ -1,8 +1,8 @@
 //! The way of a write from its caller to the committer.
 //!
 //! Two lanes: urgent writes (a node that says that it lives) leave before all others, and wait for none of their places.
-//! Of a batch they take at most half while others wait. Heartbeats alone linger for a moment, so that a thousand nodes do
-//! not cost a sync each; whatever else comes takes them along at once.
+//! Of a batch they take at most half while others wait. Heartbeats that arrive in a row linger for a moment
+//! (`arrivals.rs`), so that a thousand nodes do not cost a sync each; whatever else comes takes them along at once.
 //!
 //! Bounded: a caller beyond the bound waits asynchronously for a place. The committer blocks its own thread.
 //! Once closed, nothing enters; what is inside is still handed out. One lock, held only to push and pop.
@@ -11,9 +11,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ambient::World;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::arrivals::Arrivals;
 use crate::{Op, Priority, Revision, StoreError, Write};
 
 /// Writes that may wait at once, in each lane.
@@ -21,7 +23,7 @@ const PLACES: usize = 4096;
 /// A batch ends at this many writes or, once it holds one, before this many bytes.
 const BATCH_WRITES: usize = 512;
 const BATCH_BYTES: usize = 16 << 20;
-/// How long heartbeats wait for company: nothing to a node, which has many seconds.
+/// How long heartbeats in a row wait for company: nothing to a node, which has many seconds.
 const LINGER: Duration = Duration::from_millis(20);
 /// So many of them are company enough.
 const LINGERING_WRITES: usize = 64;
@@ -41,6 +43,7 @@ pub(crate) struct Queue {
     urgent_places: Arc<Semaphore>,
     inside: Mutex<Inside>,
     ready: Condvar,
+    world: World,
 }
 
 #[derive(Default)]
@@ -52,6 +55,7 @@ struct Inside {
     closed: bool,
     /// Something waits that is no heartbeat.
     hurries: bool,
+    arrivals: Arrivals,
 }
 
 /// What the committer gets at once.
@@ -66,9 +70,10 @@ pub(crate) struct Taken {
 }
 
 impl Queue {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(world: World) -> Self {
         let places = || Arc::new(Semaphore::new(PLACES));
-        Self { places: places(), urgent_places: places(), inside: Mutex::default(), ready: Condvar::new() }
+        let (inside, ready) = (Mutex::default(), Condvar::new());
+        Self { places: places(), urgent_places: places(), inside, ready, world }
     }
 
     /// Puts a write in line, waiting for a place.
@@ -84,6 +89,9 @@ impl Queue {
         let mut inside = self.inside.lock();
         if inside.closed {
             return Err(StoreError::closing());
+        }
+        if is_heartbeat {
+            inside.arrivals.note(&write.key, self.world.elapsed());
         }
         let lane = if is_normal { &mut inside.requests } else { &mut inside.urgent };
         lane.push_back(Request { write, answer, place });
@@ -136,8 +144,10 @@ impl Queue {
                 None => self.ready.wait(&mut inside),
             }
         }
-        if inside.lingers() {
+        if inside.lingers() && inside.arrivals.are_in_a_row(self.world.elapsed()) {
             self.ready.wait_while_for(&mut inside, |inside| inside.lingers(), LINGER);
+            let heartbeats = inside.urgent.len();
+            inside.arrivals.note_company(heartbeats);
         }
         let mut taken = Taken::default();
         let Inside { urgent, requests, .. } = &mut *inside;
@@ -209,6 +219,7 @@ fn size(write: &Write) -> usize {
 mod tests {
     use super::*;
     use crate::Expect;
+    use ambient::Simulated;
 
     async fn push(queue: &Queue, bytes: usize) {
         queue.push(Write::put("k", Expect::Any, vec![0; bytes])).await.unwrap();
@@ -216,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_is_bounded_by_count_and_by_bytes() {
-        let queue = Queue::new();
+        let queue = Queue::new(Simulated::new(0, 0));
         for _ in 0..BATCH_WRITES + 1 {
             push(&queue, 1).await;
         }
@@ -237,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn urgent_writes_leave_first_and_leave_room() {
-        let queue = Queue::new();
+        let queue = Queue::new(Simulated::new(0, 0));
         for _ in 0..PLACES {
             push(&queue, 0).await;
         }
@@ -257,13 +268,17 @@ mod tests {
 
     #[tokio::test]
     async fn heartbeats_alone_wait_for_company() {
-        let queue = Queue::new();
+        let queue = Queue::new(Simulated::new(0, 0));
         let heartbeat =
             |key: &str| queue.push(Write::put(key, Expect::Any, "").with_priority(Priority::Heartbeat));
+        let in_a_row = || queue.inside.lock().arrivals.are_in_a_row(queue.world.elapsed());
         heartbeat("a").await.unwrap();
-        heartbeat("b").await.unwrap();
-        assert!(queue.inside.lock().lingers());
-        assert_eq!(keys(&queue.take(None)), ["a", "b"], "but not for ever");
+        assert!(queue.inside.lock().lingers() && !in_a_row(), "one alone does not");
+        for key in ["b", "c", "d"] {
+            heartbeat(key).await.unwrap();
+        }
+        assert!(queue.inside.lock().lingers() && in_a_row());
+        assert_eq!(keys(&queue.take(None)), ["a", "b", "c", "d"], "but not for ever");
         heartbeat("c").await.unwrap();
         push(&queue, 0).await;
         assert!(!queue.inside.lock().lingers(), "others take them along");
@@ -282,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn beyond_the_bound_callers_wait() {
-        let queue = Queue::new();
+        let queue = Queue::new(Simulated::new(0, 0));
         for _ in 0..PLACES {
             push(&queue, 0).await;
         }
@@ -297,7 +312,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_inside_at_the_close_still_comes_out() {
-        let queue = Queue::new();
+        let queue = Queue::new(Simulated::new(0, 0));
         push(&queue, 0).await;
         queue.close();
         assert!(queue.push(Write::delete("k", Expect::Any)).await.is_err());

@@ -65,7 +65,7 @@ const NAMED_KINDS: Exceptions =
 
 /// The kinds that the tables declare, without those that belong to every API.
 fn kinds() -> BTreeSet<String> {
-    let tables = tree::files("crates/kinds/api");
+    let tables = tree::files("crates/api");
     let tables = tables.iter().filter(|path| path.ends_with(".api") && !path.contains("/meta/"));
     let texts: Vec<_> = tables.map(|path| tree::text(path)).collect();
     let lines = texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("kind "));

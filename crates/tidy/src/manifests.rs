@@ -10,6 +10,7 @@ const ORDER: &[&str] = &[
     "controllers",
     "apiserver",
     "kinds",
+    "api",
     "rest",
     "auth",
     "seal",
@@ -38,6 +39,11 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
         "auth",
         &["call", "cache", "store", "merge", "schema"],
         "who may do what is decided on what it is handed",
+    ),
+    (
+        "api",
+        &["rest", "merge", "store", "cache", "auth"],
+        "clients use it, and know nothing of the server's insides",
     ),
     ("kinds", &["store", "cache", "auth"], "a kind's behaviour sees values, never where they are kept"),
 ];

@@ -14,9 +14,12 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 async fn managed() -> Managed {
+    managed_every(Duration::from_millis(10)).await
+}
+
+async fn managed_every(period: Duration) -> Managed {
     // the clock is the test's; only the pauses between looks are real
-    let node_lifecycle =
-        nodelifecycle::Options { period: Duration::from_millis(10), ..nodelifecycle::Options::default() };
+    let node_lifecycle = nodelifecycle::Options { period, ..nodelifecycle::Options::default() };
     let controllers = vec!["nodelifecycle".to_owned()];
     let options = loops::Options { controllers, node_lifecycle, ..loops::Options::default() };
     Managed::with(Options::default(), options).await
@@ -194,6 +197,41 @@ async fn a_node_that_falls_silent_is_lost_and_comes_back() {
         has_event(all, "silent", "RemovingNode", "Node silent event: Removing Node silent from Controller")
     };
     until("the node is forgotten", &events(&managed), told).await;
+}
+
+/// Waits until all nodes were looked at once more.
+async fn next_look(managed: &Managed) {
+    const LOOKS: &str = "node_collector_update_all_nodes_health_duration_seconds_count ";
+    let text = managed.measures();
+    let looks = text.lines().find_map(|line| line.strip_prefix(LOOKS)).map_or(0, |it| it.parse().unwrap());
+    managed.counted(&format!("\n{LOOKS}{}\n", looks + 1)).await;
+}
+
+#[tokio::test]
+async fn a_late_look_declares_no_node_lost() {
+    // long enough for a renewal between two looks
+    let managed = managed_every(Duration::from_secs(1)).await;
+    ready_node(&managed, "late").await;
+    ready_node(&managed, "silent").await;
+    let names = ["late", "silent"];
+    until("the nodes are known", &events(&managed), |all| {
+        names.iter().all(|name| {
+            let message = format!("Node {name} event: Registered Node {name} in Controller");
+            has_event(all, name, "RegisteredNode", &message)
+        })
+    })
+    .await;
+    next_look(&managed).await;
+    // renewals waited for longer than a node may be silent, and so did the loop
+    managed.cluster.advance(Duration::from_secs(100));
+    next_look(&managed).await;
+    let all = until("all nodes", &nodes(&managed), |all| all.len() == 2).await;
+    assert_eq!(names.map(|name| status_of(&all[name], "Ready")), ["True", "True"]);
+    // until the next look the renewals have come, but for those of a node that is lost indeed
+    renew(&managed, "late").await;
+    let lost = |all: &BTreeMap<String, Node>| status_of(&all["silent"], "Ready") == "Unknown";
+    let all = until("silence", &nodes(&managed), lost).await;
+    assert_eq!((status_of(&all["late"], "Ready"), tainted(&all["late"])), ("True", vec![]));
 }
 
 #[tokio::test]

@@ -3,15 +3,16 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
 };
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::time::Duration;
-use tests::{Authority, Cluster, NOW, Options, Pair, Protocol, Who, authority};
+use tests::{Authority, Cluster, NOW, Options, Pair, Protocol, Stream, Who, authority};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
@@ -183,4 +184,60 @@ async fn authorities_are_read_again_when_their_file_changes() {
         }
     };
     tests::soon("the published authority", published).await;
+}
+
+#[tokio::test]
+async fn one_without_a_name_is_nobody() {
+    let nameless = Who::Holder(client(|params| {
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    }));
+    // an authority for proxies that no operator named finds no fault with clients
+    for proxy_authorities in [None, Some(Authority::new("proxies").pem())] {
+        let cluster = Cluster::with(Options { proxy_authorities, ..Options::default() }).await;
+        let refused = cluster.get("/api").who(&nameless).await.refused(403, "Forbidden");
+        assert!(refused.to_string().contains("system:anonymous"), "{refused}");
+        cluster.get("/version").who(&nameless).await.code(200);
+    }
+    // a token on the same connection still names its user
+    let tokens = auth::Tokens::parse("secret,joe,1,system:masters").unwrap();
+    let identity = apiserver::identity::Options { tokens, ..Default::default() };
+    let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
+    cluster.get("/api").who(&nameless).header("authorization", "Bearer secret").await.code(200);
+}
+
+/// The status of an answer on a connection that stays open.
+async fn status(stream: &mut Stream) -> u16 {
+    stream.write_all(b"GET /api HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(tests::soon("the head", stream.read_u8()).await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    tests::soon("the body", stream.read_exact(&mut body)).await.unwrap();
+    head.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_open_connection_loses_its_identity_with_its_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let later = Authority::new("later");
+    std::fs::write(&file, authority().pem()).unwrap();
+    let cluster =
+        Cluster::with(Options { client_authority_file: Some(file.clone()), ..Options::default() }).await;
+    let joe = Who::Holder(authority().client("joe", "system:masters"));
+    let mut open = cluster.connect(&joe, Protocol::Http1).await;
+    assert_eq!(status(&mut open).await, 200);
+    for (trusted, wanted) in [(later.pem(), 401), (authority().pem(), 200), (later.pem(), 401)] {
+        std::fs::write(&file, trusted).unwrap();
+        let followed = async {
+            while status(&mut open).await != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        tests::soon("the authorities of the moment", followed).await;
+    }
 }

@@ -25,7 +25,7 @@ pub(super) fn sealing(text: &str) -> sealing::Options {
 }
 
 /// Keys of these names, each of bytes of its own.
-fn keys(family: &str, names: &[&str]) -> String {
+pub(super) fn keys(family: &str, names: &[&str]) -> String {
     let key = |name: &&str| {
         let byte = name.bytes().fold(0, u8::wrapping_add);
         format!("{{name: {name}, secret: {}}}", STANDARD.encode([byte; 32]))

@@ -2,6 +2,7 @@
 
 use super::limits::{held, somebody};
 use super::*;
+use tests::http2::{Frame, HEADERS, Http2, RESET, WINDOW_UPDATE};
 use tests::{Cluster, Options};
 
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1beta3/flowschemas";
@@ -158,4 +159,69 @@ async fn who_waits_is_shown_and_gets_a_turn() {
     };
     tests::soon("the turn", async { tokio::join!(waiting, looking) }).await;
     cluster.get("/debug/api_priority_and_fairness/dump_requests").who(&tests::Who::Nobody).await.code(403);
+}
+
+/// The requests of the level "tiny" that wait, and those that are carried out.
+async fn until_tiny(cluster: &Cluster, waiting: usize, executing: usize) {
+    let expected = format!(",{waiting},{executing}");
+    let waits = async {
+        loop {
+            let levels = cluster.get("/debug/api_priority_and_fairness/dump_priority_levels").await.text();
+            let line = levels.lines().find(|line| line.starts_with("tiny,")).unwrap().replace(' ', "");
+            if line.ends_with(&expected) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tests::soon(&expected, waits).await;
+}
+
+#[tokio::test]
+async fn a_large_answer_has_its_seat_until_it_is_sent() {
+    let mut options = Options::default();
+    (options.requests.reading, options.requests.writing) = (10, 5);
+    let cluster = Cluster::with(options).await;
+    let alice = somebody(&cluster).await;
+    for n in 0..5 {
+        let large = json!({"metadata": {"name": format!("large-{n}")}, "data": {"k": "x".repeat(100_000)}});
+        cluster.create(CONFIGMAPS, large).await;
+    }
+    let one = json!({"metadata": {"name": "one"}, "data": {"k": "x".repeat(500_000)}});
+    cluster.create(SECRETS, json!({"metadata": {"name": "small"}})).await;
+    cluster.create(CONFIGMAPS, one).await;
+    let queuing = json!({"type": "Queue", "queuing": {"queues": 1, "handSize": 1, "queueLengthLimit": 10}});
+    let tiny = cluster.create(LEVELS, level("tiny", queuing)).await;
+    cluster.create(SCHEMAS, schema("tiny", "tiny", "alice")).await;
+    let uid = tiny["metadata"]["uid"].as_str().unwrap();
+    while cluster.get(SECRETS).who(&alice).await.header("x-kubernetes-pf-prioritylevel-uid") != uid {
+        tokio::task::yield_now().await;
+    }
+    // a client that takes no more than the first bytes of an answer
+    let mut slow = Http2::open_as(&cluster, &alice).await;
+    let answered = |stream| move |frame: &Frame| frame.kind == HEADERS && frame.stream == stream;
+    slow.get(1, CONFIGMAPS).await;
+    slow.until(answered(1)).await;
+    slow.get(3, &format!("{CONFIGMAPS}/one")).await;
+    slow.get(5, CONFIGMAPS).await;
+    until_tiny(&cluster, 2, 1).await;
+    // an answer that is given up
+    slow.send(&[Frame::new(RESET, 0, 1, [0, 0, 0, 8])]).await.unwrap();
+    slow.until(answered(3)).await;
+    until_tiny(&cluster, 1, 1).await;
+    // an answer that is taken
+    let more = (8u32 << 20).to_be_bytes();
+    let updates = [0, 3].map(|stream| Frame::new(WINDOW_UPDATE, 0, stream, more));
+    slow.send(&updates).await.unwrap();
+    slow.until(answered(5)).await;
+    until_tiny(&cluster, 0, 1).await;
+    // a connection that ends
+    drop(slow);
+    until_tiny(&cluster, 0, 0).await;
+    // a watch has no seat while it lasts
+    let mut watching = Http2::open_as(&cluster, &alice).await;
+    watching.get(1, &format!("{CONFIGMAPS}?watch=1")).await;
+    watching.until(answered(1)).await;
+    until_tiny(&cluster, 0, 0).await;
+    cluster.get(SECRETS).who(&alice).await.code(200);
 }

@@ -129,6 +129,31 @@ pub(super) fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn a_record_of_owners_that_is_none_is_left_out() {
+    let cluster = Cluster::start().await;
+    for (nth, fields) in [&b"{\"f:data\""[..], b"x", b"\xff", b"[]"].into_iter().enumerate() {
+        let name = format!("x{nth}");
+        let entry = [
+            field(1, b"m"),
+            field(2, b"Update"),
+            field(3, b"v1"),
+            field(6, b"FieldsV1"),
+            field(7, &field(1, fields)),
+        ];
+        // the seventeenth field of the metadata, whose tag takes two bytes
+        let entries = [&[0x8a], &*field(0, &entry.concat())].concat();
+        let entries = [&entries[..1], &[1], &entries[2..]].concat();
+        let metadata = field(1, &[field(1, name.as_bytes()), entries].concat());
+        let data = field(2, &[field(1, b"k"), field(2, b"v")].concat());
+        let body = envelope("v1", "ConfigMap", &[metadata, data].concat());
+        let made = cluster.post(CONFIGMAPS, body).content_type(PROTOBUF).await.code(201).json();
+        let managed = &made["metadata"]["managedFields"];
+        assert_eq!(managed.as_array().map(Vec::len), Some(1), "{made}");
+        assert_ne!(managed[0]["manager"], "m", "the creator owns what it brought");
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_message_is_said() {
     let cluster = Cluster::start().await;
     let metadata = field(1, &field(1, b"x"));

@@ -1,5 +1,6 @@
 //! Servers that keep their objects in an etcd, alone and several of them on the same one.
 
+use super::encryption::{keys, sealing, secret, text, told};
 use super::*;
 use apiserver::identity::jose::{PublicKey, Signer};
 use apiserver::{Deployment, StartError, StoreChoice, identity};
@@ -185,5 +186,54 @@ async fn servers_that_start_at_once_settle_who_makes_what() {
             cluster.get("/readyz").await.code(200);
             cluster.stop().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_open_what_is_stored_says_so() {
+    let etcd = StandIn::start(2).await.unwrap();
+    let with = |names: Option<&[&str]>| {
+        let sealing = names.map(|names| sealing(&text("secrets", &keys("aesgcm", names))));
+        Options { sealing, ..sharing(&etcd, "/registry") }
+    };
+    let (first, none) = (Cluster::with(with(Some(&["one"]))).await, Cluster::with(with(None)).await);
+    first.get("/readyz").await.code(200);
+    none.get("/readyz").await.code(200);
+    first.create(SECRETS, secret("a")).await;
+    // a server without the key does not start, and says for which object it wants it
+    for names in [Some(&["two"][..]), None] {
+        let why = told(with(names)).await;
+        assert!(why.contains("/registry/secrets/default/a in the store cannot be opened"), "{why}");
+    }
+    // one that runs already is not ready, as long as there is such an object
+    let is_not_ready = async |cluster: &Cluster, name: &str| {
+        let failed = async {
+            while cluster.get("/readyz").await.status == 200 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tests::soon("a server that is not ready", failed).await;
+        let checks = cluster.get("/readyz").await.code(500).text();
+        assert!(checks.contains("[-]encryption-keys failed: reason withheld\n"), "{checks}");
+        let why = cluster.get("/readyz/encryption-keys").await.code(500).text();
+        assert!(why.contains(&format!("/registry/secrets/default/{name} in the store")), "{why}");
+        cluster.get("/livez").await.code(200);
+    };
+    is_not_ready(&none, "a").await;
+    let both = Cluster::with(with(Some(&["two", "one"]))).await;
+    let made = first.read(&format!("{SECRETS}/a")).await;
+    both.patch(&format!("{SECRETS}/a"), json!({"data": {"k": "bmV3"}})).await.code(200);
+    is_not_ready(&first, "a").await;
+    assert_eq!(first.read(&format!("{SECRETS}/a")).await, made, "what it could read last");
+    both.delete(&format!("{SECRETS}/a")).await.code(200);
+    for cluster in [&first, &none] {
+        let ready = async {
+            while cluster.get("/readyz").await.status != 200 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tests::soon("a server that is ready", ready).await;
+        cluster.get("/readyz/encryption-keys").await.code(404);
+        cluster.get(&format!("{SECRETS}/a")).await.refused(404, "NotFound");
     }
 }

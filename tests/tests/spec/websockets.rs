@@ -1,8 +1,10 @@
 //! Watches over a WebSocket.
 
 use super::*;
+use apiserver::serve::Limits;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::time::Duration;
 use tests::{Cluster, Options, Protocol, Stream, Who, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -133,4 +135,74 @@ async fn pages_show_their_token_as_a_protocol() {
         let (_, head) = asked(&cluster, &Who::Nobody, &path, &headers).await;
         assert!(head.starts_with("http/1.1 401 "), "{protocols}: {head}");
     }
+}
+
+#[tokio::test]
+async fn initial_events_and_bookmarks_are_messages() {
+    let cluster = Cluster::start().await;
+    let at = version(&cluster.named(CONFIGMAPS, "a").await);
+    cluster.named(CONFIGMAPS, "b").await;
+    let mut streams = Vec::new();
+    // from nothing, from any state, and from a version: what there is comes first, or only what is new
+    for (query, first) in [
+        ("", &["a", "b"][..]),
+        ("&resourceVersion=0", &["a", "b"]),
+        (&format!("&resourceVersion={at}"), &["b"]),
+    ] {
+        let path = format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true{query}");
+        let mut stream = watch(&cluster, &path, "").await;
+        for name in first {
+            let event = event(&mut stream).await;
+            assert_eq!(
+                (&event["type"], &event["object"]["metadata"]["name"]),
+                (&json!("ADDED"), &json!(name))
+            );
+        }
+        streams.push(stream);
+    }
+    // the streams wait for nothing but time now, so it can be moved under them
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    for stream in &mut streams {
+        let bookmark = event(stream).await;
+        assert_eq!(
+            (&bookmark["type"], &bookmark["object"]["kind"]),
+            (&json!("BOOKMARK"), &json!("ConfigMap"))
+        );
+        assert!(version(&bookmark["object"]).parse::<u64>().unwrap() >= at.parse().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_closes_them_properly() {
+    let cluster = Cluster::start().await;
+    cluster.named(CONFIGMAPS, "a").await;
+    let mut stream = watch(&cluster, &format!("{CONFIGMAPS}?watch=1"), "").await;
+    event(&mut stream).await;
+    let stopping = tokio::spawn(cluster.stop());
+    ends(stream).await;
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn they_count_as_connections() {
+    const PLACES: usize = 4;
+    let limits = Limits { max_connections: PLACES as u32, ..Limits::default() };
+    let cluster = Cluster::with(Options { limits, ..Options::default() }).await;
+    let mut open = Vec::new();
+    for _ in 0..PLACES {
+        open.push(watch(&cluster, &format!("{CONFIGMAPS}?watch=1"), "").await);
+    }
+    let address = cluster.address;
+    let waiting = tokio::spawn(async move { tests::ask(address, &Who::Admin, "/version").await });
+    for _ in 0..50 {
+        for stream in &mut open {
+            stream.write_all(&[0x89, 0x80, 1, 2, 3, 4]).await.unwrap();
+            assert_eq!(frame(stream).await, (10, Vec::new()));
+        }
+    }
+    assert!(!waiting.is_finished(), "there is no place for one more connection");
+    drop(open.pop());
+    assert_eq!(soon("a place", waiting).await.unwrap().0, 200);
 }

@@ -1,11 +1,10 @@
 //! Shapes of custom resources and of their definitions: lists by key and of distinct items, schemas, expressions.
 
-use super::shapes::{entries, items};
+use super::shapes::{DEFINITIONS, TABLE, entries, items};
 use super::{Call, Probe, Shape};
 use http::Method;
 use serde_json::{Value, json};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/growth.example.com/v1/namespaces/default/widgets";
 const SIZE: usize = 250;
 
@@ -44,7 +43,7 @@ fn definition(plural: &str, kind: &str, schema: &Value) -> Value {
 }
 
 pub fn fixtures() -> Vec<Call> {
-    vec![Call::json(Method::POST, DEFINITIONS, &definition("widgets", "Widget", &widget_schema()))]
+    vec![Call::json(Method::POST, &**DEFINITIONS, &definition("widgets", "Widget", &widget_schema()))]
 }
 
 fn widget(field: &str, value: Value) -> Value {
@@ -107,7 +106,7 @@ fn widgets() -> Vec<Shape> {
     }
     let table = move |size: usize| {
         let mut probe = around(widget("byKey", items(size, named)), Call::new(Method::GET, "", Vec::new()));
-        probe.call.accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+        probe.call.accept = &TABLE;
         probe
     };
     shapes.push(Shape::new("custom table", SIZE, table));
@@ -147,7 +146,7 @@ fn definitions() -> Vec<Shape> {
     let with = |schema: fn(usize) -> Value| {
         move |size: usize| -> Probe {
             let it = definition("gadgets", "Gadget", &schema(size));
-            Call::json(Method::POST, format!("{DEFINITIONS}?dryRun=All"), &it).into()
+            Call::json(Method::POST, format!("{}?dryRun=All", *DEFINITIONS), &it).into()
         }
     };
     vec![

@@ -2,17 +2,27 @@
 
 use super::{Call, Probe, Shape};
 use http::Method;
+use names::Names;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
-const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
-const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 pub const MERGE: &str = "application/merge-patch+json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+pub static TABLE: LazyLock<String> =
+    LazyLock::new(|| format!("application/json;as=Table;g={};v=v1", Names::kubernetes().meta_group()));
+static REVIEWS: LazyLock<String> = LazyLock::new(|| group_path("authorization"));
+static RBAC: LazyLock<String> = LazyLock::new(|| group_path("rbac.authorization"));
+pub static DEFINITIONS: LazyLock<String> =
+    LazyLock::new(|| format!("{}/customresourcedefinitions", group_path("apiextensions")));
 /// Most sizes begin with this.
 pub const SIZE: usize = 500;
+
+/// The path of version 1 of a group of the API's domain.
+fn group_path(stem: &str) -> String {
+    format!("/apis/{}/v1", Names::kubernetes().group(stem))
+}
 
 /// Objects that the shapes need.
 pub fn fixtures() -> Vec<Call> {
@@ -82,7 +92,7 @@ pub fn all() -> Vec<Shape> {
 }
 
 fn bodies() -> Vec<Shape> {
-    let review = format!("{REVIEWS}/selfsubjectaccessreviews");
+    let review = format!("{}/selfsubjectaccessreviews", *REVIEWS);
     let unknown = |path: String, validation: &'static str, equal: bool| {
         move |size: usize| -> Probe {
             let part = |nth: usize| format!("\"x{}\":1", if equal { 0 } else { nth });
@@ -104,7 +114,7 @@ fn bodies() -> Vec<Shape> {
              {{\"openAPIV3Schema\":{{\"properties\":{{\"{key}\":{{"
         );
         let body = repeated(size, &before, |nth| format!("\"x{nth}\":1"), ",", "}}}}}]}}");
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
+        let path = format!("{}?dryRun=All", *DEFINITIONS);
         Call::new(Method::POST, path, body).into()
     };
     let twice = |size: usize| -> Probe {
@@ -265,40 +275,41 @@ fn reads() -> Vec<Shape> {
         };
     let table = |size: usize| {
         let mut probe = around(PODS, &pod("p", env(size, "old")), Call::new(Method::GET, "", Vec::new()));
-        probe.call.accept = TABLE;
+        probe.call.accept = &TABLE;
         probe
     };
     let data_table = |size: usize| {
         let mut map = json!({ "metadata": { "name": "m" } });
         map["data"] = entries(size, |_| json!("text"));
         let mut probe = around(MAPS, &map, Call::new(Method::GET, "", Vec::new()));
-        probe.call.accept = TABLE;
+        probe.call.accept = &TABLE;
         probe
     };
     let rule = |nth: usize| json!({ "apiGroups": [format!("g{nth}")], "resources": [format!("r{nth}")], "verbs": ["get"] });
     let rules = move |size: usize| {
         let role = json!({ "metadata": { "name": "growth" }, "rules": items(size, rule) });
+        let group = Names::kubernetes().group("rbac.authorization");
         let binding = json!({ "metadata": { "name": "growth" },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "growth" },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "admin" }] });
-        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "growth" },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": "admin" }] });
+        let (roles, bindings) = (format!("{}/clusterroles", *RBAC), format!("{}/clusterrolebindings", *RBAC));
         let review = json!({ "spec": { "namespace": "default" } });
         Probe {
             before: vec![
-                Call::json(Method::POST, ROLES, &role),
-                Call::json(Method::POST, bindings, &binding),
+                Call::json(Method::POST, &*roles, &role),
+                Call::json(Method::POST, &*bindings, &binding),
             ],
-            call: Call::json(Method::POST, format!("{REVIEWS}/selfsubjectrulesreviews"), &review),
+            call: Call::json(Method::POST, format!("{}/selfsubjectrulesreviews", *REVIEWS), &review),
             after: vec![
                 Call::new(Method::DELETE, format!("{bindings}/growth"), Vec::new()),
-                Call::new(Method::DELETE, format!("{ROLES}/growth"), Vec::new()),
+                Call::new(Method::DELETE, format!("{roles}/growth"), Vec::new()),
             ],
         }
     };
     let aggregated = |size: usize| {
         let selectors = items(size, |nth| json!({ "matchLabels": { format!("l{nth}"): "x" } }));
         let role = json!({ "metadata": { "name": "growth" }, "aggregationRule": { "clusterRoleSelectors": selectors } });
-        post(ROLES, &role)
+        post(&format!("{}/clusterroles", *RBAC), &role)
     };
     vec![
         Shape::new(

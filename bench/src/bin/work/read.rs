@@ -3,7 +3,7 @@
 use ambient::{Simulated, World};
 use anyhow::ensure;
 use apiserver::audit::{self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target};
-use apiserver::serve::{Certificate, Limits, Listen, Peer, TlsMaterial};
+use apiserver::serve::{Certificate, ClientCertificate, Limits, Listen, Peer, TlsMaterial};
 use apiserver::{Config, Server, StoreChoice};
 use bytes::Bytes;
 use http::{Request, header};
@@ -90,7 +90,8 @@ impl Reads {
         let server = Server::start(config).await?;
         let admin = auth::User { groups: vec![auth::MASTERS.to_owned()], ..auth::User::named("admin") };
         let user = Some(Ok(Arc::new(admin.authenticated())));
-        let certificate = Some(Certificate { user, proxy: None, until: i64::MAX });
+        let certificate = Certificate { user, proxy: None, until: i64::MAX };
+        let certificate = Some(ClientCertificate::new(certificate));
         let remote = ([127, 0, 0, 1], 1).into();
         let peer = Arc::new(Peer { connection: 1, remote, certificate, http2: true });
         let body = r#"{"metadata":{"name":"one"},"data":{"key":"value"}}"#;

@@ -53,6 +53,8 @@ enum LooksAt {
     StoreReady,
     /// Whether the disk of the store is full.
     DiskSpace,
+    /// Whether what other servers wrote can be read.
+    Readable,
     /// The key server at this place.
     KeyServer(usize),
     Start(Hook),
@@ -190,6 +192,7 @@ impl Health {
             LooksAt::Store => seen.health.clone(),
             LooksAt::StoreReady => seen.ready.clone(),
             LooksAt::DiskSpace => self.full_disk(),
+            LooksAt::Readable => self.store.unreadable(),
             LooksAt::KeyServer(at) => seen.key_servers.get(at).cloned().flatten(),
             LooksAt::Start(hook) => {
                 let believed = endpoint == "livez" && self.world.elapsed() < self.believed_until;
@@ -216,9 +219,12 @@ impl Health {
             check("etcd", LooksAt::Store),
             ready("etcd-readiness", LooksAt::StoreReady),
         ];
-        // upstream has no such check: it is there while it fails
+        // upstream has no such checks: they are there while they fail
         if self.full_disk().is_some() {
             all.push(ready("disk-space", LooksAt::DiskSpace));
+        }
+        if self.store.unreadable().is_some() {
+            all.push(ready("encryption-keys", LooksAt::Readable));
         }
         let key_servers = self.key_servers.iter().enumerate();
         all.extend(key_servers.map(|(at, name)| check(name, LooksAt::KeyServer(at))));

@@ -18,13 +18,14 @@ mod width;
 use crate::filters::in_flight::Place;
 use crate::limits;
 use crate::request::Asked;
+use crate::serve::Body;
 use ambient::World;
 use arc_swap::ArcSwap;
 use auth::Attributes;
 use counters::{Counters, Lent, Moment};
 use fair::{Entry, Ticket};
 use follow::Changes;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderName, Response};
 use metrics::Registry;
 use plan::{Course, Plan};
 use rest::Api;
@@ -105,13 +106,21 @@ impl Seat {
         std::mem::replace(self, Seat { belongs, ..Seat::default() })
     }
 
-    /// The request is answered: says where it belonged, and gives the seats back when all is done.
-    pub fn answered(self, headers: &mut HeaderMap) {
+    /// The request is answered: says where it belonged, and gives the seats back when all is done. A large answer
+    /// keeps them until it is sent, which the deadlines of its connection bound.
+    pub fn answered(mut self, response: &mut Response<Body>) {
         let running = self.running.as_ref().map(|running| &running.course);
         if let Some(course) = running.or(self.belongs.as_ref()) {
+            let headers = response.headers_mut();
             headers.insert(SCHEMA, course.schema.header.clone());
             headers.insert(LEVEL, course.placed.header.clone());
         }
+        let body = std::mem::take(response.body_mut());
+        *response.body_mut() = match body.takes_room() {
+            true => body.holding((self.running.take(), self.ticket.take(), self.place.take())),
+            // what is still to be sent is still being carried out
+            false => body.holding(self.place.take()),
+        };
         drop(self.running);
         if let Some((long, ticket)) = self.ticket.and_then(Ticket::answered) {
             tokio::spawn(async move {

@@ -55,7 +55,7 @@ impl Manner {
 
     /// For a document that is neither an object nor a list of them.
     pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true, route: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
@@ -85,19 +85,20 @@ impl Manner {
         let part = call.asked.target.as_ref().map_or("", |target| &target.subresource);
         let untabled = resource.hooks.subresources.iter().any(|one| one.without_table && one.name == part);
         let tables = !untabled && resource.kind.verbs.iter().any(|verb| verb == "get");
-        let offer = Offer { transforms: true, tables, stream, protobuf: resource.kind.kind_first };
+        let builtin = resource.kind.kind_first;
+        let offer = Offer { transforms: true, tables, stream, protobuf: builtin, route: builtin };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For what an action gives, of which there is no table.
     pub fn of_action(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
-        let offer = Offer { transforms: true, tables: false, stream: false, protobuf: true };
+        let offer = Offer { transforms: true, tables: false, stream: false, protobuf: true, route: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For answers that must be given whatever the client accepts.
     pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
-        let offer = Offer { transforms: false, tables: false, stream: true, protobuf: true };
+        let offer = Offer { transforms: false, tables: false, stream: true, protobuf: true, route: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
@@ -199,6 +200,9 @@ pub(crate) fn object(
             (table::partial(&resource.outline(&json), names, beta), meta_type("PartialObjectMetadata"))
         }
         Transform::PartialList { .. } => {
+            if !resource.kind.kind_first {
+                return Err(ApiError::internal("content is not a list"));
+            }
             let kind = format!("*{}.{}", home(resource), resource.kind.name);
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }

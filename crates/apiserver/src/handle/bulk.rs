@@ -48,13 +48,16 @@ impl Service {
             return true;
         }
         let Some(target) = &call.asked.target else { return call.asked.path.starts_with("/openapi/") };
-        if !matches!(call.asked.verb, "list" | "patch") {
-            return false;
+        let begins_with_all = || matches!(call.asked.query.get("resourceVersion"), None | Some("" | "0"));
+        match call.asked.verb {
+            "list" | "patch" => {}
+            "watch" if begins_with_all() => {}
+            _ => return false,
         }
         let resources = self.api.resources();
         let Some(resource) = resources.get(&target.group_version, &target.resource) else { return false };
         let cache = &resource.collection.cache;
-        if call.asked.verb == "list" {
+        if call.asked.verb != "patch" {
             return cache.snapshot().len() >= OBJECTS;
         }
         let current = cache.get(&target.namespace, &target.name);

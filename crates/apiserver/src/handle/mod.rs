@@ -243,7 +243,7 @@ impl Service {
                 answer::failure(&error, &call, &self.api.names)
             }
         };
-        seat.answered(response.headers_mut());
+        seat.answered(&mut response);
         self.browsers.tell(response.headers_mut(), page);
         answer::warn(&mut response, &notes.take_warnings());
         if let Some(trail) = trail {
@@ -335,8 +335,7 @@ impl Service {
         };
         let patience = if lasts { FOR_EVER } else { patience };
         match tokio::time::timeout(patience, work).await {
-            // what is still to be sent is still being carried out
-            Ok(result) => result.map(|response| response.map(|body| body.holding(seat.place.take()))),
+            Ok(result) => result,
             Err(_) => {
                 self.metrics.requests.terminated(&underway.labels(), StatusCode::GATEWAY_TIMEOUT);
                 Err(ApiError::timeout("Timeout: request did not complete within the allotted timeout"))

@@ -230,7 +230,6 @@ impl Service {
     }
 
     async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let merges_lists = place.resource.kind.kind_first;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => Some(PatchKind::Json),
@@ -238,13 +237,12 @@ impl Service {
             // only tables of built-in kinds say how lists merge
             "application/strategic-merge-patch+json" if merges_lists => Some(PatchKind::Strategic),
             "application/apply-patch+yaml" => None,
-            "application/strategic-merge-patch+json" => {
-                return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL));
-            }
+            _ if !merges_lists => return Err(ApiError::unsupported_media_type(&ACCEPTED_BY_ALL)),
             // without a body nothing is of the wrong type, and no patch gives anything to accept
             _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
+        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
         call.notes.saw_request(|| audit::patch_body(&call.body));

@@ -173,6 +173,11 @@ impl Stream for Events {
         this.waker = Some(cx.waker().clone());
         Poll::Pending
     }
+
+    /// The objects that were there when the watch began are there to be sent.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.watch.initial(), None)
+    }
 }
 
 impl Events {

@@ -2,12 +2,12 @@
 //!
 //! What always holds: the watch was authorized and begun like any other before the connection is switched, and ends
 //! with the connection. Clients have nothing to say: what they send is read and dropped, but pings are answered. A
-//! client that takes nothing for a while is cut off. At the end of the watch the connection is closed properly. A
-//! connection that was switched has left the listener's count, so there is a limit of its own.
+//! client that takes nothing for a while is cut off. At the end of the watch, and when the server stops, the connection is
+//! closed properly. A connection that was switched keeps its place among the listener's connections until it is closed.
 
-use super::{come_back, text};
+use super::text;
 use crate::identity::is_websocket;
-use crate::serve::{Body, Shutdown};
+use crate::serve::{Body, Phase, Shutdown};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -19,7 +19,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use schema::url;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -35,27 +34,6 @@ const CONTROL_LIMIT: u64 = 125;
 
 /// Bytes before each message of a watch in protobuf, which a frame of a WebSocket replaces.
 const LENGTH_PREFIX: usize = 4;
-
-/// How many there may be at a time, and how many there are.
-const LIMIT: usize = 256;
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// One of them.
-struct Place;
-
-impl Place {
-    fn take() -> Option<Self> {
-        let place = Place;
-        // dropping it gives it back, also where there was none
-        (OPEN.fetch_add(1, Ordering::Relaxed) < LIMIT).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opcode {
@@ -92,9 +70,6 @@ pub(super) fn switch(
         Err(refused) => return *refused,
     };
     let Some(upgrade) = parts.extensions.get::<OnUpgrade>().cloned() else { return response };
-    let Some(place) = Place::take() else {
-        return come_back(1, "Too many requests, please try again later.\n");
-    };
     let media = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let opcode = if media.is_some_and(|it| it.starts_with("application/json")) {
         Opcode::Text
@@ -105,12 +80,11 @@ pub(super) fn switch(
     tokio::spawn(async move {
         let sent = async {
             let connection = upgrade.await.map_err(io::Error::other)?;
-            send(TokioIo::new(connection), body, opcode).await
+            send(TokioIo::new(connection), body, opcode, shutdown.stopping()).await
         };
-        let _place = place;
         tokio::select! {
             sent = sent => sent.unwrap_or_else(|why| tracing::debug!(%why, "a WebSocket broke")),
-            () = shutdown.stopping() => {}
+            () = shutdown.reached(Phase::Cut) => {}
         }
     });
     let mut switched = Response::new(Body::Empty);
@@ -164,16 +138,17 @@ fn accept(key: &str) -> String {
     STANDARD.encode(digest.finish())
 }
 
-/// Sends each piece of a body as a message, until the body or the connection ends.
+/// Sends each piece of a body as a message, until the body or the connection ends, or the server stops.
 async fn send(
     connection: impl AsyncRead + AsyncWrite,
     mut body: Body,
     opcode: Opcode,
+    stop: impl Future<Output = ()>,
 ) -> Result<(), io::Error> {
     let (reader, mut writer) = tokio::io::split(connection);
     let (controls, mut answers) = mpsc::channel(1);
     let reading = read(reader, controls);
-    tokio::pin!(reading);
+    tokio::pin!(reading, stop);
     let mut is_open = true;
     loop {
         tokio::select! {
@@ -196,13 +171,13 @@ async fn send(
                     write(&mut writer, opcode, &message[skipped..]).await?;
                 }
                 Some(Err(why)) => return Err(why),
-                None => {
-                    write(&mut writer, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes()).await?;
-                    return writer.shutdown().await;
-                }
+                None => break,
             },
+            () = &mut stop => break,
         }
     }
+    write(&mut writer, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes()).await?;
+    writer.shutdown().await
 }
 
 async fn write(
@@ -285,7 +260,7 @@ mod tests {
     async fn received(sent: Vec<u8>, body: Body, opcode: Opcode) -> Vec<u8> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(&sent).await.unwrap();
-        let served = tokio::spawn(send(server, body, opcode));
+        let served = tokio::spawn(send(server, body, opcode, std::future::pending()));
         let mut received = Vec::new();
         client.read_to_end(&mut received).await.unwrap();
         served.await.unwrap().unwrap();
@@ -296,15 +271,6 @@ mod tests {
         Body::stream(futures_util::stream::iter(
             events.iter().copied().map(Bytes::from_static).collect::<Vec<_>>(),
         ))
-    }
-
-    #[test]
-    fn there_are_only_so_many() {
-        let places: Vec<_> = std::iter::from_fn(Place::take).collect();
-        assert_eq!(places.len(), LIMIT);
-        drop(places);
-        assert!(Place::take().is_some());
-        assert_eq!(OPEN.load(Ordering::Relaxed), 0);
     }
 
     #[test]

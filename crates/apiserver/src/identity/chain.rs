@@ -155,7 +155,8 @@ impl Chain {
 
     /// Whom the connection's certificate stands for, or the one whom it vouches for.
     fn by_certificate(&self, headers: &HeaderMap, peer: &Peer, refusal: &mut Refusal) -> Option<Arc<User>> {
-        let shown = peer.certificate.as_ref()?;
+        let verified = peer.certificate.as_ref()?.current();
+        let shown = &verified.certificate;
         // a connection may outlast the certificate that it was made with
         let now = ambient::unix_seconds(&self.world);
         if now > shown.until {

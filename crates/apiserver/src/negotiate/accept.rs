@@ -44,54 +44,45 @@ pub struct Offer {
     pub tables: bool,
     /// A watch.
     pub stream: bool,
-    /// Protobuf, which only kinds with numbered fields have.
+    /// Whole objects in protobuf, which only kinds with numbered fields have.
     pub protobuf: bool,
+    /// A route that refuses unknown media types before it negotiates: those of custom resources do not.
+    pub route: bool,
 }
 
 impl Output {
     pub const PROTOBUF: Output = Output { form: Form::Protobuf, transform: Transform::Whole };
     pub const JSON: Output = Output { form: Form::Json, transform: Transform::Whole };
 
-    /// The first acceptable clause wins, by weight and then by order.
+    /// The first acceptable clause wins, by weight and then by order, those with wildcards last.
     pub fn parse(accept: Option<&str>, names: &Names, offer: Offer) -> Result<Self, ApiError> {
         let Some(accept) = accept.filter(|text| !text.trim().is_empty()) else { return Ok(Self::JSON) };
-        let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
-        clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-        let mut known = false;
+        let clauses = Clause::sorted(accept);
         let protobuf = names.protobuf_media_type();
-        for clause in &clauses {
-            let Some(form) = clause.form(&protobuf) else { continue };
-            known = true;
-            // known, though not to be had of kinds that were made while the server ran
-            if form == Form::Protobuf && !offer.protobuf {
-                continue;
+        let mut available = vec!["application/json", "application/yaml", &*protobuf];
+        let known = |clause: &Clause<'_>| clause.media == "*/*" || available.contains(&clause.media);
+        if offer.route && !clauses.iter().any(known) {
+            let protobuf_stream = format!("{protobuf};stream=watch");
+            if offer.stream {
+                available.extend(["application/json;stream=watch", &protobuf_stream]);
             }
-            if let Some(transform) = clause.transform(names, offer, form) {
-                return Ok(Output { form, transform });
-            }
+            return Err(ApiError::nothing_acceptable(&available));
         }
-        let mut available = vec!["application/json", "application/yaml"];
-        if offer.protobuf || known {
-            available.push(&protobuf);
-        }
-        if known {
-            return Err(ApiError::not_acceptable(&available));
-        }
-        let protobuf_stream = format!("{protobuf};stream=watch");
-        if offer.stream {
-            available.push("application/json;stream=watch");
-            if offer.protobuf {
-                available.push(&protobuf_stream);
-            }
-        }
-        Err(ApiError::nothing_acceptable(&available))
+        let output = clauses.iter().find_map(|clause| {
+            let mut forms = [Form::Json, Form::Yaml, Form::Protobuf].into_iter();
+            forms.find_map(|form| {
+                let matches = clause.matches(available[form as usize]);
+                let transform = matches.then(|| clause.transform(names, offer, form))??;
+                Some(Output { form, transform })
+            })
+        });
+        output.ok_or_else(|| ApiError::not_acceptable(&available))
     }
 }
 
 /// In which form a client prefers discovery in one document, if it does.
 pub(crate) fn prefers_whole(accept: Option<&str>, names: &Names) -> Option<Form> {
-    let mut clauses: Vec<Clause<'_>> = accept?.split(',').map(Clause::parse).collect();
-    clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    let clauses = Clause::sorted(accept?);
     let (protobuf, group) = (names.protobuf_media_type(), names.group("apidiscovery"));
     let wanted = |clause: &Clause<'_>| {
         let asked = ["as", "g", "v"].map(|key| clause.get(key));
@@ -112,6 +103,25 @@ struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
+    /// The clauses of a header, those that a client prefers first.
+    fn sorted(accept: &'a str) -> Vec<Self> {
+        let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
+        clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.wildcards().cmp(&b.wildcards())));
+        clauses
+    }
+
+    fn wildcards(&self) -> usize {
+        self.media.split('/').filter(|part| *part == "*").count()
+    }
+
+    fn matches(&self, media: &str) -> bool {
+        match self.media {
+            "*" | "*/*" => true,
+            "application/*" => media.starts_with("application/"),
+            exact => exact == media,
+        }
+    }
+
     fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().unwrap_or("");
@@ -135,16 +145,21 @@ impl<'a> Clause<'a> {
     }
 
     fn transform(&self, names: &Names, offer: Offer, form: Form) -> Option<Transform> {
-        let wanted = self.get("as");
-        if wanted.is_empty() {
-            return Some(Transform::Whole);
+        // only JSON and protobuf stream, and only watches do
+        let stream = self.get("stream");
+        if !stream.is_empty() && (form == Form::Yaml || stream != "watch") {
+            return None;
         }
         let version = self.get("v");
+        let beta = version == "v1beta1";
+        if ["as", "g", "v"].iter().all(|key| self.parameters.iter().all(|(k, _)| k != key)) {
+            let is_served = form != Form::Protobuf || offer.protobuf;
+            return is_served.then_some(Transform::Whole);
+        }
         if !offer.transforms || self.get("g") != names.meta_group() || !matches!(version, "v1" | "v1beta1") {
             return None;
         }
-        let beta = version == "v1beta1";
-        match wanted {
+        match self.get("as") {
             // rows have no protobuf form
             "Table" if form == Form::Protobuf || !offer.tables => None,
             "Table" => Some(Transform::Table { beta }),
@@ -160,12 +175,34 @@ mod tests {
     use super::*;
 
     fn parse(accept: &str) -> Result<Output, u16> {
-        Output::parse(
-            Some(accept),
-            &Names::default(),
-            Offer { transforms: true, tables: true, stream: true, protobuf: true },
-        )
-        .map_err(|error| error.code)
+        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: true, route: true };
+        Output::parse(Some(accept), &Names::default(), offer).map_err(|error| error.code)
+    }
+
+    fn parse_custom(accept: &str) -> Result<Output, String> {
+        let offer = Offer { transforms: true, tables: true, stream: true, protobuf: false, route: false };
+        Output::parse(Some(accept), &Names::default(), offer).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn custom_resources_have_no_route_that_knows_media_types() {
+        let whole = |form| Ok(Output { form, transform: Transform::Whole });
+        assert_eq!(parse("application/*"), Err(406));
+        assert_eq!(parse_custom("application/*"), whole(Form::Json));
+        assert_eq!(parse("*/*, application/yaml"), whole(Form::Yaml));
+        assert_eq!(parse_custom("application/vnd.kubernetes.protobuf, application/yaml"), whole(Form::Yaml));
+        let partial = "as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+        assert_eq!(
+            parse_custom(&format!("application/vnd.kubernetes.protobuf;{partial}")),
+            Ok(Output { form: Form::Protobuf, transform: Transform::Partial { beta: false } })
+        );
+        let accepted = "only the following media types are accepted: application/json, application/yaml, \
+                        application/vnd.kubernetes.protobuf";
+        for refused in
+            ["text/plain", "APPLICATION/JSON", "application/json;v=v1", "application/yaml;stream=watch"]
+        {
+            assert_eq!(parse_custom(refused), Err(accepted.to_owned()), "{refused}");
+        }
     }
 
     #[test]

@@ -13,10 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, Sleep};
 
 use super::bulk::{self, BULK_BYTES};
+use super::lasting;
 use super::pace::Pace;
 use super::{Body, Limits};
 
@@ -128,6 +129,8 @@ pub(super) struct Tracked {
     /// How much of an answer with an end was sent.
     sent: u64,
     is_bulk: bool,
+    /// Whether an answer that lasts has still to send the many pieces that it began with.
+    begins_in_bulk: bool,
 }
 
 impl Drop for Tracked {
@@ -135,23 +138,36 @@ impl Drop for Tracked {
         if let Some(round) = self.round {
             self.in_flight.0.sending[round].fetch_sub(1, Ordering::Relaxed);
         }
-        if self.is_bulk {
-            self.in_flight.0.bulk.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.end_bulk();
     }
 }
 
 impl Tracked {
     pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
         let round = (!body.lasts()).then(|| in_flight.0.send());
-        Tracked { body, in_flight, round, pause: None, sent: 0, is_bulk: false }
+        let begins_in_bulk = body.begins_in_bulk();
+        Tracked { body, in_flight, round, pause: None, sent: 0, is_bulk: false, begins_in_bulk }
+    }
+
+    fn end_bulk(&mut self) {
+        if std::mem::take(&mut self.is_bulk) {
+            self.in_flight.0.bulk.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Says so where the answer turns out to be large on a thread that is not for such answers: the task goes
     /// elsewhere, and asks again there.
     fn moves(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.begins_in_bulk && self.body.backlog() == 0 {
+            // the rest comes in its own time
+            self.begins_in_bulk = false;
+            self.end_bulk();
+            lasting::streaming();
+        }
         if !self.is_bulk {
-            if self.round.is_none() || self.sent < BULK_BYTES && !self.body.is_bulk() {
+            let has_end = self.round.is_some();
+            let is_large = || has_end && (self.sent >= BULK_BYTES || self.body.is_bulk());
+            if !self.begins_in_bulk && !is_large() {
                 return false;
             }
             self.is_bulk = true;
@@ -229,6 +245,8 @@ pub(super) struct Prompt<S> {
     stall_limit: Duration,
     /// Runs while the transport takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// The place among all connections, which is free once the transport is closed.
+    _place: OwnedSemaphorePermit,
 }
 
 struct Waiting {
@@ -237,11 +255,18 @@ struct Waiting {
 }
 
 impl<S> Prompt<S> {
-    pub(super) fn new(transport: S, activity: Arc<Activity>, limits: &Limits, http2: bool) -> Self {
+    pub(super) fn new(
+        transport: S,
+        activity: Arc<Activity>,
+        place: OwnedSemaphorePermit,
+        limits: &Limits,
+        http2: bool,
+    ) -> Self {
         let preface_left = http2.then_some(HTTP2_PREFACE_BYTES);
         let (limit, stall_limit) = (limits.header_timeout, limits.send_timeout);
         let (waiting, stalled) = (None, None);
-        let mut prompt = Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled };
+        let mut prompt =
+            Self { transport, activity, limit, waiting, preface_left, stall_limit, stalled, _place: place };
         prompt.start();
         prompt
     }

@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use auth::x509;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file with certificates of authorities in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,11 @@ impl Source {
         Ok(Source { what, current: ArcSwapOption::from_pointee(bundle), file: file.clone() })
     }
 
+    /// Whether an operator named a file.
+    pub(super) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     pub(super) fn current(&self) -> Option<Arc<Bundle>> {
         self.current.load_full()
     }
@@ -91,6 +97,8 @@ impl Source {
 pub struct Authorities {
     pub(super) clients: Source,
     pub(super) proxies: Source,
+    /// Counts the changes of both.
+    generation: AtomicU64,
 }
 
 impl Authorities {
@@ -100,6 +108,7 @@ impl Authorities {
         Ok(Authorities {
             clients: Source::new("client authority", clients.0, clients.1)?,
             proxies: Source::new("proxy authority", proxies.0, proxies.1)?,
+            generation: AtomicU64::new(0),
         })
     }
 
@@ -111,6 +120,16 @@ impl Authorities {
     /// The authorities for proxies, in PEM.
     pub fn proxies(&self) -> Option<Vec<u8>> {
         self.proxies.current().map(|it| it.pem.clone())
+    }
+
+    /// Grows with each change.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether the authorities can change.
+    pub(super) fn have_files(&self) -> bool {
+        self.clients.has_file() || self.proxies.has_file()
     }
 
     pub(super) fn bundles(&self) -> impl Iterator<Item = Arc<Bundle>> {
@@ -125,6 +144,7 @@ impl Authorities {
             every.tick().await;
             let clients = self.clients.refresh(&mut refused.0).await;
             if self.proxies.refresh(&mut refused.1).await || clients {
+                self.generation.fetch_add(1, Ordering::Release);
                 changed();
             }
         }

@@ -19,6 +19,11 @@ use metrics::Histogram;
 
 use super::bulk::BULK_BYTES;
 
+/// Large bodies are handed on in pieces of this size.
+const SLICE: usize = 64 << 10;
+/// Making so many pieces of a stream takes about a millisecond.
+const BULK_PIECES: usize = 500;
+
 /// The body of an answer.
 #[derive(Default)]
 pub enum Body {
@@ -90,6 +95,14 @@ impl<K> Iterator for Holding<K> {
     }
 }
 
+/// A large body in one piece, piece by piece.
+fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> + Send {
+    std::iter::from_fn(move || {
+        let piece = bytes.split_to(SLICE.min(bytes.len()));
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// Pieces that are counted until the last was made, or nobody wants more.
 struct Sized {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
@@ -144,6 +157,25 @@ impl Body {
         matches!(self, Self::Frames { is_bulk: true, .. }) || sent_long()
     }
 
+    /// Whether a stream begins with so many pieces that making them takes long.
+    pub(super) fn begins_in_bulk(&self) -> bool {
+        self.backlog() >= BULK_PIECES
+    }
+
+    /// How many pieces of a stream are there already.
+    pub(super) fn backlog(&self) -> usize {
+        match self {
+            Self::Stream(pieces) => pieces.size_hint().0,
+            _ => 0,
+        }
+    }
+
+    /// Whether a request takes up room until its answer is sent: the answer is large, or that of another server, and
+    /// has an end.
+    pub(crate) fn takes_room(&self) -> bool {
+        !self.lasts() && (self.is_bulk() || matches!(self, Self::Passed { .. }))
+    }
+
     /// The same body, with something that is kept until the last piece was made.
     #[must_use]
     pub fn holding(self, kept: impl Send + Unpin + 'static) -> Self {
@@ -153,6 +185,10 @@ impl Body {
             }
             Self::Frames { pieces, remaining, is_bulk } => {
                 Self::Frames { pieces: Box::new(Holding { pieces, _kept: kept }), remaining, is_bulk }
+            }
+            Self::Full(bytes) if bytes.len() as u64 >= BULK_BYTES => {
+                let (total, pieces) = (bytes.len() as u64, Box::new(slices(bytes)));
+                Self::frames_of(total, Holding { pieces, _kept: kept })
             }
             // what is there already needs nothing more
             whole => whole,

@@ -26,6 +26,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::server::TlsStream;
 
@@ -125,12 +126,14 @@ fn http2_of(limits: &Limits, requests: Requests) -> http2::Builder<Requests> {
     http2
 }
 
-/// Serves a connection to its end.
+/// Serves a connection to its end, or until it speaks something other than HTTP. Its place among all connections is
+/// free once its socket is closed.
 pub(super) async fn serve<H: Handler>(
     server: Arc<Server<H>>,
     tcp: TcpStream,
     remote: SocketAddr,
     activity: Arc<Activity>,
+    place: OwnedSemaphorePermit,
 ) {
     let handshake = timeout(server.limits.handshake_timeout, handshake(&server, tcp));
     let stream = tokio::select! {
@@ -142,7 +145,7 @@ pub(super) async fn serve<H: Handler>(
         () = server.shutdown.stopping() => return,
     };
     let peer = Arc::new(peer_of(&server, &stream, remote));
-    let io = Prompt::new(stream, activity.clone(), &server.limits, peer.http2);
+    let io = Prompt::new(stream, activity.clone(), place, &server.limits, peer.http2);
     let service = service_fn({
         let (server, activity, peer) = (server.clone(), activity.clone(), peer.clone());
         move |request: Request<Incoming>| -> Answering {

@@ -8,7 +8,7 @@
 //! ```text
 //! at the start       10,000 frames
 //! per request        + 4       (a reset, a priority, updates of the window)
-//! per 512 bytes sent + 1       (updates of the window)
+//! per 128 bytes sent + 1       (updates of two windows for each small event of a watch)
 //! per second         + 1,000
 //! ```
 //!
@@ -37,7 +37,7 @@ const CONTINUATION: u8 = 9;
 
 const START: u64 = 10_000;
 const PER_REQUEST: u64 = 4;
-const BYTES_PER_FRAME: u64 = 512;
+const BYTES_PER_FRAME: u64 = 128;
 const PER_SECOND: u64 = 1_000;
 /// No connection saves up more than this.
 const MOST: u64 = 10 * START;
@@ -250,6 +250,11 @@ mod tests {
         // two updates for each kilobyte of a download
         for _ in 0..100_000 {
             limit.after_write(&Poll::Ready(Ok(1024)));
+            assert_eq!(flood(&mut limit, WINDOW_UPDATE, 2), 2);
+        }
+        // the same for each event of a watch, the smallest of which are bookmarks
+        for _ in 0..100_000 {
+            limit.after_write(&Poll::Ready(Ok(256)));
             assert_eq!(flood(&mut limit, WINDOW_UPDATE, 2), 2);
         }
         // requests that are reset, with their priorities and windows

@@ -4,7 +4,7 @@
 //! the transport, so nothing needs to be proved.
 
 use crate::handle::Service;
-use crate::serve::{Body, Certificate, Peer};
+use crate::serve::{Body, Certificate, ClientCertificate, Peer};
 use auth::User;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -31,10 +31,11 @@ pub struct InMemory {
 impl InMemory {
     /// `agent` is what the caller calls itself, and owns the fields that it writes.
     pub fn new(service: Arc<Service>, user: User, agent: &str) -> Self {
+        let certificate = Certificate { user: Some(Ok(Arc::new(user))), proxy: None, until: i64::MAX };
         let peer = Peer {
             connection: NO_CONNECTION,
             remote: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            certificate: Some(Certificate { user: Some(Ok(Arc::new(user))), proxy: None, until: i64::MAX }),
+            certificate: Some(ClientCertificate::new(certificate)),
             http2: true,
         };
         let agent = HeaderValue::from_str(agent).unwrap_or(HeaderValue::from_static("in-memory"));

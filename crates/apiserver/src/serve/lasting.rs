@@ -10,7 +10,8 @@
 //! end with their connection. A stream is asked only after somebody woke it, and nobody's waking is lost: its
 //! bell is silent again before it is asked.
 //!
-//! A request whose answer is large moves too, to the threads for bulk work (`bulk.rs`).
+//! A request whose answer is large moves too, to the threads for bulk work (`bulk.rs`). So does a stream that begins
+//! with many pieces, and goes from there to its connection once they are sent.
 
 use super::bulk::{self, Bulk};
 use futures_util::task::AtomicWaker;
@@ -127,7 +128,11 @@ impl Future for Moving {
         }
         let Some(request) = self.request.take() else { return Poll::Ready(()) };
         match is_bulk {
-            true => self.bulk.take_over(request),
+            // a stream that begins with much comes back from there
+            true => {
+                let (to, bulk) = (self.to.clone(), self.bulk.clone());
+                self.bulk.take_over(Box::pin(Moving { request: Some(request), to, bulk }));
+            }
             // where the connection is gone the request ends with it
             false => drop(self.to.send(request)),
         }

@@ -10,7 +10,9 @@
 //! - A connection costs little before it has said something sensible: the handshake, the HTTP/2 preface and
 //!   every request head have a deadline, and a connection without requests is closed after a while.
 //! - A panic of a handler becomes a 500 on its own request; other requests of the connection go on.
-//! - The client certificate is verified and read once per connection, not per request.
+//! - The client certificate is verified and read once per connection, and again after the authorities have changed,
+//!   not per request.
+//! - A connection counts until its socket is closed, also where it speaks something other than HTTP by then.
 //! - After [`run`] returns no connection is open and no request is being answered.
 //!
 //! What it does not do: look at a request, or decide anything from who sent it. A client certificate that
@@ -22,6 +24,7 @@ mod authorities;
 mod body;
 mod bulk;
 mod certificates;
+mod client_certificate;
 mod connection;
 mod cork;
 mod crowd;
@@ -45,7 +48,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ambient::World;
-use auth::User;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -54,6 +56,7 @@ pub use authorities::{Authorities, AuthorityFile};
 pub use body::Body;
 pub use bulk::Bulk;
 pub use certificates::Pair;
+pub use client_certificate::{Certificate, ClientCertificate, Verified};
 pub(crate) use connection::{panic_text, unpanicked};
 pub use in_memory::InMemory;
 pub use seldom::Seldom;
@@ -82,29 +85,16 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Leave;
 
 /// The other end of a connection.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Peer {
     /// Tells connections apart.
     pub connection: u64,
     /// Where the connection comes from.
     pub remote: SocketAddr,
-    /// What the client's certificate is worth; `None` where none was shown or none could be worth anything.
-    pub certificate: Option<Certificate>,
+    /// The client's certificate; `None` where none was shown or none could be worth anything.
+    pub certificate: Option<ClientCertificate>,
     /// Whether requests are multiplexed.
     pub http2: bool,
-}
-
-/// What a client's certificate is worth.
-#[derive(Debug, Clone)]
-pub struct Certificate {
-    /// Whom it names, or why the authorities for clients do not vouch for it; `None` where it names nobody, or
-    /// where there are no such authorities.
-    pub user: Option<Result<Arc<User>, String>>,
-    /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
-    /// it; `None` where there are no such authorities.
-    pub proxy: Option<Result<String, String>>,
-    /// The last second, in Unix time, at which it is worth anything.
-    pub until: i64,
 }
 
 /// Where to listen, and how.
@@ -279,10 +269,7 @@ async fn accept<H: Handler>(listener: &TcpListener, server: &Arc<connection::Ser
         let server = server.clone();
         let activity = server.activity();
         let (bulk, known) = (server.bulk.clone(), activity.clone());
-        let connection = Box::pin(async move {
-            connection::serve(server, tcp, remote, activity).await;
-            drop(place);
-        });
+        let connection = Box::pin(connection::serve(server, tcp, remote, activity, place));
         bulk::spawn(bulk, known, connection);
     }
 }

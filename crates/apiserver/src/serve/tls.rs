@@ -3,8 +3,8 @@
 //!
 //! What always holds: only TLS 1.2 and 1.3; a client certificate is asked for whenever there is an authority
 //! to check it against, never demanded; the client has proved that it holds the key of whatever certificate
-//! it shows. The chain is verified after the handshake, also on resumed sessions, by the clock of the
-//! [`World`] handed in.
+//! it shows. The chain is verified after the handshake, also on resumed sessions
+//! ([`client_certificate`](super::client_certificate)), by the clock of the [`World`] handed in.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use std::time::UNIX_EPOCH;
 
 use ambient::World;
 use arc_swap::ArcSwap;
-use auth::AuthError;
 use auth::x509::{Handshake, HandshakeDigest};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
@@ -31,9 +30,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use webpki::RawPublicKeyEntity;
 
-use super::authorities::{Authorities, AuthorityFile, Bundle};
+use super::ServeError;
+use super::authorities::{Authorities, AuthorityFile};
 use super::certificates::{Certificates, LOOK_EVERY, Pair};
-use super::{Certificate, ServeError};
+use super::client_certificate::Clients;
 
 /// Certificates and keys as PEM text.
 #[derive(Clone, Default)]
@@ -63,7 +63,7 @@ pub struct TlsMaterial {
 /// What the handshakes of one listener need.
 pub(super) struct Tls {
     pub(super) acceptor: Arc<Acceptor>,
-    pub(super) clients: Clients,
+    pub(super) clients: Arc<Clients>,
     certificates: Arc<Certificates>,
 }
 
@@ -87,12 +87,13 @@ impl Tls {
             ticketer: rustls::crypto::ring::Ticketer::new().map_err(problem("session tickets"))?,
         };
         let acceptor = Arc::new(Acceptor::new(handshakes, authorities.clone())?);
-        Ok(Self { acceptor, clients: Clients { authorities, clock: Clock(world) }, certificates })
+        let clients = Arc::new(Clients::new(authorities, world));
+        Ok(Self { acceptor, clients, certificates })
     }
 
     /// The authorities of the moment.
     pub(super) fn authorities(&self) -> Arc<Authorities> {
-        self.clients.authorities.clone()
+        self.clients.authorities().clone()
     }
 
     /// Reads certificates and authorities again when their files change, without end.
@@ -179,41 +180,6 @@ fn provider(material: &TlsMaterial) -> CryptoProvider {
     provider
 }
 
-/// Checks and reads the certificates of clients.
-pub(super) struct Clients {
-    authorities: Arc<Authorities>,
-    clock: Clock,
-}
-
-impl Clients {
-    /// What a chain is worth.
-    pub(super) fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<Certificate> {
-        let (leaf, intermediates) = chain.split_first()?;
-        let intermediates: Vec<&[u8]> = intermediates.iter().map(|it| it.as_ref()).collect();
-        let verify = |bundle: &Bundle| match self.clock.current_time() {
-            None => Err("the clock stands before 1970".to_owned()),
-            Some(now) => {
-                let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-                bundle.authorities.verify(leaf, &intermediates, now).map_err(|why| why.to_string())
-            }
-        };
-        let user = self.authorities.clients.current().and_then(|bundle| match verify(&bundle) {
-            Ok(()) => match auth::x509::identify(leaf) {
-                Ok(user) => Some(Ok(Arc::new(user))),
-                Err(AuthError::NoCommonName) => None,
-                Err(reason) => Some(Err(reason.to_string())),
-            },
-            Err(reason) => Some(Err(reason)),
-        });
-        let proxy = self.authorities.proxies.current().map(|bundle| {
-            verify(&bundle)?;
-            auth::x509::common_name(leaf).ok_or_else(|| "the certificate cannot be read".to_owned())
-        });
-        let until = auth::x509::valid_until(leaf).unwrap_or(i64::MIN);
-        Some(Certificate { user, proxy, until })
-    }
-}
-
 pub(super) fn certificates(
     what: &'static str,
     pem: &[u8],
@@ -246,7 +212,7 @@ impl fmt::Debug for Clock {
 
 /// Lets every chain pass the handshake, so that a bad one can be answered with a 401. That the client holds
 /// the leaf's key is still verified, by the signature over the handshake; a leaf whose key is not supported passes
-/// without it, and [`Clients::identify`] refuses it in every case.
+/// without it, and [`Clients`] refuses it in every case.
 #[derive(Debug)]
 struct AnyChain {
     algorithms: WebPkiSupportedAlgorithms,

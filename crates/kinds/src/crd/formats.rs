@@ -36,6 +36,37 @@ pub(super) fn fits(form: &str, text: &str) -> bool {
     }
 }
 
+/// Whether a form is one that texts of objects are judged by. `password` is one that every text has.
+pub(super) fn is_known(form: &str) -> bool {
+    matches!(
+        &*form.replace('-', ""),
+        "bsonobjectid"
+            | "byte"
+            | "cidr"
+            | "creditcard"
+            | "date"
+            | "datetime"
+            | "duration"
+            | "email"
+            | "hexcolor"
+            | "hostname"
+            | "ipv4"
+            | "ipv6"
+            | "isbn"
+            | "isbn10"
+            | "isbn13"
+            | "mac"
+            | "password"
+            | "rgbcolor"
+            | "ssn"
+            | "uri"
+            | "uuid"
+            | "uuid3"
+            | "uuid4"
+            | "uuid5"
+    )
+}
+
 fn matches(expression: &Late, text: &str) -> bool {
     expression.regex().is_some_and(|it| it.is_match(text))
 }

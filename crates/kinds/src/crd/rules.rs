@@ -3,7 +3,7 @@
 use super::compiled::Schema;
 use super::scale::Paths;
 use super::{embedded, expressions, value};
-use crate::check::Problems;
+use crate::check::{self, Problems};
 use rest::hooks::Rules;
 use rest::measure::Timing;
 use schema::problem::{Problem, Reason};
@@ -35,7 +35,15 @@ impl Rules for Made {
         }
         if schema.noteworthy {
             objects(schema, object, &Path::ROOT, &mut out);
-            lists(schema, object, &Path::ROOT, &mut out);
+            // lists that had such a flaw before may keep it
+            let mut flaws = Vec::new();
+            lists(schema, object, &Path::ROOT, &mut flaws);
+            if let Some(old) = old.filter(|_| !flaws.is_empty()) {
+                let mut before = Vec::new();
+                lists(schema, old, &Path::ROOT, &mut before);
+                flaws.retain(|_| before.is_empty());
+            }
+            out.extend(flaws);
         }
         if schema.ruled {
             if out.iter().any(hides_more) {
@@ -74,6 +82,12 @@ fn lists(schema: &Schema, value: &Value, path: &Path<'_>, out: &mut Problems) {
         return;
     }
     if let (Some(kind), Value::List(items)) = (&schema.list, value) {
+        let stray = |item: &Value| !item.is_null() && item.as_map().is_none();
+        if let (ListKind::Map { .. }, Some(at)) = (kind, items.iter().position(stray)) {
+            let detail = "must be an object for an array of list-type map";
+            out.push(check::invalid_shown(&path.index(at), &value::go_shown(&items[at]), detail));
+            return below(schema, value, path, &mut |schema, value, path| lists(schema, value, path, out));
+        }
         let mut seen: HashMap<Vec<u8>, bool> = HashMap::new();
         for (at, item) in items.iter().enumerate() {
             let told = match kind {

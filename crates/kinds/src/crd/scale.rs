@@ -1,5 +1,6 @@
 //! The scale of a custom kind: where in its objects the numbers are.
 
+use super::value;
 use crate::check::Problems;
 use crate::{read, scale};
 use rest::view::View;
@@ -80,6 +81,9 @@ fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
 /// What is at a path, or which step of it leads nowhere.
 fn found<'v>(mut value: &'v Value, path: &[Text]) -> Result<Option<&'v Value>, String> {
     for (nth, step) in path.iter().enumerate() {
+        if value.is_null() {
+            return Ok(None);
+        }
         let Some(map) = value.as_map() else {
             return Err(mistyped(&path[..=nth], value, "map[string]interface{}"));
         };
@@ -100,14 +104,10 @@ fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
         Value::Bool(truth) => (truth.to_string(), "bool"),
         Value::Int(number) => (number.to_string(), "int64"),
-        Value::Float(number) => (schema::encode::float_text(*number), "float64"),
+        Value::Float(_) => (value::go_text(value), "float64"),
         Value::String(text) => (text.as_str().to_owned(), "string"),
-        Value::List(_) => {
-            (String::from_utf8_lossy(&schema::encode::untyped(value)).into_owned(), "[]interface {}")
-        }
-        Value::Map(_) | Value::Json(_) => {
-            (String::from_utf8_lossy(&schema::encode::untyped(value)).into_owned(), "map[string]interface {}")
-        }
+        Value::List(_) => (value::go_text(value), "[]interface {}"),
+        Value::Map(_) | Value::Json(_) => (value::go_text(value), "map[string]interface {}"),
     };
     format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", written(path))
 }

@@ -187,7 +187,7 @@ impl Common<'_> {
             keeps_status_on_create: !status,
             subresources: if status { STATUS } else { &[] },
             unknown_label: Some(|label| format!("field label not supported: {label}")),
-            metadata_again: MetadataAgain::Both,
+            metadata_again: MetadataAgain::Change,
             plain_finalizers: true,
             owns_asked: true,
             ..Hooks::default()

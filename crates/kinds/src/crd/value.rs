@@ -91,14 +91,16 @@ impl<'a> Checker<'a> {
             ("integer", "number") => whole,
             (wanted, found) => wanted == found,
         };
-        const NUMBERS: &[&str] = &["int32", "int64", "float", "double"];
-        let formed = !schema.format.is_empty() && !NUMBERS.contains(&&*schema.format) && !either;
+        // objects are not asked for forms that are not known; defaults are
+        let known = !self.root.is_empty() || formats::is_known(&schema.format);
+        let formed = !schema.format.is_empty() && known && !either;
         let numeric = matches!(wanted, "integer" | "number");
         match value {
             // a text or list where something of a certain form belongs is judged by that form alone
             Value::String(_) | Value::List(_) if formed && !numeric => {}
             _ if fits => {}
             Value::Null | Value::String(_) | Value::List(_) => self.mistyped(at, wanted, kind_of(value)),
+            Value::Int(_) if &*schema.format == "int64" => self.mistyped(at, wanted, kind_of(value)),
             _ if formed => self.mistyped(at, &schema.format, number_form(value)),
             _ => self.mistyped(at, wanted, kind_of(value)),
         }
@@ -169,21 +171,23 @@ impl<'a> Checker<'a> {
         // an integer is compared with integers
         let whole = matches!(value, Value::Int(_));
         let bound = |it: Option<f64>| it.map(|it| if whole { it.trunc() } else { it });
-        if let Some(factor) = bounds.multiple_of.filter(|it| *it <= 0.0) {
+        // an integer is divided by integers
+        let factor = bounds.multiple_of.map(|it| if whole { it.trunc() } else { it });
+        if let Some(factor) = factor.filter(|it| *it < 0.0) {
             let factor = encode::float_text(factor);
             let why = format!("factor MultipleOf declared for {at} must be positive: {factor}");
             self.add(Reason::Invalid, at, format!("Invalid value: {factor}: {why}"));
-        } else if let Some(factor) = bounds.multiple_of.filter(|it| !is_multiple(number, *it)) {
+        } else if let Some(factor) = factor.filter(|it| !is_multiple(value, number, *it)) {
             self.invalid(at, value, &format!("should be a multiple of {}", encode::float_text(factor)));
         }
         let open = bounds.exclusive_minimum;
         if let Some(least) = bound(bounds.minimum).filter(|it| number < *it || open && number == *it) {
-            let least = encode::float_text(least);
+            let least = bound_text(least, whole);
             self.invalid(at, value, &format!("should be greater than{} {least}", or_equal(open)));
         }
         let open = bounds.exclusive_maximum;
         if let Some(most) = bound(bounds.maximum).filter(|it| number > *it || open && number == *it) {
-            let most = encode::float_text(most);
+            let most = bound_text(most, whole);
             self.invalid(at, value, &format!("should be less than{} {most}", or_equal(open)));
         }
     }
@@ -262,7 +266,10 @@ fn misses(pattern: &Late, text: &str) -> bool {
 }
 
 /// Whether a number is so many times the factor, as exactly as numbers with fractions can be.
-fn is_multiple(number: f64, factor: f64) -> bool {
+fn is_multiple(value: &Value, number: f64, factor: f64) -> bool {
+    if let Value::Int(number) = value {
+        return number.checked_rem(factor as i64) == Some(0);
+    }
     const EXACT: f64 = 9_007_199_254_740_991.0;
     const NEAR: f64 = 1e-9;
     let times = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
@@ -314,6 +321,41 @@ pub(super) fn go_shown(value: &Value) -> String {
     }
 }
 
+/// A bound as messages show it, as an integer where integers were compared.
+fn bound_text(bound: f64, whole: bool) -> String {
+    if whole { encode::float_text(bound) } else { float_text(bound) }
+}
+
+/// A number with a fraction as messages show it: `1000.5`, `1e+20`.
+fn float_text(number: f64) -> String {
+    let text = format!("{number:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent) if number != 0.0 && !(-4..6).contains(&exponent) => {
+            format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => encode::float_text(number),
+    }
+}
+
+/// A value as texts that are not about its type show it: `[a b]`, `map[k:v]`.
+pub(super) fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.as_str().to_owned(),
+        Value::List(items) => {
+            let items: Vec<_> = items.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Map(map) => {
+            let entries: Vec<_> = map.iter().map(|(name, it)| format!("{name}:{}", go_text(it))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        Value::Float(number) => float_text(*number),
+        other => shown(other),
+    }
+}
+
 fn part_shown(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -326,6 +368,7 @@ fn part_shown(value: &Value) -> String {
                 map.iter().map(|(name, value)| format!("{}:{}", quoted(name), part_shown(value))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
+        Value::Float(number) => float_text(*number),
         scalar => shown(scalar),
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 const MAX_FLAWS: usize = 32;
 
 /// What is wrong with a configuration, if anything.
-pub(super) fn check(ty: &Type, config: &Value) -> Result<(), String> {
+pub(crate) fn check(ty: &Type, config: &Value) -> Result<(), String> {
     let mut flaws = Flaws { told: Vec::new() };
     match config {
         Value::Map(map) => flaws.structure(ty, map, &Trail::ROOT),
@@ -37,6 +37,8 @@ struct Trail<'a> {
     parent: Option<&'a Trail<'a>>,
     step: Step<'a>,
     depth: usize,
+    /// Whether a structure around keeps unknown fields: those inside do so, too, as far as an apply goes.
+    keeps: bool,
 }
 
 enum Step<'a> {
@@ -47,10 +49,10 @@ enum Step<'a> {
 }
 
 impl<'a> Trail<'a> {
-    const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root, depth: 0 };
+    const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root, depth: 0, keeps: false };
 
     fn below(&'a self, step: Step<'a>) -> Trail<'a> {
-        Trail { parent: Some(self), step, depth: self.depth + 1 }
+        Trail { parent: Some(self), step, depth: self.depth + 1, keeps: self.keeps }
     }
 }
 
@@ -85,11 +87,13 @@ impl Flaws {
     }
 
     fn structure(&mut self, ty: &Type, map: &Map, trail: &Trail<'_>) {
+        // metadata has a type of its own
+        let keeps = trail.keeps && ty.loose || ty.unknown == Unknown::Keep;
         for (name, held) in map.iter() {
-            let trail = trail.below(Step::Field(name));
+            let trail = Trail { keeps, ..trail.below(Step::Field(name)) };
             match ty.field(name) {
                 Some((_, field)) => self.value(&field.shape, held, &trail),
-                None if ty.unknown == Unknown::Keep => {}
+                None if keeps => {}
                 None => {
                     self.add(&trail, "field not declared in schema");
                     return;

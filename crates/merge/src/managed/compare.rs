@@ -15,7 +15,7 @@ use super::items::{Ambiguous, keyed};
 use super::{Element, FieldSet};
 use crate::json_patch::same;
 use schema::decode;
-use schema::table::{Field, Flags, ListKind, ListShape, Shape, Text, Type};
+use schema::table::{Field, Flags, ListKind, ListShape, Scalar, Shape, Text, Type};
 use schema::{Map, Value};
 use std::cmp::Ordering;
 
@@ -152,6 +152,10 @@ fn value(shape: &Shape, old: Side<'_>, new: Side<'_>, out: &mut Changes) -> Resu
         return Ok(());
     }
     match shape {
+        Shape::Scalar(Scalar::Any) => {
+            deduced(old, new, out);
+            Ok(())
+        }
         Shape::Struct(ty) if ty.one_of => {
             deduced(old, new, out);
             Ok(())

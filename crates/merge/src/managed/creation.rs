@@ -8,7 +8,7 @@ use super::compare::{Side, unambiguous, zero_side};
 use super::items::{Ambiguous, keyed};
 use super::{Element, FieldSet};
 use crate::json_patch::same;
-use schema::table::{ListKind, ListShape, Shape, Type};
+use schema::table::{ListKind, ListShape, Scalar, Shape, Type};
 use schema::{Map, Value, decode};
 
 /// The text of the fields that the creation of an object brings, without those in `never` and all below them
@@ -145,6 +145,7 @@ impl Walk {
     ) -> Result<bool, Ambiguous> {
         let was_null = matches!(old, Side::Here(Value::Null));
         match shape {
+            Shape::Scalar(Scalar::Any) => self.deduced(old, new, less),
             Shape::Struct(ty) if ty.one_of => self.deduced(old, new, less),
             Shape::Struct(ty) if !ty.atomic => {
                 let zero = matches!(old, Side::Zero);

@@ -5,7 +5,7 @@
 
 use super::items::{Ambiguous, keyed};
 use super::{Element, FieldSet};
-use schema::table::{ListKind, Shape, Text, Type};
+use schema::table::{ListKind, Scalar, Shape, Text, Type};
 use schema::{Map, Value};
 
 /// The set of fields that an object of this type names.
@@ -44,6 +44,10 @@ fn is_hollow(value: &Value) -> bool {
 
 fn value(shape: &Shape, held: &Value, out: &mut FieldSet) -> Result<(), Ambiguous> {
     match (shape, held) {
+        (Shape::Scalar(Scalar::Any), held) => {
+            deduced(held, out);
+            Ok(())
+        }
         (Shape::Struct(ty), held) if ty.one_of => {
             deduced(held, out);
             Ok(())

@@ -16,6 +16,7 @@
 use super::creation::brought;
 use super::entries::{Identity, is_reset};
 use super::{Ambiguous, Changes, Entry, FieldSet, Fields, Managed, Operation, compare};
+use crate::apply::declared;
 use crate::json_patch::same;
 use schema::table::{Ref, Type};
 use schema::{Map, Value};
@@ -97,6 +98,10 @@ impl Write<'_> {
 /// those of the live object, and a single empty entry drops them all.
 pub fn track(write: &Write<'_>, live: Option<&Value>, new: &mut Value) {
     let mut managed = given(write, live, new);
+    // nor of one that does not fit its table
+    if write.ty.loose && declared::check(write.ty, new).is_err() {
+        return;
+    }
     // of an object that cannot be read item by item nobody is known to own anything
     if update(write, live, new, &mut managed).is_err() {
         return;
@@ -180,6 +185,9 @@ fn release(
     // all versions are compared before any entry changes
     let mut elsewhere = BTreeMap::new();
     for version in others {
+        if version.matches('/').count() > 1 {
+            return Err(Ambiguous(format!("unexpected GroupVersion string: {version}")));
+        }
         let changes = match write.convert.map_or(Elsewhere::Unknown, |convert| convert(&version, live, new)) {
             Elsewhere::Unknown => Some(Changes::default()),
             Elsewhere::Gone => None,

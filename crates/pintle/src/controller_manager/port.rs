@@ -1,12 +1,12 @@
 //! The manager's own port: health for everybody, metrics for who may.
 //!
 //! What always holds: who calls and whether they may is asked of the API server, except for paths that everybody may look
-//! at and for masters. When the API server says that clients are known by other authorities, the port is opened anew
-//! with those.
+//! at and for masters. When the API server, or a file, says that clients are known by other authorities, the port is opened
+//! anew with those.
 
 use super::Told;
 use crate::cli::command_line;
-use crate::options::{ControllerManager, FoundOut, Shown, Wrong};
+use crate::options::{AuthorityFiles, ControllerManager, FoundOut, Shown, Wrong};
 use ambient::World;
 use anyhow::Context as _;
 use apiserver::describe::debug::Inside;
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 /// The config map that says by which authorities clients are known.
 const TRUST: &str = "extension-apiserver-authentication";
-/// How often it is looked at, and how long it may be missing at the start.
+/// How often it and the operator's files are looked at, and how long it may be missing at the start.
 const LOOK: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -47,6 +47,7 @@ pub struct Wanted {
     share_port: bool,
     shown: Shown,
     said: FoundOut,
+    files: AuthorityFiles,
     /// Where the API server says by whom clients are known.
     lookup: Option<Target>,
     tolerant: bool,
@@ -73,6 +74,7 @@ impl Wanted {
             share_port: asked.tls.permit_port_sharing,
             shown: asked.tls.read(wrong),
             said: delegation.said(wrong),
+            files: delegation.files(),
             lookup,
             tolerant: delegation.authentication_tolerate_lookup_failure,
             tokens: delegation.tokens(names, wrong),
@@ -125,7 +127,9 @@ struct Open {
     address: SocketAddr,
     share_port: bool,
     tls: TlsMaterial,
+    /// What the operator said, as the files were when they were last read.
     said: FoundOut,
+    files: AuthorityFiles,
     found: FoundOut,
     lookup: Option<Api<ConfigMap>>,
     bound: Bound,
@@ -177,8 +181,10 @@ impl Port {
         });
         answers.know(&found);
         let bound = bind(address, wanted.share_port, &tls, &found, world).await?;
-        let (said, share_port, world) = (wanted.said, wanted.share_port, world.clone());
-        Ok(Port { open: Some(Open { address, share_port, tls, said, found, lookup, bound, answers, world }) })
+        let Wanted { said, files, share_port, .. } = wanted;
+        let world = world.clone();
+        let open = Open { address, share_port, tls, said, files, found, lookup, bound, answers, world };
+        Ok(Port { open: Some(open) })
     }
 
     /// Serves for ever.
@@ -192,18 +198,24 @@ impl Port {
             let changed = async {
                 loop {
                     tokio::time::sleep(LOOK).await;
-                    let Some(map) = &open.lookup else { continue };
-                    let Ok(told) = map.get(TRUST).await else { continue };
-                    let found = open.said.clone().with(&told);
+                    let said = open.said.refreshed(&open.files);
+                    let found = match &open.lookup {
+                        None => said.clone(),
+                        Some(map) => match map.get(TRUST).await {
+                            Ok(told) => said.clone().with(&told),
+                            Err(_) => continue,
+                        },
+                    };
                     if found != open.found {
-                        return found;
+                        return (said, found);
                     }
                 }
             };
-            let found = tokio::select! {
+            let (said, found) = tokio::select! {
                 () = &mut serving => return,
                 found = changed => found,
             };
+            open.said = said;
             tracing::info!("clients are known by other authorities now");
             open.answers.know(&found);
             open.found = found;

@@ -77,6 +77,7 @@ impl Etcd {
             // upstream's may be named without saying how to speak to them
             url: if url.contains(":/") { url.clone() } else { format!("http://{url}") },
             authorities: authorities.clone(),
+            authority_file: self.etcd_cafile.clone(),
             identity: identity.clone(),
             identity_files: self.etcd_certfile.clone().zip(self.etcd_keyfile.clone()),
             way: way.clone(),

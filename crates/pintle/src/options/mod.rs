@@ -33,7 +33,7 @@ pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
 pub use browsers::Browsers;
-pub use controllers::{ControllerManager, FoundOut, Leadership, Loops};
+pub use controllers::{AuthorityFiles, ControllerManager, FoundOut, Leadership, Loops};
 pub use dialect::Dialect;
 pub use etcd::Etcd;
 pub use features::Features;

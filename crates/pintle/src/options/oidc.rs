@@ -90,7 +90,8 @@ impl Oidc {
             wrong.add("--oidc-issuer-url", format!("{issuer:?} is not an https URL"));
             return None;
         }
-        let target = Target { url: issuer.clone(), authorities, ..Target::default() };
+        let authority_file = self.oidc_ca_file.clone();
+        let target = Target { url: issuer.clone(), authorities, authority_file, ..Target::default() };
         let caller = wrong.take("--oidc-ca-file", Caller::new(&target, LIMITS))?;
         let claim = &self.oidc_username_claim;
         Some(oidc::Options {

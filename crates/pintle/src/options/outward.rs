@@ -160,7 +160,15 @@ fn over_tcp(tcp: &Value, problems: &mut Vec<String>) -> Option<Target> {
             let certificate =
                 file(tls, "clientCert", Some("Using TLS requires clientCert"), "client cert", problems);
             let key = file(tls, "clientKey", Some("Using TLS requires clientKey"), "client key", problems);
-            Some(Target { authorities, identity: certificate.zip(key), ..target })
+            let path =
+                |field: &str| Some(PathBuf::from(tls.text(&[field]))).filter(|it| !it.as_os_str().is_empty());
+            Some(Target {
+                authorities,
+                authority_file: path("caBundle"),
+                identity: certificate.zip(key),
+                identity_files: path("clientCert").zip(path("clientKey")),
+                ..target
+            })
         }
     }
 }

@@ -45,6 +45,17 @@ pub(super) struct FieldModel {
     pub doc: String,
 }
 
+impl FieldModel {
+    /// Whether the normal form has the field even where it is not given.
+    pub fn stands(&self) -> bool {
+        self.flags.stands(match &self.shape {
+            ShapeModel::Struct(_) => true,
+            ShapeModel::Scalar(scalar) => scalar.is_written_empty(),
+            ShapeModel::List(..) | ShapeModel::Map(..) => false,
+        })
+    }
+}
+
 #[derive(Clone)]
 pub(super) enum ShapeModel {
     Scalar(Scalar),

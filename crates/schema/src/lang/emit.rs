@@ -83,7 +83,7 @@ fn retired(model: &Model, idents: &[String]) -> String {
 }
 
 /// A name for each type's item: `api.core.v1` and `PodSpec` make `CORE_V1_POD_SPEC`.
-fn idents(model: &Model) -> Vec<String> {
+pub(super) fn idents(model: &Model) -> Vec<String> {
     let mut taken: HashMap<String, usize> = HashMap::new();
     let name = |it: &TypeModel| {
         let plain = ["api", "apis", "pkg", "apimachinery"];
@@ -112,7 +112,7 @@ fn granular(ident: &str) -> String {
 
 /// `TCPSocketAction` becomes `TCP_SOCKET_ACTION`: a capital begins a word after a small letter, or at the end of
 /// an abbreviation, unless only a plural's `s` follows (`PodIPs` becomes `POD_IPS`).
-fn screaming(name: &str) -> String {
+pub(super) fn screaming(name: &str) -> String {
     let chars: Vec<char> = name.chars().collect();
     let mut out = String::with_capacity(name.len() + 8);
     for (at, c) in chars.iter().enumerate() {
@@ -168,15 +168,6 @@ fn declares(model: &Model) -> Vec<Declares> {
     }
 }
 
-/// Whether the normal form has a field even where it is not given.
-fn stands(field: &FieldModel) -> bool {
-    field.flags.stands(match &field.shape {
-        ShapeModel::Struct(_) => true,
-        ShapeModel::Scalar(scalar) => scalar.is_written_empty(),
-        ShapeModel::List(..) | ShapeModel::Map(..) => false,
-    })
-}
-
 struct Emitter<'a> {
     model: &'a Model,
     idents: Vec<String>,
@@ -194,7 +185,7 @@ impl Emitter<'_> {
         let mut by_name: Vec<usize> = (0..it.fields.len()).collect();
         by_name.sort_by(|a, b| it.fields[*a].name.cmp(&it.fields[*b].name));
         let heads: Vec<String> = by_name.iter().map(|at| head(&it.fields[*at].name).to_string()).collect();
-        let standing = by_name.iter().enumerate().filter(|(_, at)| stands(&it.fields[**at]));
+        let standing = by_name.iter().enumerate().filter(|(_, at)| it.fields[**at].stands());
         let standing: Vec<String> = standing.map(|(rank, _)| rank.to_string()).collect();
         let by_name: Vec<String> = by_name.iter().map(usize::to_string).collect();
         let declaring = (0..it.fields.len()).filter(|at| self.is_declaring(&it.fields[*at]));

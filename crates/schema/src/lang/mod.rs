@@ -110,6 +110,7 @@ mod check;
 mod emit;
 mod fit;
 mod parse;
+mod structs;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -153,17 +154,24 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
+/// Rust source that is compiled from the schema language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// Expects the crate `schema`. Holds a `pub static` for every type and kind, and the lists `TYPES` (sorted by
+    /// package and name), `KINDS` (served as resources), `TRAVELLING` (kinds that are not) and `RETIRED` (versions
+    /// that are only read).
+    pub tables: String,
+    /// A struct for every type, in one module per group and version.
+    pub structs: String,
+}
+
 /// Compiles all files of an API together into Rust source.
-///
-/// The source expects the crate `schema` and holds a `pub static` for every type and kind, and the lists
-/// `TYPES` (sorted by package and name), `KINDS` (served as resources), `TRAVELLING` (kinds that are not) and
-/// `RETIRED` (versions that are only read).
-pub fn compile(sources: &[Source<'_>]) -> Result<String, Problems> {
+pub fn compile(sources: &[Source<'_>]) -> Result<Compiled, Problems> {
     let mut problems = Vec::new();
     let files: Vec<_> = sources.iter().map(|source| parse::parse(source, &mut problems)).collect();
     let model = check::check(&files, &mut problems);
     if problems.is_empty() {
-        return Ok(emit::emit(&model));
+        return Ok(Compiled { tables: emit::emit(&model), structs: structs::emit(&model) });
     }
     problems.sort();
     problems.dedup();

@@ -9,7 +9,7 @@ const HEAD: &str = "package a.v1\ngroup a.{domain}\nversion v1\nimport meta m.v1
 fn outcome(text: &str) -> Result<String, String> {
     let text = format!("{HEAD}{text}");
     let sources = [Source { name: "a.api", text: &text }, Source { name: "m.api", text: META }];
-    compile(&sources).map_err(|problems| problems.to_string())
+    compile(&sources).map(|it| it.tables).map_err(|problems| problems.to_string())
 }
 
 fn compiled(text: &str) -> String {
@@ -228,7 +228,7 @@ fn selectors_read_the_stored_form() {
     let core = "package c.v1\ngroup core\nversion v1\nimport meta m.v1\nkind Event events namespaced\nverbs get\n1 metadata meta.ObjectMeta\n2 involved string";
     let file = |name, text| Source { name, text };
     let sources = [file("a.api", text.as_str()), file("c.api", core), file("m.api", META)];
-    let source = compile(&sources).unwrap_or_else(|problems| panic!("{problems}"));
+    let source = compile(&sources).unwrap_or_else(|problems| panic!("{problems}")).tables;
     assert!(
         source.contains(r#"stored_as: Some((Group { stem: B(""), in_domain: false },B("v1")))"#),
         "{source}"

@@ -156,8 +156,11 @@ fn take<'a>(
             Ok(())
         }
         Shape::Map(map) => {
-            let bytes = delimited(reader, wire, name)?;
-            slot.entries().push(entry(bytes, &map.value, name, depth)?);
+            if wire != DELIMITED {
+                return Err(wrong(wire, name));
+            }
+            let (inside, length) = reader.unbounded()?;
+            slot.entries().push(entry(inside, length, &map.value, name, depth)?);
             Ok(())
         }
         _ => take_element(reader, shape, wire, slot, name),
@@ -176,17 +179,23 @@ fn take_element<'a>(
         Shape::Scalar(scalar) if is_plain(*scalar) => {
             *slot = Slot::Plain(plain(reader, *scalar, wire, name)?)
         }
-        // a time is replaced as a whole
-        Shape::Scalar(Scalar::Time | Scalar::MicroTime) => {
-            *slot = Slot::Message(delimited(reader, wire, name)?)
+        // a time is read and replaced as a whole
+        Shape::Scalar(time @ (Scalar::Time | Scalar::MicroTime)) => {
+            *slot = Slot::Plain(scalar(*time, &[delimited(reader, wire, name)?])?)
         }
         _ => slot.piece(delimited(reader, wire, name)?),
     }
     Ok(())
 }
 
-fn entry(bytes: &[u8], shape: &Shape, name: &str, depth: usize) -> Result<(Text, Value), ProtoError> {
-    let mut reader = Reader::new(bytes);
+fn entry(
+    mut reader: Reader<'_>,
+    length: usize,
+    shape: &Shape,
+    name: &str,
+    depth: usize,
+) -> Result<(Text, Value), ProtoError> {
+    let end = reader.left() - length;
     let (mut key, mut slot) = (String::new(), Slot::Absent);
     // others read key and value by their types, whatever the tag says of them
     let expected = match shape {
@@ -194,11 +203,17 @@ fn entry(bytes: &[u8], shape: &Shape, name: &str, depth: usize) -> Result<(Text,
         Shape::Scalar(scalar) if is_packable(*scalar) => VARINT,
         _ => DELIMITED,
     };
-    while let Some((number, wire)) = reader.entry_tag()? {
+    while reader.left() > end {
+        let Some((number, wire)) = reader.entry_tag()? else { break };
         match number {
             1 => key = text(reader.delimited()?),
             2 => take_element(&mut reader, shape, expected, &mut slot, name)?,
-            _ => reader.skip(wire)?,
+            _ => {
+                reader.skip(wire)?;
+                if reader.left() < end {
+                    return Err(ProtoError::Truncated);
+                }
+            }
         }
     }
     let value = finish_element(shape, slot, depth)?.unwrap_or_else(|| zero(shape));
@@ -312,12 +327,16 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
         _ => ("RawExtension", &["raw"]),
     };
     let (mut numbers, mut bytes): ([u64; 3], &[u8]) = ([0; 3], &[]);
+    let mut is_told = false;
     for piece in pieces {
         let mut reader = Reader::new(piece);
         while let Some((number, wire)) = reader.tag(message)? {
             let at = number as usize - 1;
             match fields.get(at) {
-                Some(name @ (&"string_" | &"strVal" | &"raw")) => bytes = delimited(&mut reader, wire, name)?,
+                Some(name @ (&"string_" | &"strVal" | &"raw")) => {
+                    bytes = delimited(&mut reader, wire, name)?;
+                    is_told = true;
+                }
                 Some(name) => numbers[at] = varint(&mut reader, wire, name)?,
                 None => reader.skip(wire)?,
             }
@@ -332,7 +351,7 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
             let micros = seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1000));
             Ok(time::format_micro_time(micros).into())
         }
-        Scalar::Quantity if bytes.is_empty() => Ok(zero(&Shape::Scalar(scalar))),
+        Scalar::Quantity if !is_told => Ok(zero(&Shape::Scalar(scalar))),
         Scalar::Quantity => quantity::canonical(&text(bytes))
             .map(Value::String)
             .map_err(|why| ProtoError::Value(why.to_string())),
@@ -346,18 +365,27 @@ fn scalar(scalar: Scalar, pieces: &[&[u8]]) -> Result<Value, ProtoError> {
     }
 }
 
+/// An object that is no set of fields: it has a step that no path has.
+const NO_FIELDS: &str = r#"{"":{}}"#;
+
 /// JSON text inside a message.
 fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
-    if bytes.is_empty() {
+    if bytes.is_empty() && scalar != Scalar::Fields {
         return Ok(Value::Null);
     }
-    let value = json_inside(bytes).map_err(|why| ProtoError::Value(why.to_string()))?.value;
+    let value = match json_inside(bytes) {
+        Ok(decoded) => decoded.value,
+        // the record of owners is judged as such, and this is none
+        Err(_) if scalar == Scalar::Fields => return Ok(Value::Json(NO_FIELDS.into())),
+        Err(why) => return Err(ProtoError::Value(why.to_string())),
+    };
     match (scalar, &value) {
         (Scalar::Object, Value::Null | Value::Map(_)) | (Scalar::Any, _) => Ok(value),
         (Scalar::Fields, Value::Null) => Ok(value),
         (Scalar::Fields, Value::Map(_)) => {
             Ok(Value::Json(String::from_utf8_lossy(&crate::encode::untyped(&value)).into()))
         }
+        (Scalar::Fields, _) => Ok(Value::Json(NO_FIELDS.into())),
         _ => Err(ProtoError::Value(
             "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned(),
         )),
@@ -367,7 +395,7 @@ fn raw(scalar: Scalar, bytes: &[u8]) -> Result<Value, ProtoError> {
 /// Names of fields whose first word is written in capitals where messages show them.
 const INITIALISMS: &[&str] = &[
     "api", "aws", "ca", "csi", "dns", "fc", "fs", "gce", "gmsa", "grpc", "http", "id", "ip", "iscsi", "nfs",
-    "os", "pd", "qos", "rbd", "se", "tcp", "tty", "uid", "url", "wwn",
+    "os", "pd", "qos", "rbd", "se", "tcp", "ttl", "tty", "uid", "url", "wwn",
 ];
 
 /// Names that messages show in other words.

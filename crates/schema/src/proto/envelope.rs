@@ -80,6 +80,10 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtoError> {
         }
         Ok(())
     })?;
+    // a version that cannot be read is none
+    if found.api_version.matches('/').count() > 1 || found.api_version == "/" {
+        found.api_version.clear();
+    }
     Ok(found)
 }
 

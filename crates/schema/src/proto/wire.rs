@@ -81,6 +81,20 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).map_err(|_| ProtoError::Truncated)?)
     }
 
+    /// How many bytes are left.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// A length, and a reader of everything from there on. Others let an entry of a map go on behind its end.
+    pub fn unbounded(&mut self) -> Result<(Reader<'a>, usize), ProtoError> {
+        let length = i64::try_from(self.varint()?).map_err(|_| ProtoError::NegativeLength)?;
+        let length = usize::try_from(length).map_err(|_| ProtoError::Truncated)?;
+        let whole = Reader { rest: self.rest };
+        self.take(length)?;
+        Ok((whole, length))
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], ProtoError> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(ProtoError::Truncated)?;
         self.rest = rest;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::serve::Certificate;
+use crate::serve::{Certificate, ClientCertificate};
 use ambient::Soon;
 use auth::Tokens;
 use futures_util::FutureExt;
@@ -64,6 +64,7 @@ fn tokens_that_do_not_say_for_whom_are_meant_for_this_server() {
 
 fn caller(chain: &Chain, certificate: Option<Certificate>, header: &str) -> Result<String, String> {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let certificate = certificate.map(ClientCertificate::new);
     let peer = Peer { connection: 1, remote: address, certificate, http2: true };
     let mut headers = HeaderMap::new();
     if !header.is_empty() {

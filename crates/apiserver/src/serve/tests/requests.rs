@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::setup::{LARGE, large, serve};
+use super::setup::{BACKLOG, LARGE, large, serve};
 use crate::serve::Limits;
 
 #[tokio::test]
@@ -161,5 +161,22 @@ async fn large_answers_hold_up_no_connections() {
             assert_eq!((status, text.len()), (200, (512 << 10) + 3));
             assert!(text.ends_with("end"));
         }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_sends_what_it_begins_with_from_bulk_threads() {
+    for http2 in [false, true] {
+        let served = serve(Limits::default()).await;
+        let mut client = served.client(http2, None).await;
+        let mut body = client.post("/backlog", "").await.unwrap().into_body();
+        let mut backlog = Vec::new();
+        while backlog.len() < BACKLOG {
+            backlog.extend_from_slice(body.frame().await.unwrap().unwrap().data_ref().unwrap());
+        }
+        assert!(backlog.iter().all(|it| *it == b'b'), "http2: {http2}");
+        // from then on it lives where other streams do
+        served.shutdown.stop();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "i", "http2: {http2}");
     }
 }

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::serve::bulk::is_bulk_thread;
 use crate::serve::{Body, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial, bind, run};
 
 /// When the certificates of the tests are valid: a year from here.
@@ -157,11 +158,13 @@ impl Handler for Mirror {
                 pending().await
             }
             "/watch" => Response::new(self.watch()),
+            "/backlog" => Response::new(self.backlog()),
             "/endless" => Response::new(Body::stream(Endless(OnDrop(self.giving_up.clone())))),
             "/broken" => Response::new(Body::frames(broken())),
             "/held" => Response::new(Body::frames(self.hold.clone().pieces())),
             "/large" => Response::new(Body::frames_of(LARGE as u64, large())),
-            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.user.as_ref()) {
+            "/whoami" => match peer.certificate.as_ref().and_then(|it| it.current().certificate.user.clone())
+            {
                 None => Response::new(Body::full("nobody")),
                 Some(Ok(user)) => {
                     Response::new(Body::full(format!("{} {}", user.name, user.groups.join(","))))
@@ -191,6 +194,44 @@ impl Mirror {
             sender.send(Bytes::from_static(b"last\n")).unwrap();
         });
         Body::stream(Events(receiver))
+    }
+
+    /// Many events at once and a last one when the server stops. Each tells on which threads it was made.
+    fn backlog(&self) -> Body {
+        let (sender, last) = mpsc::unbounded_channel();
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move {
+            shutdown.stopping().await;
+            sender.send(()).unwrap();
+        });
+        Body::stream(Backlog { left: BACKLOG, last })
+    }
+}
+
+pub(super) const BACKLOG: usize = 1000;
+
+struct Backlog {
+    left: usize,
+    last: mpsc::UnboundedReceiver<()>,
+}
+
+impl futures_core::Stream for Backlog {
+    type Item = Bytes;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Bytes>> {
+        let made = || Bytes::from_static(if is_bulk_thread() { b"b" } else { b"i" });
+        if self.left > 0 {
+            self.left -= 1;
+            return std::task::Poll::Ready(Some(made()));
+        }
+        self.last.poll_recv(cx).map(|last| last.map(|()| made()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, None)
     }
 }
 

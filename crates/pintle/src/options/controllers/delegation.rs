@@ -9,6 +9,8 @@ use clap::{ArgAction, Args};
 use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use names::Names;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,11 +50,12 @@ pub struct Delegation {
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 
-    /// The authorities by which clients are known, in PEM, besides those of the API server
+    /// The authorities by which clients are known, in PEM, besides those of the API server. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// The authorities for proxies that say in headers who is calling, in PEM [default: those of the API server]
+    /// The authorities for proxies that say in headers who is calling, in PEM [default: those of the API server]. Read
+    /// again when it changes
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
@@ -69,7 +72,32 @@ pub struct FoundOut {
     pub front: FrontProxy,
 }
 
+/// The files that an operator named.
+#[derive(Debug, Clone, Default)]
+pub struct AuthorityFiles {
+    clients: Option<PathBuf>,
+    proxies: Option<PathBuf>,
+}
+
 impl FoundOut {
+    /// The same with the authorities that the files hold now. Files that cannot be used change nothing.
+    #[must_use]
+    pub fn refreshed(&self, files: &AuthorityFiles) -> Self {
+        let read = |file: &Option<PathBuf>, last: &Option<String>| {
+            let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+            let is_usable = |text: &String| {
+                let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+                read.is_ok_and(|all| auth::x509::Authorities::new(&all).is_ok() && !all.is_empty())
+            };
+            text.filter(is_usable).or_else(|| last.clone())
+        };
+        FoundOut {
+            clients: read(&files.clients, &self.clients),
+            proxies: read(&files.proxies, &self.proxies),
+            front: self.front.clone(),
+        }
+    }
+
     /// With what the API server says, where the operator said nothing.
     #[must_use]
     pub fn with(mut self, told: &ConfigMap) -> Self {
@@ -113,6 +141,13 @@ impl Delegation {
             proxies: wrong
                 .text("--requestheader-client-ca-file", self.requestheader_client_ca_file.as_deref()),
             front: self.request_headers.read(wrong),
+        }
+    }
+
+    pub fn files(&self) -> AuthorityFiles {
+        AuthorityFiles {
+            clients: self.client_ca_file.clone(),
+            proxies: self.requestheader_client_ca_file.clone(),
         }
     }
 
@@ -166,5 +201,22 @@ mod tests {
         let own = FoundOut { proxies: Some("Q".to_owned()), ..FoundOut::default() }.with(&told);
         assert_eq!((own.proxies.as_deref(), own.front.allowed_names.len()), (Some("Q"), 0));
         assert!(FoundOut::default().front_proxy().is_none());
+    }
+
+    #[test]
+    fn files_that_can_be_used_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = AuthorityFiles { clients: Some(folder.path().join("ca.crt")), proxies: None };
+        let write = |text: &str| std::fs::write(folder.path().join("ca.crt"), text).unwrap();
+        let made = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem();
+        let said =
+            FoundOut { clients: Some("A".to_owned()), proxies: Some("P".to_owned()), ..FoundOut::default() };
+        assert_eq!(said.refreshed(&files), said, "a file that is not there");
+        for useless in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            write(useless);
+            assert_eq!(said.refreshed(&files), said, "{useless}");
+        }
+        write(&made);
+        assert_eq!(said.refreshed(&files), FoundOut { clients: Some(made), ..said.clone() });
     }
 }

@@ -11,7 +11,7 @@ mod storage;
 
 pub use autoscaling::Autoscaling;
 pub use content::Content;
-pub use delegation::{Delegation, FoundOut};
+pub use delegation::{AuthorityFiles, Delegation, FoundOut};
 pub use leadership::Leadership;
 pub use loops::Loops;
 pub use nodes::Nodes;
@@ -130,6 +130,7 @@ fn of_a_pod(names: &Names, variable: impl Fn(&str) -> Option<String>) -> Option<
     Some(Target {
         url: format!("https://{host}:{port}"),
         authorities: std::fs::read(folder.join("ca.crt")).ok(),
+        authority_file: Some(folder.join("ca.crt")),
         credentials: call::Credentials::BearerFile(folder.join("token")),
         ..Target::default()
     })

@@ -1,4 +1,4 @@
-//! The built-in tables, compiled from `api/` into read-only memory.
+//! The built-in tables, compiled from the `.api` files into read-only memory.
 //!
 //! Every type is a `pub static` named after its package and name (`CORE_V1_POD_SPEC`), every kind one with
 //! `K_` in front (`K_CORE_V1_POD`). Always true: whatever is in here has passed the schema language's checks,
@@ -25,6 +25,6 @@ mod forms;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
-mod made;
+pub(crate) mod made;
 #[cfg(test)]
 mod tests;

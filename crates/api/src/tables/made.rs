@@ -7,14 +7,14 @@ use schema::table::ListShape;
 use schema::{Value, time};
 
 /// Random numbers that follow from a seed.
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Dice(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         // splitmix64
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -23,11 +23,11 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    pub(super) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
 }
@@ -36,21 +36,21 @@ impl Dice {
 const TURNS: usize = 2;
 
 /// Makes objects.
-pub(super) struct Maker<'d> {
-    pub(super) dice: &'d mut Dice,
+pub(crate) struct Maker<'d> {
+    pub(crate) dice: &'d mut Dice,
     /// Leave fields out now and then, rather than fill in every one.
-    pub(super) sparse: bool,
+    pub(crate) sparse: bool,
     /// The types around, by address.
     open: Vec<*const Type>,
 }
 
 impl<'d> Maker<'d> {
-    pub(super) fn new(dice: &'d mut Dice, sparse: bool) -> Self {
+    pub(crate) fn new(dice: &'d mut Dice, sparse: bool) -> Self {
         Maker { dice, sparse, open: Vec::new() }
     }
 
     /// An object of a kind, with its names.
-    pub(super) fn object(&mut self, kind: &Kind, domain: &str) -> Value {
+    pub(crate) fn object(&mut self, kind: &Kind, domain: &str) -> Value {
         let mut made = self.structure(&kind.root);
         let group = kind.group.full(domain);
         let version =

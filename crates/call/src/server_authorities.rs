@@ -1,0 +1,128 @@
+//! Authorities for servers in a file: each new connection is verified by what the file holds at that time.
+//!
+//! What always holds: while the file cannot be read or used, the last authorities that could be are believed. Sessions
+//! are not resumed, since a server would not be verified then.
+
+use crate::BadTarget;
+use crate::tls::Believed;
+use parking_lot::Mutex;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ServerAuthorities {
+    file: PathBuf,
+    provider: Arc<CryptoProvider>,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// What the file held when it was last read.
+    pem: Vec<u8>,
+    believed: Arc<Believed>,
+}
+
+impl ServerAuthorities {
+    /// Begins with what was read from the file.
+    pub fn new(pem: Vec<u8>, file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
+        let believed = Arc::new(Believed::new(&pem, provider.clone())?);
+        Ok(ServerAuthorities { file, provider, current: Mutex::new(Current { pem, believed }) })
+    }
+
+    /// Reads the file, which is small.
+    fn refresh(&self) -> Arc<Believed> {
+        let read = std::fs::read(&self.file);
+        let mut current = self.current.lock();
+        match read {
+            Ok(pem) if pem != current.pem => {
+                match Believed::new(&pem, self.provider.clone()) {
+                    Ok(believed) => current.believed = Arc::new(believed),
+                    Err(why) => {
+                        tracing::warn!(%why, file = %self.file.display(), "changed authorities cannot be used: the last ones stay");
+                    }
+                }
+                current.pem = pem;
+            }
+            // a file that is gone for the moment is about to be replaced
+            _ => {}
+        }
+        current.believed.clone()
+    }
+
+    fn current(&self) -> Arc<Believed> {
+        self.current.lock().believed.clone()
+    }
+}
+
+impl ServerCertVerifier for ServerAuthorities {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.refresh().verify_server_cert(shown, others, name, stapled, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.current().verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.current().verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_verified_by_what_the_file_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.crt");
+        let made = || rcgen::generate_simple_self_signed(["there.example".to_owned()]).unwrap().cert;
+        let (first, second) = (made(), made());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pem = first.pem().into_bytes();
+        let followed = ServerAuthorities::new(pem, file.clone(), provider).unwrap();
+        let name = ServerName::try_from("there.example").unwrap();
+        let is_believed = |shown: &rcgen::Certificate| {
+            followed.verify_server_cert(shown.der(), &[], &name, &[], UnixTime::now()).is_ok()
+        };
+        let both = format!("{}{}", first.pem(), second.pem());
+        for (held, wanted) in [
+            // not there, of no use, replaced, of no use again, both
+            (None, (true, false)),
+            (Some("nonsense".to_owned()), (true, false)),
+            (Some(second.pem()), (false, true)),
+            (Some(String::new()), (false, true)),
+            (Some(both), (true, true)),
+        ] {
+            held.iter().for_each(|pem| std::fs::write(&file, pem).unwrap());
+            assert_eq!((is_believed(&first), is_believed(&second)), wanted, "{held:?}");
+        }
+    }
+}

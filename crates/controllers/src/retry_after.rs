@@ -1,0 +1,142 @@
+//! Sends a request again when the server says when to come back, as client-go does.
+//!
+//! What always holds: a request that the server has carried out is not sent again. An answer 429 or 5xx with a
+//! `Retry-After` header is waited for and asked again, at most [`MAX_RETRIES`] times; every other answer is handed on.
+//! A server that is too busy for a moment then costs the wait that it asked for, and not the backoff of the caller,
+//! which grows with each failure.
+
+use http::header::RETRY_AFTER;
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower_service::Service;
+
+/// How often a request is sent again.
+const MAX_RETRIES: usize = 10;
+/// The longest wait before a request is sent again.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A transport that asks again. Cheap to clone where the inner one is.
+#[derive(Clone)]
+pub struct RetryAfter<S> {
+    inner: S,
+}
+
+impl<S> RetryAfter<S> {
+    pub fn new(inner: S) -> Self {
+        RetryAfter { inner }
+    }
+}
+
+impl<S, B> Service<Request<Body>> for RetryAfter<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            for _ in 0..MAX_RETRIES {
+                let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
+                let answer = inner.call(request).await.map_err(Into::into)?;
+                let Some(wait) = wait(&answer) else { return Ok(answer) };
+                drop(answer);
+                tokio::time::sleep(wait).await;
+            }
+            inner.call(Request::from_parts(parts, Body::from(body))).await.map_err(Into::into)
+        })
+    }
+}
+
+/// How long to wait before the request of this answer is sent again, if it is to be.
+fn wait<B>(answer: &Response<B>) -> Option<Duration> {
+    let status = answer.status();
+    if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
+        return None;
+    }
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::Instant;
+
+    /// Answers this for so many requests, and 200 from then on.
+    #[derive(Clone)]
+    struct Busy {
+        status: u16,
+        after: Option<&'static str>,
+        requests: usize,
+        seen: Arc<AtomicUsize>,
+    }
+
+    impl Service<Request<Body>> for Busy {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            assert_eq!(request.headers()["x"], "y");
+            let mut answer = Response::new(request.into_body());
+            if self.seen.fetch_add(1, Ordering::Relaxed) < self.requests {
+                *answer.status_mut() = self.status.try_into().unwrap();
+                answer.headers_mut().extend(self.after.map(|it| (RETRY_AFTER, it.parse().unwrap())));
+            }
+            ready(Ok(answer))
+        }
+    }
+
+    /// The status of the answer, the number of requests, and how long it took in seconds.
+    async fn ask(status: u16, after: Option<&'static str>, requests: usize) -> (u16, usize, u64) {
+        let busy = Busy { status, after, requests, seen: Arc::default() };
+        let (seen, began) = (busy.seen.clone(), Instant::now());
+        let request = Request::builder().header("x", "y").body(Body::from(b"body".to_vec())).unwrap();
+        let answer = RetryAfter::new(busy).call(request).await.unwrap();
+        let (status, took) = (answer.status().as_u16(), began.elapsed().as_secs());
+        assert_eq!(
+            &answer.into_body().collect_bytes().await.unwrap()[..],
+            b"body",
+            "each time the whole body"
+        );
+        (status, seen.load(Ordering::Relaxed), took)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_sent_again_when_the_server_wants_it() {
+        assert_eq!(ask(429, Some("1"), 3).await, (200, 4, 3));
+        assert_eq!(ask(503, Some("2"), 1).await, (200, 2, 2));
+        assert_eq!(ask(429, Some("1"), usize::MAX).await, (429, 11, 10), "not for ever");
+        assert_eq!(ask(429, Some("86400"), 1).await, (200, 2, 10), "not after a day");
+        for (status, after) in
+            [(429, None), (500, None), (429, Some("tomorrow")), (404, Some("1")), (201, Some("1"))]
+        {
+            assert_eq!(ask(status, after, 1).await, (status, 1, 0));
+        }
+    }
+}
