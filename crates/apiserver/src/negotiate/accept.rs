@@ -186,11 +186,14 @@ mod tests {
 
     #[test]
     fn custom_resources_have_no_route_that_knows_media_types() {
-        let whole = |form| Ok(Output { form, transform: Transform::Whole });
+        let whole = |form| Output { form, transform: Transform::Whole };
         assert_eq!(parse("application/*"), Err(406));
-        assert_eq!(parse_custom("application/*"), whole(Form::Json));
-        assert_eq!(parse("*/*, application/yaml"), whole(Form::Yaml));
-        assert_eq!(parse_custom("application/vnd.kubernetes.protobuf, application/yaml"), whole(Form::Yaml));
+        assert_eq!(parse_custom("application/*"), Ok(whole(Form::Json)));
+        assert_eq!(parse("*/*, application/yaml"), Ok(whole(Form::Yaml)));
+        assert_eq!(
+            parse_custom("application/vnd.kubernetes.protobuf, application/yaml"),
+            Ok(whole(Form::Yaml))
+        );
         let partial = "as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
         assert_eq!(
             parse_custom(&format!("application/vnd.kubernetes.protobuf;{partial}")),
