@@ -63,7 +63,9 @@ fn validate(object: &Value) -> Problems {
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);
     let (group, version) = (spec.text(&["group"]), spec.text(&["version"]));
-    name(object.text(&["metadata", "name"]), &format!("{version}.{group}"), &mut out);
+    for field in ["generateName", "name"] {
+        name(object, field, &format!("{version}.{group}"), &mut out);
+    }
     if group.is_empty() && version != "v1" {
         let detail = "only v1 may have an empty group and it better be legacy kube";
         out.push(Problem::required(&path.field("group"), detail));
@@ -90,11 +92,12 @@ fn validate(object: &Value) -> Problems {
 }
 
 /// The name says what the object is about.
-fn name(name: &str, wanted: &str, out: &mut Problems) {
+fn name(object: &Value, field: &'static str, wanted: &str, out: &mut Problems) {
+    let name = object.text(&["metadata", field]);
     // a name that is missing or cannot be a name has been told already
     if !name.is_empty() && name != wanted && format::path_segment(name).is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(wanted));
-        out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field("name"), name, &detail));
+        out.push(Problem::invalid_text(&Path::ROOT.field("metadata").field(field), name, &detail));
     }
 }
 

@@ -162,7 +162,7 @@ async fn values_are_judged_in_the_words_of_upstream() {
          {\"labels\":{\"a\":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
     );
     let made = cluster.post(THINGS, thing("x", part(json!({"unk": 1})))).await.code(201);
-    assert_eq!(made.warnings(), ["unknown field \"spec.part[p].metadata.unk\""]);
+    assert_eq!(made.warnings(), [r#"299 - "unknown field \"spec.part[p].metadata.unk\"""#]);
     // metadata that is wrong is told once more as what the update changes, not as what the object has
     let mut object = made.json();
     object["metadata"]["labels"] = json!({"a b": "c"});

@@ -293,6 +293,14 @@ async fn a_definition_bears_no_other_prefix_than_its_name() {
     definition["metadata"] = json!({"generateName": "things-"});
     let answer =
         cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.code(422);
+    let service = json!({"metadata": {"generateName": "v1.a.b-"}, "spec": {"group": "a.b", "version": "v1",
+        "groupPriorityMinimum": 1, "versionPriority": 1}});
+    let refused = cluster.post("/apis/apiregistration.k8s.io/v1/apiservices", service).await.code(422);
+    assert!(
+        message(&refused).contains(r#"metadata.generateName: Invalid value: "v1.a.b-": must be"#),
+        "{}",
+        refused.text()
+    );
     let told = r#"metadata.generateName: Invalid value: "things-": must be spec.names.plural+"."+spec.group"#;
     assert!(message(&answer).contains(told), "{}", answer.text());
 }
