@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{Options, failurepolicy, gates, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Path, Value, time};
@@ -47,7 +47,13 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| status(new)))];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
+    apply: |next, submitted, context| {
+        apply_status(next, submitted, context);
+        workload::copy_if_empty(next, LABELS, &["metadata", "labels"]);
+    },
+    ..SubresourceHooks::status(Some(|new, _, _| status(new)))
+}];
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));

@@ -300,6 +300,8 @@ impl<'a> Operation<'a> {
                 document.add(&path, node)
             }
             "copy" => {
+                // the place is looked up before the copy is made
+                document.holder(&path)?;
                 let (holder, step) = document.holder(self.from.as_ref()?)?;
                 let copy = holder.child(step).map_or(Node::NULL, |node| node.clone());
                 document.add(&path, copy)
@@ -469,6 +471,15 @@ mod tests {
             r#"[{"op":"copy","from":"/none","path":"/spec"},{"op":"replace","path":"/kind","value":[1 , 2]}]"#,
             r#"{"kind":[1,2],"spec":null}"#,
         );
+    }
+
+    #[test]
+    fn a_copy_is_made_of_what_its_place_has_opened() {
+        let after = json_patched(
+            r#"{"m":{"b":1,"a":{"d":1,"c":2}}}"#,
+            r#"[{"op":"copy","from":"/m","path":"/m/x"}]"#,
+        );
+        assert_eq!(after, r#"{"m":{"a":{"d":1,"c":2},"b":1,"x":{"a":{"d":1,"c":2},"b":1}}}"#);
     }
 
     #[test]

@@ -252,6 +252,7 @@ fn unknown_directive(directive: &Value, patch: &Map) -> Error {
     let map = shown(&Value::Map(patch.clone()));
     let told = match directive {
         Value::String(text) => text.clone(),
+        Value::List(items) if items.iter().all(|item| item.as_str().is_some()) => shown(directive),
         other => format!("%!s({}={})", other.go_type(), shown(other)),
     };
     Error::Unmergeable(format!("unknown patch type: {told} in map: {map}"))

@@ -70,7 +70,9 @@ impl Api {
             self.ready(resource, &page.items).await?;
             return Ok(page);
         }
-        let snapshot = self.snapshot_for(resource, options).await?;
+        // one object by its name is not read in pages
+        let is_single = selector.name().is_some() && namespace.is_empty() != resource.kind.namespaced;
+        let snapshot = self.snapshot_for(resource, options, is_single).await?;
         // a list that may be of any age is served whole, whatever its limit
         let whole = options.resource_version == "0";
         let limit = if whole { 0 } else { options.limit };
@@ -83,6 +85,7 @@ impl Api {
         &self,
         resource: &Resource,
         options: &ListOptions,
+        is_single: bool,
     ) -> Result<Snapshot<Object>, ApiError> {
         let cache = &resource.collection.cache;
         if options.resource_version.is_empty() {
@@ -91,8 +94,8 @@ impl Api {
         if matches!(&*options.resource_version, "" | "0") {
             return Ok(cache.snapshot());
         }
-        let exact =
-            options.match_rule == Match::Exact || options.match_rule == Match::Unset && options.limit > 0;
+        let is_page = options.limit > 0 && !is_single;
+        let exact = options.match_rule == Match::Exact || options.match_rule == Match::Unset && is_page;
         let asked = parse_revision(&options.resource_version).map_err(|why| {
             // what expires is not read from a cache
             if exact || options.limit > 0 || resource.kind.expires {

@@ -10,7 +10,7 @@ use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers};
 use schema::problem::Problem;
-use schema::table::Type;
+use schema::table::{Field, Shape, Type};
 use schema::{Map, Path, Value, decode, encode};
 
 /// The formats of patches.
@@ -62,12 +62,23 @@ impl Api {
             })?;
             let read = !ty.loose && !matches!(patch, Patch::Strategic(_));
             if read && is_without_version(&patched, old) {
-                // nothing is known of such an object: neither its fields nor its name
+                // little is known of such an object: its metadata stands where its fields would
+                let metadata = match ty.field("metadata") {
+                    Some((_, Field { shape: Shape::Struct(metadata), .. })) => Some(metadata),
+                    _ => None,
+                };
+                let is_known = |field: &str| {
+                    matches!(field, "kind" | "apiVersion")
+                        || metadata.is_some_and(|ty| ty.field(field).is_some())
+                };
                 let fields = patched.as_map().into_iter().flat_map(Map::keys);
-                let unknown = fields.filter(|field| !matches!(*field, "kind" | "apiVersion"));
+                let unknown = fields.filter(|field| !is_known(field));
                 let oddities = unknown.map(|field| format!("unknown field {field:?}")).collect();
                 judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
-                check_name(&Value::Null, name)?;
+                let mut nameless = Value::map();
+                nameless.set(&["metadata", "name"], patched.text(&["name"]));
+                check_name(&nameless, name)?;
+                return Err(refused("the kind and version of an object cannot change"));
             }
             let untyped = untyped_field(&patched).filter(|_| read);
             let mut decoded = patch.fit(patched, ty).map_err(|why| match (why, untyped) {

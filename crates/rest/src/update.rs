@@ -26,6 +26,8 @@ impl Api {
         let mut body = self.read(writing, input)?;
         writing.place(&mut body)?;
         check_name(&body, writing.name)?;
+        // told of what was sent, whether there is anything to update or not
+        writing.dedup_owners(&mut body);
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
         let uid = body.text(&["metadata", "uid"]);
         if !exists && !uid.is_empty() && resource.view(writing.subresource).is_none() {

@@ -98,3 +98,17 @@ async fn problems_of_options_come_in_the_order_of_their_rules() {
     let answer = cluster.delete(&format!("{CONFIGMAPS}/c")).body(options).await;
     assert_eq!(fields(answer), ["propagationPolicy", "propagationPolicy", "dryRun"]);
 }
+
+#[tokio::test]
+async fn one_object_by_its_name_is_not_read_in_pages() {
+    let cluster = Cluster::start().await;
+    let before =
+        cluster.named(CONFIGMAPS, "before").await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    cluster.named(CONFIGMAPS, "c").await;
+    let names = |list: Value| list["items"].as_array().unwrap().len();
+    let by_name = format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dc&resourceVersion={before}&limit=1");
+    assert_eq!(names(cluster.read(&by_name).await), 1);
+    assert_eq!(names(cluster.read(&format!("{by_name}&resourceVersionMatch=Exact")).await), 0);
+    // others are read as they were at that version
+    assert_eq!(names(cluster.read(&format!("{CONFIGMAPS}?resourceVersion={before}&limit=5")).await), 1);
+}

@@ -104,6 +104,9 @@ async fn a_patch_at_the_root_puts_an_object_there_or_nothing() {
         let told = r#": strict decoding error: unknown field "data", unknown field "metadata""#;
         assert!(message(&answer).ends_with(told), "{}", answer.text());
     }
+    let answer =
+        send(&cluster, &path, JSON, r#"[{"op":"replace","path":"","value":{"name":"x"}}]"#).await.code(400);
+    assert_eq!(message(&answer), "the name of the object (x) does not match the name on the URL (c)");
     send(&cluster, &path, STRATEGIC, r#"{"apiVersion":null}"#).await.code(200);
     let told = "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion \
                 of type string";
@@ -260,6 +263,16 @@ async fn times_and_texts_of_another_type_are_told_without_their_field() {
     let patch = r#"{"spec": {"type": {"a": "b"}}}"#;
     let answer = send(&cluster, &format!("{services}/s"), STRATEGIC, patch).await.code(422);
     assert!(message(&answer).ends_with("unrecognized type: string"), "{}", answer.text());
+    let patch = r#"{"spec": {"ports": [{"port": 80, "targetPort": [1]}]}}"#;
+    let answer = send(&cluster, &format!("{services}/s"), STRATEGIC, patch).await.code(422);
+    assert!(
+        message(&answer).ends_with("cannot unmarshal array into Go value of type int32"),
+        "{}",
+        answer.text()
+    );
+    let answer =
+        send(&cluster, &format!("{services}/s"), STRATEGIC, r#"{"spec": {"$patch": ["a", "b"]}}"#).await;
+    assert!(message(&answer).starts_with("unknown patch type: [a b] in map: "), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -303,4 +316,26 @@ async fn a_definition_bears_no_other_prefix_than_its_name() {
     );
     let told = r#"metadata.generateName: Invalid value: "things-": must be spec.names.plural+"."+spec.group"#;
     assert!(message(&answer).contains(told), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn owners_that_come_twice_are_warned_of_where_there_is_no_object() {
+    let cluster = Cluster::start().await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u"});
+    let object = json!({"metadata": {"name": "none", "ownerReferences": [owner, owner]}});
+    let answer = cluster.put(&format!("{CONFIGMAPS}/none"), object).await.code(404);
+    assert_eq!(answer.warnings().len(), 1);
+    assert!(answer.warnings()[0].contains("duplicate UID(s) observed: u"), "{:?}", answer.warnings());
+}
+
+#[tokio::test]
+async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
+    let cluster = Cluster::start().await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let object = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i"}]}}}});
+    let made = cluster.create(jobs, object.clone()).await;
+    let next = cluster.put(&format!("{jobs}/j/status"), object).await.code(200).json();
+    assert_eq!(next["metadata"]["labels"], made["metadata"]["labels"]);
+    assert_eq!(next["metadata"]["labels"]["job-name"], "j");
 }

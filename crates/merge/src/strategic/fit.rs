@@ -42,7 +42,10 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
         Scalar::Int64 => "int64",
         Scalar::Float => "float64",
         Scalar::Bytes => return bytes_misfit(value),
-        Scalar::Time | Scalar::MicroTime => return time_misfit(value),
+        Scalar::Time | Scalar::MicroTime => return own_misfit(value, "string"),
+        Scalar::IntOrString if !matches!(value, Value::Int(_) | Value::Float(_)) => {
+            return own_misfit(value, "int32");
+        }
         _ => return None,
     };
     match (scalar, value) {
@@ -58,13 +61,13 @@ fn scalar_misfit(scalar: Scalar, named: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// Times read themselves, and know nothing of the field that they are in.
-fn time_misfit(value: &Value) -> Option<String> {
+/// Times, and numbers that may be text, read themselves, and know nothing of the field that they are in.
+fn own_misfit(value: &Value, wanted: &str) -> Option<String> {
     match value {
         Value::String(_) | Value::Null => None,
         other => {
             let found = crate::merge_patch::type_name(other);
-            Some(format!("json: cannot unmarshal {found} into Go value of type string"))
+            Some(format!("json: cannot unmarshal {found} into Go value of type {wanted}"))
         }
     }
 }

@@ -83,15 +83,16 @@ fn maps_merge_and_null_takes_away() {
         r#"{"one":{"name":"n","image":null,"limits":{"a":null,"b":"1"}}}"#,
         r#"{"one":{"name":"n","limits":{"b":"1"}}}"#,
     );
-    // of what is not declared members are merged, but no structure with another
+    // of an object of any form only scalars can be merged
     check(
-        r#"{"free":{"a":1,"b":{"c":1}}}"#,
-        r#"{"free":{"a":2,"b":3,"d":{"e":1}}}"#,
-        r#"{"free":{"a":2,"b":3,"d":{"e":1}}}"#,
+        r#"{"free":{"a":1,"b":[1]}}"#,
+        r#"{"free":{"a":2,"b":{"c":1}}}"#,
+        r#"{"free":{"a":2,"b":{"c":1}}}"#,
     );
-    let undeclared = "unable to find api field in struct RawExtension for the json field \"a\"";
-    check_refused(r#"{"free":{"a":{"b":1}}}"#, r#"{"free":{"a":{"c":2}}}"#, 500, undeclared);
-    check_refused(r#"{"free":{"a":[1]}}"#, r#"{"free":{"a":[2]}}"#, 500, undeclared);
+    for (held, patch) in [(r#"{"k":{"b":1}}"#, r#"{"k":{"c":2}}"#), (r#"{"k":[1]}"#, r#"{"k":[2]}"#)] {
+        let text = r#"unable to find api field in struct RawExtension for the json field "k""#;
+        check_refused(&format!(r#"{{"free":{held}}}"#), &format!(r#"{{"free":{patch}}}"#), 500, text);
+    }
     check(r#"{"count":1}"#, r#"{"count":3.0}"#, r#"{"count":3}"#);
     check(r#"{"count":1}"#, "null", r#"{"count":1}"#);
     // unknown fields are the decoder's business
