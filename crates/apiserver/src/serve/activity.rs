@@ -163,6 +163,11 @@ impl Tracked {
             self.begins_in_bulk = false;
             self.end_bulk();
             lasting::streaming();
+            if bulk::is_bulk_thread() {
+                // the task goes back before anything else is made
+                cx.waker().wake_by_ref();
+                return true;
+            }
         }
         if !self.is_bulk {
             let has_end = self.round.is_some();
