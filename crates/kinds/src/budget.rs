@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{conditions, gates, metadata, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::quoted;
 use schema::{Path, Value, format};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub fn hooks() -> Hooks {
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
-        metadata_again: MetadataAgain::Nothing,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[]),
         name_rule: Some(metadata::path_name),
         subresources: SUBRESOURCES,
         cells: Some(cells),
@@ -25,7 +25,7 @@ pub fn hooks() -> Hooks {
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
     validate: Some(status),
-    metadata_again: MetadataAgain::Nothing,
+    repeated_metadata_errors: RepeatedMetadataErrors(&[]),
     ..SubresourceHooks::STATUS
 }];
 

@@ -6,7 +6,7 @@ use crate::workload::{self, Selector};
 use crate::{Options, failurepolicy, gates, job, metadata, read};
 use cron::{Schedule, Zone};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         warn: Some(warn),
         subresources: &STATUS,
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }
@@ -50,7 +50,7 @@ fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
 }
 
 static STATUS: [SubresourceHooks; 1] =
-    [SubresourceHooks { metadata_again: MetadataAgain::Nothing, ..SubresourceHooks::STATUS }];
+    [SubresourceHooks { repeated_metadata_errors: RepeatedMetadataErrors(&[]), ..SubresourceHooks::STATUS }];
 
 fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
     let mut out = spec::<PRIVILEGED>(object, None, context);

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{gates, metadata, quantities, read, scheduling};
-use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
+use rest::hooks::{Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ const IMMUTABLE: &str = "field is immutable";
 /// CSIDrivers.
 pub fn driver_hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         prepare_create: Some(|object, context| drop_mount(object, None, context)),
         prepare_update: Some(prepare_driver_update),
         validate_create: Some(|object, _| {
@@ -141,7 +141,7 @@ pub fn node_hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(|object, _| node(object)),
         validate_update: Some(update_node),
-        metadata_again: MetadataAgain::OnlyStateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
         cells: Some(node_cells),
         ..Hooks::default()
     }
@@ -222,7 +222,7 @@ fn node_cells(object: &Value, now: Duration) -> Vec<Value> {
 /// CSIStorageCapacities.
 pub fn capacity_hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         validate_create: Some(|object, _| capacity(object)),
         told_twice: true,
         validate_update: Some(update_capacity),

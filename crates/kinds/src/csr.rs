@@ -7,7 +7,7 @@
 use crate::check::{self, Problems};
 use crate::{asn1, metadata, pem, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Map, Path, Value, time};
@@ -47,7 +47,7 @@ const LEAST_SECONDS: i64 = 600;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         validate_create: Some(|object, context| validate(object, None, context)),
@@ -66,7 +66,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_status,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Status)),
         unowned: &["status.conditions"],
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         ..SubresourceHooks::STATUS
     },
     SubresourceHooks {
@@ -74,7 +74,7 @@ static SUBRESOURCES: &[SubresourceHooks] = &[
         apply: apply_approval,
         validate: Some(|new, old, context| change(new, old, context, Endpoint::Approval)),
         unowned: &["spec", "status.certificate"],
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         without_table: true,
         ..SubresourceHooks::STATUS
     },

@@ -8,7 +8,7 @@ use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),

@@ -5,7 +5,7 @@ use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
 use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -31,7 +31,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         subresources: &STATUS,
         views: crate::scale::views(Missing::Part),
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }

@@ -5,7 +5,7 @@ use crate::endpoints::first_few;
 use crate::service::ordinary_address;
 use crate::{gates, metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         cells: Some(cells),
-        metadata_again: MetadataAgain::State,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
         ..Hooks::default()
     }
 }

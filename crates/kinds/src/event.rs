@@ -5,7 +5,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Conversion, Hooks, MetadataAgain};
+use rest::hooks::{Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::Problem;
 use schema::{Map, Path, Value};
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ pub fn hooks() -> Hooks {
         cells: Some(cells),
         lifetime_seconds: Some(LIFETIME_SECONDS),
         uncollected: true,
-        metadata_again: MetadataAgain::Nothing,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[]),
         plain_finalizers: true,
         ..Hooks::default()
     }
@@ -49,7 +49,7 @@ pub fn own_group_hooks() -> Hooks {
         convert: Some(Conversion { to_stored, from_stored }),
         lifetime_seconds: Some(LIFETIME_SECONDS),
         uncollected: true,
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }

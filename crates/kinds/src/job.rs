@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{Options, failurepolicy, gates, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Path, Value, time};
@@ -29,7 +29,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         prepare_create: Some(prepare_create),
         // the labels that pods got from the server are the job's too, where it has none

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, read};
-use rest::hooks::{Context, Hooks, MetadataAgain, Priority};
+use rest::hooks::{Context, Hooks, MetadataRules, Priority, RepeatedMetadataErrors};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         plain_finalizers: true,
         // who cannot renew in time is taken for dead
         priority: Priority::Heartbeat,

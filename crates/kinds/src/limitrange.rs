@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{quantities, read};
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::Problem;
 use schema::quantity::Quantity;
 use schema::{Map, Path, Value};
@@ -17,7 +17,7 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| read::each_mut(object, &["spec", "limits"], default)),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
-        metadata_again: MetadataAgain::State,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
         names_itself: true,
         ..Hooks::default()
     }

@@ -3,14 +3,14 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(name_label),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{gates, ingress, metadata, read, scheduling};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
         // clients know these told twice over: as rules of a policy, and again as rules of its change
@@ -26,7 +26,7 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    metadata_again: MetadataAgain::Nothing,
+    repeated_metadata_errors: RepeatedMetadataErrors(&[]),
     without_table: true,
     ..SubresourceHooks::STATUS
 }];

@@ -3,7 +3,9 @@
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, Priority, SubresourceHooks, replace};
+use rest::hooks::{
+    Context, Hooks, MetadataRules, Priority, RepeatedMetadataErrors, SubresourceHooks, replace,
+};
 use schema::problem::{Problem, Reason};
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashSet};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, _| drop_disabled(object, None)),
         prepare_update: Some(prepare_update),

@@ -4,7 +4,7 @@
 use crate::check::{self, Problems};
 use crate::{gates, metadata, persistentvolume, quantities, read, scheduling, storageclass};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -20,7 +20,11 @@ pub fn hooks() -> Hooks {
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),
-        metadata_again: MetadataAgain::StateAroundChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[
+            MetadataRules::State,
+            MetadataRules::Change,
+            MetadataRules::State,
+        ]),
         ..Hooks::default()
     }
 }

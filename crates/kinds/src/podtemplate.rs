@@ -3,7 +3,7 @@
 use crate::check::Problems;
 use crate::pod::{gated, template};
 use crate::{Options, metadata, read, workload};
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
         delete_returns_object: true,
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }

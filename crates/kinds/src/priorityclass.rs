@@ -4,7 +4,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read};
 use rest::error::{ApiError, Subject};
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(update),
         may_delete: Some(may_delete),
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }

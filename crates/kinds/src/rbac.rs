@@ -6,7 +6,7 @@ use crate::check::{self, Problems};
 use crate::workload::Selector;
 use crate::{metadata, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::{Problem, quoted};
 use schema::{Map, Path, Value};
 use std::time::Duration;
@@ -18,7 +18,11 @@ pub fn role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| rules(object, true)),
         validate_update: Some(|object, _, _| twice(rules(object, true))),
-        metadata_again: MetadataAgain::StateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[
+            MetadataRules::State,
+            MetadataRules::State,
+            MetadataRules::Change,
+        ]),
         name_rule: Some(metadata::path_name),
         ..Hooks::default()
     }
@@ -29,7 +33,11 @@ pub fn cluster_role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| cluster_role(object)),
         validate_update: Some(|object, _, _| twice(cluster_role(object))),
-        metadata_again: MetadataAgain::StateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[
+            MetadataRules::State,
+            MetadataRules::State,
+            MetadataRules::Change,
+        ]),
         name_rule: Some(metadata::path_name),
         ..Hooks::default()
     }
@@ -56,7 +64,11 @@ pub fn cluster_role_binding_hooks() -> Hooks {
 fn binding_hooks() -> Hooks {
     Hooks {
         default: Some(default),
-        metadata_again: MetadataAgain::StateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[
+            MetadataRules::State,
+            MetadataRules::State,
+            MetadataRules::Change,
+        ]),
         name_rule: Some(metadata::path_name),
         cells: Some(binding_cells),
         ..Hooks::default()

@@ -4,7 +4,7 @@ use crate::check::Problems;
 use crate::pod::{gated, template};
 use crate::{Options, deployment, metadata, read, workload};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use rest::view::Missing;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| template::default(object.at_mut(TEMPLATE))),
         prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
         prepare_update: Some(|next, old, context| {

@@ -4,7 +4,7 @@ use crate::check::{self, Problems};
 use crate::pod::{gated, template};
 use crate::workload::{self, Running};
 use crate::{Options, read, replicaset};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, context| template::prepare(object.at_mut(TEMPLATE), None, context)),
         prepare_update: Some(|next, old, context| {

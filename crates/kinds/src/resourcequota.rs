@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -29,7 +29,7 @@ pub fn hooks() -> Hooks {
         validate_update: Some(update),
         subresources: SUBRESOURCES,
         cells: Some(cells),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         ..Hooks::default()
     }
 }

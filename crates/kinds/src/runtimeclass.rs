@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, quantities, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::{Problem, Reason};
 use schema::{Map, Path, Value};
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         warn: Some(warn),

@@ -5,7 +5,7 @@ use crate::pod::{gated, template};
 use crate::workload::{self, Running, Selector};
 use crate::{Options, gates, metadata, quantities, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use rest::view::Missing;
 use schema::problem::Problem;
 use schema::{Path, Value};
@@ -20,7 +20,7 @@ pub fn hooks(options: Options) -> Hooks {
 
 fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
         prepare_create: Some(|object, context| prepare(object, None, context)),
         prepare_update: Some(|next, old, context| prepare(next, Some(old), context)),

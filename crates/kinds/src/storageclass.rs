@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, pod, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::{Problem, Reason};
 use schema::table::Format;
 use schema::{Path, Value};
@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 256 * 1024;
 
 pub fn hooks() -> Hooks {
     Hooks {
-        metadata_again: MetadataAgain::StateThenChange,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         delete_returns_object: true,
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::pod::volume_sources::driver_name;
 use crate::{metadata, persistentvolume, read};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub fn hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
-        metadata_again: MetadataAgain::OnlyStateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()

@@ -3,7 +3,7 @@
 use crate::check::{self, Problems};
 use crate::{metadata, read, scheduling, webhook_client};
 use names::Names;
-use rest::hooks::{Hooks, MetadataAgain};
+use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::Problem;
 use schema::{Path, Value, format};
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ pub fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
-        metadata_again: MetadataAgain::State,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
         cells: Some(cells),
         plain_finalizers: true,
         ..Hooks::default()

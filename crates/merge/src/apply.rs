@@ -143,7 +143,7 @@ fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
     declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
 }
 
-/// The error of a live object whose items cannot be told apart. That of a custom resource says where.
+/// The error of a live object with duplicate list items. The error of a custom resource names the path.
 fn unreadable(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value, why: String) -> ApplyError {
     match live.filter(|_| write.ty.loose) {
         Some(live) => {

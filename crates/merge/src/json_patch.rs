@@ -85,7 +85,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The error about a value that is neither a patch nor an operation, in the words of whoever reads it first.
+    /// The error of a value that is neither a patch nor an operation. Its text depends on the decoder that fails first.
     fn wrong_type(self, found: &Value, checked: &str, unchecked: &str) -> Error {
         let why =
             |wanted| format!("json: cannot unmarshal {} into Go value of type {wanted}", type_name(found));

@@ -76,8 +76,8 @@ pub struct Hooks {
     pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
     /// Finalizers need no domain in front.
     pub plain_finalizers: bool,
-    /// What the kind's rules for updates say about metadata again.
-    pub metadata_again: MetadataAgain,
+    /// The metadata errors that updates repeat.
+    pub repeated_metadata_errors: RepeatedMetadataErrors,
     /// The problems of a new object are told twice over: clients know some kinds so.
     pub told_twice: bool,
     /// Things that are allowed but unwise.
@@ -181,26 +181,24 @@ impl Hooks {
     }
 }
 
-/// Which problems of metadata an update tells a second time. All are told once, as rules of every object;
-/// most kinds know them from others as rules of the kind, too.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum MetadataAgain {
-    /// What is wrong with the change, then what is wrong with the next state.
-    #[default]
-    Both,
-    /// What is wrong with the change.
-    Change,
-    /// What is wrong with the next state.
+/// Rules of object metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataRules {
+    /// Rules of the next state.
     State,
-    /// The next state twice.
-    OnlyStateTwice,
-    /// The next state twice, then the change.
-    StateTwice,
-    /// The next state, then the change.
-    StateThenChange,
-    /// The next state before and after the change.
-    StateAroundChange,
-    Nothing,
+    /// Rules of the change from the state before.
+    Change,
+}
+
+/// The metadata errors that an update repeats, in this order. Every update reports them once, as rules of all objects;
+/// most kinds of the API check them again as rules of their own, and clients compare the causes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepeatedMetadataErrors(pub &'static [MetadataRules]);
+
+impl Default for RepeatedMetadataErrors {
+    fn default() -> Self {
+        RepeatedMetadataErrors(&[MetadataRules::Change, MetadataRules::State])
+    }
 }
 
 /// How a version that is not stored is made from the stored one, and back.
@@ -218,9 +216,9 @@ pub struct SubresourceHooks {
     pub validate: Option<Check>,
     /// Fields, by their paths, that writes through here never own.
     pub unowned: &'static [&'static str],
-    /// What the rules of this part say about metadata again.
-    pub metadata_again: MetadataAgain,
-    /// What a client says about the identity and the deletion of the object is overlooked.
+    /// The metadata errors that writes of this part repeat.
+    pub repeated_metadata_errors: RepeatedMetadataErrors,
+    /// The uid and the deletion fields that a client sends are ignored.
     pub keeps_deletion: bool,
     /// There is no table of the object here.
     pub without_table: bool,
@@ -241,7 +239,7 @@ impl SubresourceHooks {
         apply: apply_status,
         validate: None,
         unowned: &[],
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         keeps_deletion: false,
         without_table: false,
     };

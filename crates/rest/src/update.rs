@@ -3,7 +3,7 @@
 use crate::admission::Operation;
 use crate::api::Api;
 use crate::error::ApiError;
-use crate::hooks::{MetadataAgain, SubresourceHooks, replace};
+use crate::hooks::{MetadataRules, SubresourceHooks, replace};
 use crate::input::Input;
 use crate::metadata;
 use crate::object::Object;
@@ -26,7 +26,7 @@ impl Api {
         let mut body = self.read(writing, input)?;
         writing.place(&mut body)?;
         check_name(&body, writing.name)?;
-        // told of what was sent, whether there is anything to update or not
+        // duplicate owners are reported even where the object does not exist
         writing.dedup_owners(&mut body);
         let exists = resource.collection.cache.get(writing.namespace, writing.name).is_some();
         let uid = body.text(&["metadata", "uid"]);
@@ -251,15 +251,13 @@ impl Api {
             let state = || declared.iter().chain(&domains).cloned();
             let change = || changed.iter().chain(&domains).cloned();
             let mut problems: Vec<Problem> = declared.iter().chain(&changed).cloned().collect();
-            match part.map_or(resource.hooks.metadata_again, |part| part.metadata_again) {
-                MetadataAgain::Both => problems.extend(change().chain(state())),
-                MetadataAgain::Change => problems.extend(change()),
-                MetadataAgain::State => problems.extend(state()),
-                MetadataAgain::OnlyStateTwice => problems.extend(state().chain(state())),
-                MetadataAgain::StateTwice => problems.extend(state().chain(state()).chain(change())),
-                MetadataAgain::StateThenChange => problems.extend(state().chain(change())),
-                MetadataAgain::StateAroundChange => problems.extend(state().chain(change()).chain(state())),
-                MetadataAgain::Nothing => {}
+            let repeated =
+                part.map_or(resource.hooks.repeated_metadata_errors, |part| part.repeated_metadata_errors);
+            for rules in repeated.0 {
+                match rules {
+                    MetadataRules::State => problems.extend(state()),
+                    MetadataRules::Change => problems.extend(change()),
+                }
             }
             problems.extend(rules::check(&resource.kind.root, &mut object));
             let check = match part {

@@ -315,8 +315,8 @@ impl<'a, S: Source<'a>> Decoder<S> {
         place: &Place<'_>,
     ) -> Result<Option<Value>, DecodeError> {
         if matches!(token, Token::Null) {
-            // metadata of an object that is a part of another is a structure, whatever is sent
-            let is_part = |ty: &Type| !ty.loose && place.path.to_string() != "metadata";
+            // metadata of an embedded object is a structure, whatever is sent
+            let is_part = |ty: &Type| !ty.loose && !place.path.is_top_level();
             if place.owner.loose && matches!(&field.shape, Shape::Struct(ty) if is_part(ty)) {
                 return Ok(Some(Value::map()));
             }
@@ -348,11 +348,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
             (_, Token::Null) if place.owner.loose => Ok(Value::Null),
             (_, Token::Null) => Ok(zero(shape)),
             (Shape::Struct(ty), Token::Map) if place.owner.loose && !ty.loose => {
-                if place.path.to_string() == "metadata" {
-                    self.apart(ty, place)
-                } else {
-                    self.inner(ty, place)
-                }
+                if place.path.is_top_level() { self.apart(ty, place) } else { self.inner(ty, place) }
             }
             (Shape::Struct(ty), Token::Map) => self.structure(ty, place.path),
             (Shape::List(list), Token::List) => {
@@ -412,7 +408,7 @@ impl<'a, S: Source<'a>> Decoder<S> {
         Ok(zero(shape))
     }
 
-    /// Metadata of an object that is a part of another, which is shown whole where it cannot be read.
+    /// Metadata of an embedded object. An error shows all of it.
     fn inner(&mut self, ty: &Type, place: &Place<'_>) -> Result<Value, DecodeError> {
         let sent = self.any(Token::Map, place.path)?;
         let mut reader = Decoder { wraps: self.wraps, ..Decoder::new(Tree::new(sent.clone()), ty) };

@@ -67,6 +67,11 @@ impl<'a> Path<'a> {
         }
     }
 
+    /// Whether this is a field of the object itself.
+    pub fn is_top_level(&self) -> bool {
+        self.parent.is_some_and(Path::is_root)
+    }
+
     pub fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }

@@ -154,14 +154,21 @@ async fn others_are_refused_over_a_whole_connection() {
     }
 }
 
+const AUTHORITY_FILE: &str = "ca.crt";
+
+/// A cluster that verifies clients by a file of this folder.
+async fn with_authority_file() -> (Cluster, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(AUTHORITY_FILE);
+    std::fs::write(&file, authority().pem()).unwrap();
+    let options = Options { client_authority_file: Some(file), ..Options::default() };
+    (Cluster::with(options).await, folder)
+}
+
 #[tokio::test]
 async fn authorities_are_read_again_when_their_file_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.crt");
-    let later = Authority::new("later");
-    std::fs::write(&file, authority().pem()).unwrap();
-    let cluster =
-        Cluster::with(Options { client_authority_file: Some(file.clone()), ..Options::default() }).await;
+    let (cluster, folder) = with_authority_file().await;
+    let (file, later) = (folder.path().join(AUTHORITY_FILE), Authority::new("later"));
     let jane = Who::Holder(later.client("jane", "system:masters"));
     cluster.get("/api").who(&jane).await.code(401);
     // a file that cannot be used changes nothing
@@ -222,12 +229,8 @@ async fn status(stream: &mut Stream) -> u16 {
 
 #[tokio::test]
 async fn an_open_connection_loses_its_identity_with_its_authority() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.crt");
-    let later = Authority::new("later");
-    std::fs::write(&file, authority().pem()).unwrap();
-    let cluster =
-        Cluster::with(Options { client_authority_file: Some(file.clone()), ..Options::default() }).await;
+    let (cluster, folder) = with_authority_file().await;
+    let (file, later) = (folder.path().join(AUTHORITY_FILE), Authority::new("later"));
     let joe = Who::Holder(authority().client("joe", "system:masters"));
     let mut open = cluster.connect(&joe, Protocol::Http1).await;
     assert_eq!(status(&mut open).await, 200);

@@ -163,7 +163,7 @@ async fn values_are_judged_in_the_words_of_upstream() {
     );
     let made = cluster.post(THINGS, thing("x", part(json!({"unk": 1})))).await.code(201);
     assert_eq!(made.warnings(), [r#"299 - "unknown field \"spec.part[p].metadata.unk\"""#]);
-    // labels that are wrong are told of the object, and twice of the change
+    // invalid labels are reported once for the object and twice for the change
     let mut object = made.json();
     object["metadata"]["labels"] = json!({"a b": "c"});
     let status = cluster.put(&format!("{THINGS}/x"), object).await.refused(422, "Invalid");

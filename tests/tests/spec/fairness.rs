@@ -161,7 +161,7 @@ async fn who_waits_is_shown_and_gets_a_turn() {
     cluster.get("/debug/api_priority_and_fairness/dump_requests").who(&tests::Who::Nobody).await.code(403);
 }
 
-/// The requests of the level "tiny" that wait, and those that are carried out.
+/// Waits until the level "tiny" has so many requests queued and executing.
 async fn until_tiny(cluster: &Cluster, waiting: usize, executing: usize) {
     let expected = format!(",{waiting},{executing}");
     let waits = async {

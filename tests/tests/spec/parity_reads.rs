@@ -25,7 +25,7 @@ async fn plain_tables_without_objects_have_null_instead_of_rows() {
 async fn some_parts_of_objects_have_no_table() {
     let cluster = Cluster::start().await;
     cluster.create(PODS, pod("p")).await;
-    let told = "only the following media types are accepted: application/json, application/yaml, \
+    let expected = "only the following media types are accepted: application/json, application/yaml, \
                 application/vnd.kubernetes.protobuf";
     for path in [
         format!("{PODS}/p/ephemeralcontainers"),
@@ -35,7 +35,7 @@ async fn some_parts_of_objects_have_no_table() {
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/none/status".to_owned(),
     ] {
         let answer = cluster.get(&path).accept(TABLE).await.code(406);
-        assert_eq!(message(&answer), told, "{path}");
+        assert_eq!(message(&answer), expected, "{path}");
     }
     cluster.get(&format!("{PODS}/p/status")).accept(TABLE).await.code(200);
 }
@@ -43,17 +43,17 @@ async fn some_parts_of_objects_have_no_table() {
 #[tokio::test]
 async fn an_unknown_amount_of_objects_in_a_table_is_refused_where_there_is_a_table() {
     let cluster = Cluster::start().await;
-    let told = "Unable to convert to Table as requested: includeObject: Invalid value: \"Bogus\": must be 'Metadata', \
+    let expected = "Unable to convert to Table as requested: includeObject: Invalid value: \"Bogus\": must be 'Metadata', \
                 'Object', 'None', or empty";
     let path = format!("{CONFIGMAPS}?includeObject=Bogus");
     for path in [path.clone(), format!("{path}&watch=true&timeoutSeconds=1")] {
-        assert_eq!(message(&cluster.get(&path).accept(TABLE).await.code(400)), told);
+        assert_eq!(message(&cluster.get(&path).accept(TABLE).await.code(400)), expected);
         cluster.get(&path).await.code(200);
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_in_the_options_of_a_list_is_told_first() {
+async fn unreadable_list_options_are_reported_first() {
     let cluster = Cluster::start().await;
     let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0";
     let number = r#"invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax"#;
@@ -74,9 +74,9 @@ async fn what_cannot_be_read_in_the_options_of_a_list_is_told_first() {
             "specifying resource version is not allowed when using continue",
         ),
     ];
-    for (query, told) in cases {
+    for (query, expected) in cases {
         let answer = cluster.get(&format!("{CONFIGMAPS}?{query}")).await.code(400);
-        assert_eq!(message(&answer), told, "{query}");
+        assert_eq!(message(&answer), expected, "{query}");
     }
     // events are in no cache that could be asked
     let events = "/api/v1/namespaces/default/events?resourceVersion=x";

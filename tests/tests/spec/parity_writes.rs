@@ -34,15 +34,15 @@ async fn what_a_patch_did_not_touch_is_shown_as_it_was() {
     object["spec"]["volumes"] = json!([{"name": "h", "hostPath": {"path": "/x"}}]);
     cluster.create(PODS, object).await;
     let path = format!("{PODS}/p");
-    let told = |answer: Answer| message(&answer.code(422)).replace("\\\"", "'");
+    let invalid_message = |answer: Answer| message(&answer.code(422)).replace("\\\"", "'");
     // values of a merge patch are taken apart, and so written by name
     let patch = r#"{"spec": {"volumes": [{"name": "v", "emptyDir": {}, "bad": {"z": 1, "y": 2}}], "nodeSelector": 5}}"#;
-    let shown = told(send(&cluster, &path, MERGE, patch).await);
+    let shown = invalid_message(send(&cluster, &path, MERGE, patch).await);
     assert!(shown.contains("'volumes':[{'bad':{'y':2,'z':1},'emptyDir':{},'name':'v'}]"), "{shown}");
     // those of a JSON patch stay as they were sent, and so does what is moved
     let patch = r#"[{"op": "add", "path": "/spec/volumes/0", "value": {"name": "v", "bad": 1}},
         {"op": "move", "from": "/spec/volumes/1", "path": "/metadata/labels"}]"#;
-    let shown = told(send(&cluster, &path, JSON, patch).await);
+    let shown = invalid_message(send(&cluster, &path, JSON, patch).await);
     assert!(shown.contains("'volumes':[{'name':'v','bad':1}]"), "{shown}");
     assert!(shown.contains("'labels':{'name':'h','hostPath':{'path':'/x','type':''}}"), "{shown}");
 }
@@ -64,20 +64,20 @@ async fn a_patch_whose_form_is_not_looked_at_fails_when_it_is_tried() {
         (MERGE, r#""x""#, 400, "Invalid JSON Patch"),
         (MERGE, "{", 400, "Invalid JSON Patch"),
     ];
-    for (media, text, code, told) in cases {
+    for (media, text, code, expected) in cases {
         let answer = send(&cluster, &unchecked, media, text).await.code(code);
-        assert_eq!(message(&answer), told, "{text}");
+        assert_eq!(message(&answer), expected, "{text}");
     }
     let answer = send(&cluster, &unchecked, MERGE, r#"[1, {"b": null, "a": 2}]"#).await.code(422);
-    let told = " \"\" is invalid: patch: Invalid value: \"[1,{\\\"a\\\":2}]\": couldn't get version/kind; json parse error: json: \
+    let expected = " \"\" is invalid: patch: Invalid value: \"[1,{\\\"a\\\":2}]\": couldn't get version/kind; json parse error: json: \
         cannot unmarshal array into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind \
         string \"json:\\\"kind,omitempty\\\"\" }";
-    assert_eq!(message(&answer), told);
-    // looked at, it is told at once
+    assert_eq!(message(&answer), expected);
+    // looked at, it is expected at once
     let answer = send(&cluster, &path, JSON, r#""x""#).await.code(400);
-    let told =
+    let expected =
         "error decoding patch: json: cannot unmarshal string into Go value of type []handlers.jsonPatchOp";
-    assert_eq!(message(&answer), told);
+    assert_eq!(message(&answer), expected);
 }
 
 #[tokio::test]
@@ -92,29 +92,29 @@ async fn a_patch_at_the_root_puts_an_object_there_or_nothing() {
             .contains("couldn't get version/kind; json parse error: json: cannot unmarshal array")
     );
     // without its version nothing is known of an object, not even its name
-    let told = "the name of the object (c based on URL) was undeterminable: name must be provided";
+    let expected = "the name of the object (c based on URL) was undeterminable: name must be provided";
     for (media, text) in
         [(JSON, r#"[{"op":"remove","path":"/apiVersion"}]"#), (MERGE, r#"{"apiVersion":null}"#)]
     {
         let answer = send(&cluster, &path, media, text).await.code(400);
-        assert_eq!(message(&answer), told);
+        assert_eq!(message(&answer), expected);
         let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
         assert_eq!(answer.warnings(), [warned("data"), warned("metadata")]);
         let answer = send(&cluster, &format!("{path}?fieldValidation=Strict"), media, text).await.code(422);
-        let told = r#": strict decoding error: unknown field "data", unknown field "metadata""#;
-        assert!(message(&answer).ends_with(told), "{}", answer.text());
+        let expected = r#": strict decoding error: unknown field "data", unknown field "metadata""#;
+        assert!(message(&answer).ends_with(expected), "{}", answer.text());
     }
     let answer =
         send(&cluster, &path, JSON, r#"[{"op":"replace","path":"","value":{"name":"x"}}]"#).await.code(400);
     assert_eq!(message(&answer), "the name of the object (x) does not match the name on the URL (c)");
     send(&cluster, &path, STRATEGIC, r#"{"apiVersion":null}"#).await.code(200);
-    let told = "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion \
+    let expected = "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion \
                 of type string";
     let answer = send(&cluster, &path, MERGE, r#"{"apiVersion":5}"#).await.code(422);
-    assert!(message(&answer).ends_with(told), "{}", answer.text());
+    assert!(message(&answer).ends_with(expected), "{}", answer.text());
     let answer =
         cluster.post(CONFIGMAPS, json!({"apiVersion": 5, "metadata": {"name": "d"}})).await.code(400);
-    assert!(message(&answer).contains(told), "{}", answer.text());
+    assert!(message(&answer).contains(expected), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_new_object_has_no_version_but_may_name_what_is_none() {
 }
 
 /// The causes of a refused write in short: `L`abels, the `D`eletion time and `F`inalizers.
-fn told_causes(answer: Answer) -> String {
+fn causes_of(answer: Answer) -> String {
     let causes = answer.code(422).json()["details"]["causes"].clone();
     let fields = causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap().to_owned());
     let short = |field: String| match field.strip_prefix("metadata.").unwrap().get(..1) {
@@ -185,13 +185,13 @@ async fn metadata_is_judged_as_often_as_the_rules_of_a_kind_look_at_it() {
     for (collection, object, status, whole) in cases {
         let made = cluster.create(collection, object).await;
         let path = format!("{collection}/x");
-        assert_eq!(told_causes(cluster.put(&path, bad(made.clone())).await), whole, "{collection}");
+        assert_eq!(causes_of(cluster.put(&path, bad(made.clone())).await), whole, "{collection}");
         let part = cluster.put(&format!("{path}/status"), bad(made)).await;
         match status {
             "" => {}
             // this part has no metadata of its own
             "-" => assert_eq!(part.code(200).json()["metadata"].get("labels"), None),
-            causes => assert_eq!(told_causes(part), causes, "{collection}"),
+            causes => assert_eq!(causes_of(part), causes, "{collection}"),
         }
     }
 }
@@ -229,7 +229,7 @@ async fn who_leaves_the_deletion_out_does_not_own_it() {
 }
 
 #[tokio::test]
-async fn times_and_texts_of_another_type_are_told_without_their_field() {
+async fn errors_of_times_and_texts_do_not_name_their_field() {
     let cluster = Cluster::with(Options::default()).await;
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
     let event = json!({"metadata": {"name": "e"}, "eventTime": "2020-01-02T03:04:05.000006Z", "action": "a", "reason": "r",
@@ -241,9 +241,9 @@ async fn times_and_texts_of_another_type_are_told_without_their_field() {
     let mut late = event;
     late["series"] = json!({"count": 4, "lastObservedTime": "é"});
     let answer = cluster.put(&path, late).await.code(400);
-    let told =
+    let expected =
         r#"parsing time "\xc3\xa9" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "\xc3\xa9" as "2006""#;
-    assert!(message(&answer).ends_with(told), "{}", answer.text());
+    assert!(message(&answer).ends_with(expected), "{}", answer.text());
     let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
     cluster
         .create(
@@ -314,8 +314,9 @@ async fn a_definition_bears_no_other_prefix_than_its_name() {
         "{}",
         refused.text()
     );
-    let told = r#"metadata.generateName: Invalid value: "things-": must be spec.names.plural+"."+spec.group"#;
-    assert!(message(&answer).contains(told), "{}", answer.text());
+    let expected =
+        r#"metadata.generateName: Invalid value: "things-": must be spec.names.plural+"."+spec.group"#;
+    assert!(message(&answer).contains(expected), "{}", answer.text());
 }
 
 #[tokio::test]

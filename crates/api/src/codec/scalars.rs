@@ -79,53 +79,55 @@ impl fmt::Display for IntOrString {
     }
 }
 
-impl Json for Time {
-    fn read(&mut self, token: Token<'_>, _: &mut Reader<'_>) -> ReadResult<()> {
-        *self = text(token, |it| {
-            time::to_unix(it).map(Time).ok_or_else(|| format!("{it:?} is not a time of RFC 3339"))
-        })?;
-        Ok(())
-    }
+/// JSON of a scalar that is text: how the text is read and written, and which value is left out.
+macro_rules! text_json {
+    ($ty:ty, read: $read:expr, write: $write:expr, is_empty: $is_empty:expr) => {
+        impl Json for $ty {
+            fn read(&mut self, token: Token<'_>, _: &mut Reader<'_>) -> ReadResult<()> {
+                *self = text(token, $read)?;
+                Ok(())
+            }
 
-    fn write(&self, out: &mut Writer) {
-        out.string(&self.to_string());
-    }
+            fn write(&self, out: &mut Writer) {
+                let write: fn(&Self) -> String = $write;
+                out.string(&write(self));
+            }
 
-    fn is_empty(&self) -> bool {
-        false
-    }
+            fn is_empty(&self) -> bool {
+                let is_empty: fn(&Self) -> bool = $is_empty;
+                is_empty(self)
+            }
+        }
+    };
 }
 
-impl Json for MicroTime {
-    fn read(&mut self, token: Token<'_>, _: &mut Reader<'_>) -> ReadResult<()> {
-        *self = text(token, |it| {
-            time::to_unix_micros(it).map(MicroTime).ok_or_else(|| format!("{it:?} is not a time of RFC 3339"))
-        })?;
-        Ok(())
-    }
+text_json!(
+    Time,
+    read: |it| time::to_unix(it).map(Time).ok_or_else(|| no_time(it)),
+    write: Time::to_string,
+    is_empty: |_| false
+);
+text_json!(
+    MicroTime,
+    read: |it| time::to_unix_micros(it).map(MicroTime).ok_or_else(|| no_time(it)),
+    write: MicroTime::to_string,
+    is_empty: |_| false
+);
+text_json!(
+    Duration,
+    read: |it| time::parse_duration(it).map(Duration).map_err(|error| error.to_string()),
+    write: Duration::to_string,
+    is_empty: |it| it.0 == 0
+);
+text_json!(
+    ByteString,
+    read: |it| STANDARD.decode(it).map(ByteString).map_err(|error| error.to_string()),
+    write: |it| STANDARD.encode(&it.0),
+    is_empty: |it| it.0.is_empty()
+);
 
-    fn write(&self, out: &mut Writer) {
-        out.string(&self.to_string());
-    }
-
-    fn is_empty(&self) -> bool {
-        false
-    }
-}
-
-impl Json for Duration {
-    fn read(&mut self, token: Token<'_>, _: &mut Reader<'_>) -> ReadResult<()> {
-        *self = text(token, |it| time::parse_duration(it).map(Duration).map_err(|error| error.to_string()))?;
-        Ok(())
-    }
-
-    fn write(&self, out: &mut Writer) {
-        out.string(&self.to_string());
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0 == 0
-    }
+fn no_time(text: &str) -> String {
+    format!("{text:?} is not a time of RFC 3339")
 }
 
 impl Json for Quantity {
@@ -145,21 +147,6 @@ impl Json for Quantity {
 
     fn is_empty(&self) -> bool {
         self.is_zero()
-    }
-}
-
-impl Json for ByteString {
-    fn read(&mut self, token: Token<'_>, _: &mut Reader<'_>) -> ReadResult<()> {
-        *self = text(token, |it| STANDARD.decode(it).map(ByteString).map_err(|error| error.to_string()))?;
-        Ok(())
-    }
-
-    fn write(&self, out: &mut Writer) {
-        out.string(&STANDARD.encode(&self.0));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -103,7 +103,7 @@ struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// The clauses of a header, those that a client prefers first.
+    /// The clauses of a header by preference, highest first.
     fn sorted(accept: &'a str) -> Vec<Self> {
         let mut clauses: Vec<Clause<'_>> = accept.split(',').map(Clause::parse).collect();
         clauses.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.wildcards().cmp(&b.wildcards())));

@@ -12,11 +12,11 @@ use rustls_pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a client's certificate is worth.
+/// The identity that a client certificate gives.
 #[derive(Debug, Clone)]
 pub struct Certificate {
-    /// Whom it names, or why the authorities for clients do not vouch for it; `None` where it names nobody, or
-    /// where there are no such authorities.
+    /// The user that it names, or why the client authorities do not verify it; `None` without a user name or without
+    /// such authorities.
     pub user: Option<Result<Arc<User>, String>>,
     /// The common name of a proxy that may say who is calling, or why the authorities for proxies do not vouch for
     /// it; `None` where there are no such authorities, or none that an operator named.

@@ -27,7 +27,7 @@ mod value;
 use crate::check::Problems;
 use crate::{gates, read};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
 use schema::problem::Problem;
 use schema::{Path, Value};
 
@@ -39,7 +39,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(create),
         validate_update: Some(update),
         subresources: STATUS,
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         plain_finalizers: true,
         begin_delete: Some(begin_delete),
         // a deletion that has not begun begins with the deletion of all objects

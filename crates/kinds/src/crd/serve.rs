@@ -9,7 +9,7 @@ use super::scale::Paths;
 use super::table;
 use crate::read;
 use rest::fit::{Converter, Fit};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks, replace};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, replace};
 use schema::rank::rank;
 use schema::table::{Column, Declared, Group, Kind, Lifecycle, Many, Ref, Subresource, Text, Type};
 use schema::{Value, encode};
@@ -187,7 +187,7 @@ impl Common<'_> {
             keeps_status_on_create: !status,
             subresources: if status { STATUS } else { &[] },
             unknown_label: Some(|label| format!("field label not supported: {label}")),
-            metadata_again: MetadataAgain::Change,
+            repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
             plain_finalizers: true,
             owns_asked: true,
             ..Hooks::default()

@@ -2,7 +2,7 @@
 
 use crate::check::{self, Problems};
 use crate::{conditions, metadata, read};
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
@@ -17,21 +17,14 @@ pub(super) fn hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(|object, _, _| validate(object)),
-        metadata_again: MetadataAgain::State,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
         subresources: SUBRESOURCES,
         cells: Some(cells),
         ..Hooks::default()
     }
 }
 
-static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks {
-    name: "status",
-    apply: super::apply_status,
-    validate: Some(status),
-    unowned: &["metadata"],
-    keeps_deletion: true,
-    ..SubresourceHooks::STATUS
-}];
+static SUBRESOURCES: &[SubresourceHooks] = &[super::status(|object, _, _| validate(object))];
 
 /// The two versions have their own names for the shares.
 fn shares_field(object: &Value) -> &'static str {
@@ -40,11 +33,6 @@ fn shares_field(object: &Value) -> &'static str {
     } else {
         "nominalConcurrencyShares"
     }
-}
-
-fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    // everything is checked again, also what cannot be written here
-    validate(new)
 }
 
 fn validate(object: &Value) -> Problems {

@@ -7,7 +7,7 @@
 mod levels;
 mod schemas;
 
-use rest::hooks::{Context, Conversion, Hooks, replace};
+use rest::hooks::{Check, Context, Conversion, Hooks, SubresourceHooks, replace};
 use schema::Value;
 
 /// Flow schemas in the stored version.
@@ -40,6 +40,17 @@ pub fn newer_level_hooks() -> Hooks {
         from_stored: |object| renamed(object, OLDER, NEWER),
     };
     Hooks { convert: Some(convert), ..levels::hooks() }
+}
+
+/// The `status` of both kinds. `validate` checks the whole object again, also what cannot be written here.
+const fn status(validate: Check) -> SubresourceHooks {
+    SubresourceHooks {
+        apply: apply_status,
+        validate: Some(validate),
+        unowned: &["metadata"],
+        keeps_deletion: true,
+        ..SubresourceHooks::STATUS
+    }
 }
 
 /// Through the status nothing but the status is written, not even metadata.

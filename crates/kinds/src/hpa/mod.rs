@@ -12,7 +12,9 @@ mod rules;
 
 use crate::gates;
 use names::Names;
-use rest::hooks::{Context, Conversion, Hooks, MetadataAgain, SubresourceHooks, apply_status};
+use rest::hooks::{
+    Context, Conversion, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status,
+};
 use schema::Value;
 use std::borrow::Cow;
 
@@ -57,7 +59,7 @@ fn shared() -> Hooks {
         validate_update: Some(|object, old, context| {
             rules::validate(&as_newer(object), least(Some(old), context))
         }),
-        metadata_again: MetadataAgain::Change,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         subresources: SUBRESOURCES,
         cells: Some(|object, now| columns::cells(&as_newer(object), now)),
         ..Hooks::default()

@@ -6,7 +6,7 @@ mod sources;
 use crate::check::{self, Problems};
 use crate::{gates, metadata, persistentvolumeclaim, pod, quantities, read, scheduling};
 use names::Names;
-use rest::hooks::{Context, Hooks, MetadataAgain, SubresourceHooks};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
 use schema::{Path, Value};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub fn hooks() -> Hooks {
         delete_returns_object: true,
         validate_create: Some(create),
         validate_update: Some(update),
-        metadata_again: MetadataAgain::OnlyStateTwice,
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::State]),
         warn: Some(|object, _| warn(object)),
         subresources: SUBRESOURCES,
         cells: Some(cells),

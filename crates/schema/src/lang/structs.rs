@@ -161,7 +161,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A value that is one of several forms, told apart by how its JSON begins.
+    /// An enum for a value of several forms; the first JSON token decides which.
     fn one_of_items(&self, ty: &TypeModel, out: &mut String) {
         doc(&ty.doc, out);
         let _ = writeln!(out, "#[derive(Debug, Clone, Default, PartialEq)]\npub enum {} {{", ty.name);

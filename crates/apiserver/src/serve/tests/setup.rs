@@ -196,7 +196,7 @@ impl Mirror {
         Body::stream(Events(receiver))
     }
 
-    /// Many events at once, and then one at a time. Each tells on which threads it was made.
+    /// Many events at once, and then one at a time. Each names the threads that made it.
     fn backlog(&self) -> Body {
         let (sender, later) = mpsc::channel(1);
         tokio::spawn(async move { while sender.send(()).await.is_ok() {} });
