@@ -32,7 +32,7 @@ pub fn binding_hooks() -> Hooks {
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
 
 fn policy(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);
@@ -156,7 +156,7 @@ fn validation(one: &Value, env: &Env, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn binding(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);

@@ -58,7 +58,7 @@ const MOST_GROUP_PRIORITY: i64 = 20000;
 const MOST_VERSION_PRIORITY: i64 = 1000;
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let nothing = Value::map();
     let spec = object.at(&["spec"]).unwrap_or(&nothing);
@@ -102,7 +102,7 @@ fn name(object: &Value, field: &'static str, wanted: &str, out: &mut Problems) {
 }
 
 fn status(object: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let status = Path::ROOT.field("status");
     let path = status.field("conditions");
     for (at, condition) in object.items(&["status", "conditions"]).iter().enumerate() {

@@ -44,7 +44,7 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     const LIMITS: [&str; 2] = ["minAvailable", "maxUnavailable"];
     if LIMITS.iter().all(|field| read::has(object, &["spec", field])) {
@@ -99,7 +99,7 @@ fn amount(value: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     conditions::validate(new.items(&["status", "conditions"]), &path.field("conditions"), &mut out);
     if let Some(status) = new.at(&["status"]) {

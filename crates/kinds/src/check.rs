@@ -11,7 +11,7 @@ use schema::{Path, Value, format};
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-pub(crate) type Problems = Vec<Problem>;
+pub(crate) use schema::problem::Problems;
 
 /// Problems that each show the same list. The first is always reported, the others up to a byte limit.
 #[derive(Default)]

@@ -20,7 +20,7 @@ pub fn hooks() -> Hooks {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     if let Some(selector) = object.at(&["spec", "nodeSelector"]).filter(|it| !it.is_null()) {
         scheduling::node_selector(selector, &spec.field("nodeSelector"), &mut out);

@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn each_part_is_checked() {
         let check = |conditions: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             validate(json(conditions).as_list().unwrap_or_default(), &Path::ROOT.field("c"), &mut out);
             let fields: Vec<_> =
                 problems(&out).iter().map(|it| it.split(": ").next().unwrap_or("").to_owned()).collect();

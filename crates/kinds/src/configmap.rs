@@ -21,7 +21,7 @@ pub fn hooks() -> Hooks {
 }
 
 fn create(object: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     validate(object, &mut out);
     out
 }
@@ -47,7 +47,7 @@ fn validate(object: &Value, out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     immutable(new, old, &["data", "binaryData"], &mut out);
     validate(new, &mut out);
     out

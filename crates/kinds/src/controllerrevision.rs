@@ -18,7 +18,7 @@ pub fn hooks() -> Hooks {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     if !read::has(object, &["data"]) {
         out.push(Problem::required(&Path::ROOT.field("data"), "data is mandatory"));
     }

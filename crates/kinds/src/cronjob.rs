@@ -64,7 +64,7 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
 }
 
 fn spec<const PRIVILEGED: bool>(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     schedule(spec, &path.field("schedule"), &mut out);
@@ -167,7 +167,7 @@ mod tests {
     fn times_are_clear() {
         let check = |fields: &str, expected: &[&str]| {
             let object = json(fields);
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             schedule(&object, &Path::ROOT.field("schedule"), &mut out);
             time_zone(object.at(&["timeZone"]), &Path::ROOT.field("timeZone"), &mut out);
             assert_eq!(problems(&out), expected);

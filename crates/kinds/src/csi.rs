@@ -18,7 +18,7 @@ pub fn driver_hooks() -> Hooks {
         prepare_create: Some(|object, context| drop_mount(object, None, context)),
         prepare_update: Some(prepare_driver_update),
         validate_create: Some(|object, _| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             driver_spec(object, &mut out);
             out
         }),
@@ -90,7 +90,7 @@ fn token_requests(object: &Value, out: &mut Problems) {
 }
 
 fn update_driver(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     driver_spec(new, &mut out);
     let path = Path::ROOT.field("spec");
     for (field, shown) in [
@@ -149,7 +149,7 @@ pub fn node_hooks() -> Hooks {
 
 fn node(object: &Value) -> Problems {
     const MOST_OF_ID: usize = 256;
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let path = path.field("drivers");
     let mut names = HashSet::new();
@@ -183,7 +183,7 @@ fn node(object: &Value) -> Problems {
 /// Drivers come and go; while one is there, it stays the same.
 fn update_node(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
     // clients know the problems of a node told twice when it changes
-    let mut out = [node(new), node(new)].concat();
+    let mut out = node(new).repeated();
     let mut by_name: HashMap<&str, Vec<&Value>> = HashMap::new();
     for next in new.items(&["spec", "drivers"]) {
         by_name.entry(next.text(&["name"])).or_default().push(next);
@@ -237,7 +237,7 @@ pub fn earlier_capacity_hooks() -> Hooks {
 }
 
 fn capacity(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     scheduling::label_selector(object.at(&["nodeTopology"]), &Path::ROOT.field("nodeTopology"), &mut out);
     check::subdomain(object.text(&["storageClassName"]), &Path::ROOT.field("storageClassName"), &mut out);
     if let Some(value) = object.at(&["capacity"]).filter(|it| quantities::parse(it).sign() < 0) {
@@ -322,7 +322,7 @@ mod tests {
             r#"spec.tokenRequests[1].audience: Duplicate value: """#,
             "spec.tokenRequests[1].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
         ];
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         driver_spec(&driver, &mut out);
         assert_eq!(problems(&out), expected);
     }

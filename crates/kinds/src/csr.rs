@@ -209,7 +209,7 @@ fn request_der(object: &Value) -> Result<Vec<u8>, &'static str> {
 }
 
 fn validate(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     let parsed = request_der(object).map_err(str::to_owned).and_then(|der| {
         match X509CertificationRequest::from_der(&der) {
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn signers_have_a_domain_and_a_path() {
         let check = |name: &str, expected: usize| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             signer_name(name, &Path::ROOT.field("s"), &mut out);
             assert_eq!(out.len(), expected, "{name}: {out:?}");
         };

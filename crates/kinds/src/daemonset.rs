@@ -75,7 +75,7 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     let value = spec.at(&["selector"]);
@@ -160,7 +160,7 @@ fn status(new: &Value, old: &Value) -> Problems {
         "numberUnavailable",
         "collisionCount",
     ];
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let status = new.at(&["status"]).unwrap_or(&Value::Null);
     workload::not_negative(status, COUNTS, &path, &mut out);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn one_kind_of_room_is_needed() {
         let check = |rolling: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             rolling_update(&json(rolling), &Path::ROOT.field("r"), &mut out);
             assert_eq!(problems(&out), expected);
         };

@@ -68,7 +68,7 @@ fn changes_generation(new: &Value, old: &Value) -> bool {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     check::not_negative(spec, "replicas", &path, &mut out);
@@ -235,7 +235,7 @@ mod tests {
         let check = |strategy: &str, expected: &[&str]| {
             let mut object = json(&format!(r#"{{"spec":{{"strategy":{strategy}}}}}"#));
             default(&mut object);
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             super::strategy(object.at(&["spec"]).unwrap(), &Path::ROOT.field("s"), &mut out);
             assert_eq!(problems(&out), expected);
         };

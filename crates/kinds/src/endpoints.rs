@@ -21,7 +21,7 @@ pub fn hooks() -> Hooks {
 }
 
 fn validate(object: &Value, old: Option<&Value>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     // what was stored under older rules stays as long as nobody touches it
     if !old.is_some_and(|old| old.items(&["subsets"]) == object.items(&["subsets"])) {
         subsets(object.items(&["subsets"]), &mut out);

@@ -83,7 +83,7 @@ fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let family = object.text(&["addressType"]);
     check::one_of(family, ADDRESS_TYPES, &Path::ROOT.field("addressType"), &mut out);
     let path = Path::ROOT.field("endpoints");
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn addresses_are_of_the_type_of_the_slice() {
         let check = |kind: &str, address: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             super::address(address, kind, &Path::ROOT.field("a"), &mut out);
             assert_eq!(problems(&out), expected, "{kind} {address}");
         };

@@ -102,7 +102,7 @@ fn is_zero_time(object: &Value, path: &[&str]) -> bool {
 
 /// What holds in both groups. Events of the new style are told by their `eventTime`.
 fn legacy_problems(event: &Value, context: &Context<'_>, in_core: bool) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let (own, other) = (event.text(&["metadata", "namespace"]), event.text(&["involvedObject", "namespace"]));
     let old_style = is_zero_time(event, &["eventTime"]);
     let agrees = match (old_style, other.is_empty()) {

@@ -147,7 +147,7 @@ mod tests {
             let spec = json(&format!(
                 r#"{{"podFailurePolicy":{{"rules":[{rule}]}},"template":{{"spec":{{"containers":[{{"name":"c"}}]}}}}}}"#
             ));
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             validate(&spec, &Path::ROOT.field("p"), &mut out);
             assert_eq!(problems(&out), expected);
         };

@@ -67,7 +67,7 @@ fn create(object: &Value, context: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value, old: Option<&Value>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     let backend_of_all = object.at(&["spec", "defaultBackend"]).filter(|it| !it.is_null());
     let rules = object.items(&["spec", "rules"]);
@@ -94,7 +94,7 @@ fn validate(object: &Value, old: Option<&Value>) -> Problems {
 fn has_wrong_wildcard_rule(object: &Value) -> bool {
     let rules = object.items(&["spec", "rules"]).iter();
     rules.filter(|one| one.text(&["host"]).contains('*')).any(|one| {
-        let mut found = Vec::new();
+        let mut found = Problems::new();
         paths(one, &Path::ROOT, &mut found);
         !found.is_empty()
     })
@@ -237,7 +237,7 @@ fn reference(one: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     service::load_balancer(new, &mut out);
     out
 }
@@ -291,7 +291,7 @@ fn default_class(object: &mut Value) {
 }
 
 fn validate_class(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     let path = spec.field("controller");
     let controller = object.text(&["spec", "controller"]);
@@ -348,7 +348,7 @@ fn class_parameters(parameters: &Value, path: &Path<'_>, out: &mut Problems) {
 }
 
 fn update_class(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let (is, was) = (new.text(&["spec", "controller"]), old.text(&["spec", "controller"]));
     if is != was {
         let spec = Path::ROOT.field("spec");

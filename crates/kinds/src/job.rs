@@ -126,7 +126,7 @@ fn generate_selector(object: &mut Value) {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     generated_selector(object, &mut out);
     let path = Path::ROOT.field("spec");
     whole_spec::<PRIVILEGED>(object, context, &path, &mut out);
@@ -318,7 +318,7 @@ fn put(value: &mut Value, path: &[&'static str], other: Option<&Value>) {
 }
 
 fn status(new: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let status = new.at(&["status"]).unwrap_or(&Value::Null);
     workload::not_negative(status, &["active", "succeeded", "failed", "ready"], &path, &mut out);
@@ -390,9 +390,9 @@ mod tests {
             object.at(&["spec", "selector"]),
             Some(&json(r#"{"matchLabels":{"controller-uid":"u"}}"#))
         );
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         generated_selector(&object, &mut out);
-        assert_eq!(out, []);
+        assert_eq!(out, Problems::new());
         object.set(&["metadata", "uid"], "other");
         generated_selector(&object, &mut out);
         assert_eq!(out.len(), 2);

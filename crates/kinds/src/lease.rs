@@ -24,7 +24,7 @@ fn update(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     if let Some(seconds) =
         read::opt_int(object, &["spec", "leaseDurationSeconds"]).filter(|seconds| *seconds <= 0)

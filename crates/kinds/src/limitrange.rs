@@ -50,7 +50,7 @@ fn update(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let path = path.field("limits");
     let mut types = HashSet::new();

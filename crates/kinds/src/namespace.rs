@@ -69,7 +69,7 @@ fn prepare_update(next: &mut Value, old: &Value, context: &Context<'_>) {
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     for finalizer in object.items(&["spec", "finalizers"]) {
         finalizer_name(read::text(finalizer), &path.field("finalizers"), context.names, &mut out);
@@ -98,9 +98,9 @@ fn validate_status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
         true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
     };
     if phase == expected {
-        return Vec::new();
+        return Problems::new();
     }
-    vec![Problem::invalid_text(&Path::ROOT.field("status").field("Phase"), phase, why)]
+    Problems::from(Problem::invalid_text(&Path::ROOT.field("status").field("Phase"), phase, why))
 }
 
 fn apply_finalize(next: &mut Value, submitted: &Value, context: &Context<'_>) {
@@ -112,7 +112,7 @@ fn apply_finalize(next: &mut Value, submitted: &Value, context: &Context<'_>) {
 }
 
 fn validate_finalize(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let path = path.field("finalizers");
     for (at, finalizer) in new.items(&["spec", "finalizers"]).iter().enumerate() {

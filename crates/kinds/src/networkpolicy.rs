@@ -16,7 +16,7 @@ pub fn hooks() -> Hooks {
         default: Some(|object, _| default(object)),
         validate_create: Some(|object, _| validate(object)),
         // clients know these told twice over: as rules of a policy, and again as rules of its change
-        validate_update: Some(|new, _, _| [validate(new), validate(new)].concat()),
+        validate_update: Some(|new, _, _| validate(new).repeated()),
         told_group: Some(ingress::TOLD_GROUP),
         restore: Some(restore),
         subresources: SUBRESOURCES,
@@ -51,7 +51,7 @@ fn default(object: &mut Value) {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     scheduling::label_selector(object.at(&["spec", "podSelector"]), &spec.field("podSelector"), &mut out);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
@@ -219,7 +219,7 @@ mod tests {
     fn exceptions_lie_within_their_block() {
         let check = |cidr: &str, except: &str, fine: bool| {
             let block = json(&format!(r#"{{"cidr":"{cidr}","except":["{except}"]}}"#));
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             ip_block(&block, &Path::ROOT.field("ipBlock"), &mut out);
             assert_eq!(out.is_empty(), fine, "{cidr} {except}: {:?}", problems(&out));
         };

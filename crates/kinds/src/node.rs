@@ -93,7 +93,7 @@ pub fn taint_new(object: &mut Value, names: &Names) {
 }
 
 fn create(object: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     validate(object, &mut out);
     out
 }
@@ -162,7 +162,7 @@ fn pod_cidrs(ranges: &[Value], out: &mut Problems) {
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     validate(new, &mut out);
     resources(new, &mut out);
     let mut addresses = HashSet::new();
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn ranges_are_one_for_each_family() {
         let check = |ranges: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             pod_cidrs(json(ranges).as_list().unwrap_or(&[]), &mut out);
             assert_eq!(problems(&out), expected);
         };

@@ -163,7 +163,7 @@ fn has_class(claim: &Value, names: &Names) -> bool {
 }
 
 fn whole(object: &Value, old: Option<&Value>, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let alone = persistentvolume::may_be_alone(old, context);
     spec(object.at(&["spec"]).unwrap_or(&Value::Null), alone, &Path::ROOT.field("spec"), &mut out);
     out
@@ -299,7 +299,7 @@ fn apply_claim_status(next: &mut Value, submitted: &Value, context: &Context<'_>
 }
 
 fn validate_status(new: &Value, _: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let capacity = path.field("capacity");
     for (name, value) in read::map(new, &["status", "capacity"]).iter() {

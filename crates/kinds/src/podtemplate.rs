@@ -33,7 +33,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let template = object.at(TEMPLATE).unwrap_or(&Value::Null);
     template::validate(template, &Path::ROOT.field("template"), context, PRIVILEGED, &mut out);
     out

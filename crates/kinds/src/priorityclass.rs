@@ -71,7 +71,7 @@ fn forbidden(name: &str, why: &str, context: &Context<'_>) -> ApiError {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let (name, value) = (object.text(&["metadata", "name"]), read::int(object, &["value"]));
     if name.starts_with(SYSTEM_PREFIX) {
         if let Some(why) = not_of_the_system(object) {
@@ -107,7 +107,7 @@ fn not_of_the_system(object: &Value) -> Option<String> {
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     if read::int(new, &["value"]) != read::int(old, &["value"]) {
         out.push(Problem::forbidden(&Path::ROOT.field("value"), "may not be changed in an update."));
     }

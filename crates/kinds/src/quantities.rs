@@ -206,7 +206,7 @@ mod tests {
 
     fn check(limits: &str, requests: &str, expected: &[&str]) {
         let (limits, requests) = (json(limits), json(requests));
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         requirements(read::map(&limits, &[]), read::map(&requests, &[]), &Path::ROOT.field("r"), &mut out);
         assert_eq!(problems(&out), expected);
     }

@@ -17,7 +17,7 @@ const GROUP: &str = "rbac.authorization";
 pub fn role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| rules(object, true)),
-        validate_update: Some(|object, _, _| twice(rules(object, true))),
+        validate_update: Some(|object, _, _| rules(object, true).repeated()),
         repeated_metadata_errors: RepeatedMetadataErrors(&[
             MetadataRules::State,
             MetadataRules::State,
@@ -32,7 +32,7 @@ pub fn role_hooks() -> Hooks {
 pub fn cluster_role_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| cluster_role(object)),
-        validate_update: Some(|object, _, _| twice(cluster_role(object))),
+        validate_update: Some(|object, _, _| cluster_role(object).repeated()),
         repeated_metadata_errors: RepeatedMetadataErrors(&[
             MetadataRules::State,
             MetadataRules::State,
@@ -75,11 +75,6 @@ fn binding_hooks() -> Hooks {
     }
 }
 
-/// On updates clients know the rules of these kinds told twice.
-fn twice(problems: Problems) -> Problems {
-    [&problems[..], &problems[..]].concat()
-}
-
 /// Roles are of this group unless something else is said. So are users and groups; service accounts belong to
 /// the nameless one.
 fn default(object: &mut Value, names: &Names) {
@@ -95,7 +90,7 @@ fn default(object: &mut Value, names: &Names) {
 }
 
 fn rules(object: &Value, namespaced: bool) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("rules");
     for (at, one) in object.items(&["rules"]).iter().enumerate() {
         rule(one, namespaced, &path.index(at), &mut out);
@@ -148,7 +143,7 @@ fn cluster_role(object: &Value) -> Problems {
 }
 
 fn binding(object: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let group = context.names.group(GROUP);
     let path = Path::ROOT.field("roleRef");
     let role = |field: &str| object.text(&["roleRef", field]);
@@ -199,7 +194,7 @@ fn subject(subject: &Value, namespaced: bool, group: &str, path: &Path<'_>, out:
 }
 
 fn changed_binding(new: &Value, old: &Value, context: &Context<'_>, namespaced: bool) -> Problems {
-    let mut out = twice(binding(new, context, namespaced));
+    let mut out = binding(new, context, namespaced).repeated();
     if new.at(&["roleRef"]) != old.at(&["roleRef"]) {
         let text = |field: &str| quoted(new.text(&["roleRef", field]));
         let (group, kind, name) = (text("apiGroup"), text("kind"), text("name"));

@@ -36,7 +36,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
 static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| status(new)))];
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     workload::not_negative(spec, &["replicas", "minReadySeconds"], &path, &mut out);

@@ -44,7 +44,7 @@ fn default(object: &mut Value) {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     check::not_negative(spec, "minReadySeconds", &path, &mut out);
@@ -70,8 +70,7 @@ fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Pr
 /// The rules are told twice, as those of any state and as those of a change.
 fn update<const PRIVILEGED: bool>(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     let check = |context: &Context<'_>| validate::<PRIVILEGED>(new, context);
-    let out = gated::keeping(old.at(TEMPLATE), context, check);
-    [&out[..], &out[..]].concat()
+    gated::keeping(old.at(TEMPLATE), context, check).repeated()
 }
 
 /// New objects only, and as if the template stood by itself.

@@ -19,7 +19,7 @@ const MOST_OF_HANDLE: usize = 16 * 1024;
 pub fn claim_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| claim(object)),
-        validate_update: Some(|new, old, _| [same_spec(new, old, "ResourceClaimSpec"), claim(new)].concat()),
+        validate_update: Some(|new, old, _| same_spec(new, old, "ResourceClaimSpec").and(claim(new))),
         delete_returns_object: true,
         subresources: CLAIM_STATUS,
         cells: Some(claim_cells),
@@ -30,7 +30,7 @@ pub fn claim_hooks() -> Hooks {
 static CLAIM_STATUS: &[SubresourceHooks] = &[SubresourceHooks::status(Some(claim_status))];
 
 fn claim(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     claim_spec(spec, &Path::ROOT.field("spec"), &mut out);
     out
@@ -57,14 +57,14 @@ fn parameters(of: &Value, path: &Path<'_>, out: &mut Problems) {
 /// What is wanted never changes.
 fn same_spec(new: &Value, old: &Value, shown: &str) -> Problems {
     if new.at(&["spec"]) == old.at(&["spec"]) {
-        return Vec::new();
+        return Problems::new();
     }
     let shown = format!("resource.{shown}{{}}");
-    vec![check::invalid_shown(&Path::ROOT.field("spec"), &shown, IMMUTABLE)]
+    Problems::from(check::invalid_shown(&Path::ROOT.field("spec"), &shown, IMMUTABLE))
 }
 
 fn claim_status(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let status =
         |object: &Value, field: &str| object.at(&["status", field]).filter(|it| !it.is_null()).cloned();
@@ -168,7 +168,7 @@ pub fn template_hooks() -> Hooks {
     Hooks {
         validate_create: Some(|object, _| template(object)),
         validate_update: Some(|new, old, _| {
-            [same_spec(new, old, "ResourceClaimTemplateSpec"), template(new)].concat()
+            same_spec(new, old, "ResourceClaimTemplateSpec").and(template(new))
         }),
         delete_returns_object: true,
         cells: Some(template_cells),
@@ -177,7 +177,7 @@ pub fn template_hooks() -> Hooks {
 }
 
 fn template(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     if let Some(labels) = object.at(&["spec", "metadata", "labels"]) {
         check::labels(labels, &path.field("metadata").field("labels"), &mut out);
@@ -208,7 +208,7 @@ pub fn class_hooks() -> Hooks {
 }
 
 fn class(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     driver_name(object.text(&["driverName"]), &Path::ROOT.field("driverName"), &mut out);
     parameters(object, &Path::ROOT, &mut out);
     let namespace = object.text(&["parametersRef", "namespace"]);
@@ -253,14 +253,14 @@ fn nodes(items: &[Value], path: &Path<'_>, out: &mut Problems) {
 }
 
 fn asked(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     nodes(object.items(&["spec", "potentialNodes"]), &path.field("potentialNodes"), &mut out);
     out
 }
 
 fn answered(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let path = path.field("claims");
     let mut names = HashSet::new();

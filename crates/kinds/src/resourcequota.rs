@@ -35,7 +35,7 @@ pub fn hooks() -> Hooks {
 }
 
 static SUBRESOURCES: &[SubresourceHooks] = &[SubresourceHooks::status(Some(|new, _, _| {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     status(new, &mut out);
     out
 }))];
@@ -47,14 +47,14 @@ fn default(object: &mut Value) {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     spec(object, &mut out);
     status(object, &mut out);
     out
 }
 
 fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     spec(new, &mut out);
     let scopes = |object: &Value| -> BTreeSet<String> {
         object.items(&["spec", "scopes"]).iter().map(|it| read::text(it).to_owned()).collect()

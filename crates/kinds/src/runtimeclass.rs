@@ -26,7 +26,7 @@ fn update(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     // the table checks the form of a handler that is given, and that it never changes
     if object.text(&["handler"]).is_empty() {
         check::label("", &Path::ROOT.field("handler"), &mut out);

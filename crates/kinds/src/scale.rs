@@ -4,7 +4,7 @@ use crate::check;
 use crate::workload::Selector;
 use crate::{metadata, read, tables};
 use rest::view::{Missing, View};
-use schema::problem::Problem;
+use schema::problem::Problems;
 use schema::table::{Group, Ref, Text};
 use schema::{Path, Value};
 use std::sync::Arc;
@@ -40,7 +40,9 @@ pub(crate) fn view_of(
 ) -> Vec<View> {
     let declared_at = Some(Text::Owned(format!(".{}", inside.join("."))));
     let views = view(inside, Missing::Object, show).into_iter();
-    views.map(|view| View { declared_at: declared_at.clone(), validate: |_| Vec::new(), ..view }).collect()
+    views
+        .map(|view| View { declared_at: declared_at.clone(), validate: |_| Problems::new(), ..view })
+        .collect()
 }
 
 fn view(
@@ -78,8 +80,8 @@ pub(crate) fn shown(wanted: i64, there: i64, selector: &str) -> Value {
     scale
 }
 
-fn validate(scale: &Value) -> Vec<Problem> {
-    let mut out = Vec::new();
+fn validate(scale: &Value) -> Problems {
+    let mut out = Problems::new();
     let spec = scale.at(&["spec"]).unwrap_or(&Value::Null);
     check::not_negative(spec, "replicas", &Path::ROOT.field("spec"), &mut out);
     out

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn tolerations_are_consistent() {
         let check = |item: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             tolerations(&[json(item)], &Path::ROOT.field("t"), &mut out);
             assert_eq!(problems(&out), expected, "{item}");
         };
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn equal_constraints_are_found_once() {
         let one = r#"{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}"#;
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         topology_spread(&[json(one), json(one)], &Path::ROOT.field("t"), &mut out);
         let expected = r#"t[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}""#;
         assert_eq!(problems(&out), [expected]);

@@ -32,13 +32,13 @@ fn default(object: &mut Value) {
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     validate(object, context.names, &mut out);
     out
 }
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let (was, is) = (old.text(&["type"]), new.text(&["type"]));
     if was != is {
         out.push(Problem::invalid_text(&Path::ROOT.field("type"), is, "field is immutable"));

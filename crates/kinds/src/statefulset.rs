@@ -87,7 +87,7 @@ fn prepare(object: &mut Value, old: Option<&Value>, context: &Context<'_>) {
 }
 
 fn validate<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let spec = object.at(&["spec"]).unwrap_or(&Value::Null);
     let policy_path = path.field("podManagementPolicy");

@@ -47,7 +47,7 @@ pub(crate) fn default_class(context: &Context<'_>) -> Option<String> {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let provisioner = object.text(&["provisioner"]);
     let path = Path::ROOT.field("provisioner");
     check::required(provisioner, &path, &mut out);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn topologies_differ() {
         let check = |terms: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             topologies(json(terms).as_list().unwrap(), &mut out);
             assert_eq!(problems(&out), expected, "{terms}");
         };

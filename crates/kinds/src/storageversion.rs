@@ -44,7 +44,7 @@ fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let servers = object.items(&["status", "storageVersions"]);
     for (at, one) in servers.iter().enumerate() {

@@ -49,7 +49,7 @@ fn create(object: &Value, _: &Context<'_>) -> Problems {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     check::required(object.text(&["spec", "attacher"]), &path.field("attacher"), &mut out);
     source(object.at(&["spec", "source"]).unwrap_or(&Value::Null), &path.field("source"), &mut out);

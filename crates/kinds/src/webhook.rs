@@ -24,7 +24,7 @@ const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("webhooks");
     let mut names = HashSet::new();
     for (at, hook) in object.items(&["webhooks"]).iter().enumerate() {

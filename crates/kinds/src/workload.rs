@@ -23,7 +23,7 @@ impl<'v> Selector<'v> {
 
     /// Whether it can be used at all.
     pub fn is_valid(&self) -> bool {
-        let mut problems = Vec::new();
+        let mut problems = Problems::new();
         scheduling::label_selector(self.0, &Path::ROOT, &mut problems);
         problems.is_empty()
     }
@@ -208,7 +208,7 @@ pub(crate) type Bound = (&'static str, &'static str, &'static str);
 
 /// The counts of a status: none is negative, and each keeps its bounds.
 pub(crate) fn counts(object: &Value, counts: &[&str], bounds: &[Bound]) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("status");
     let status = object.at(&["status"]).unwrap_or(&Value::Null);
     not_negative(status, counts, &path, &mut out);
@@ -378,7 +378,7 @@ mod tests {
     fn shares_are_numbers_or_percents() {
         let check = |value: &str, expected: &[&str]| {
             let value = json(&format!(r#"{{"s":{value}}}"#));
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             share(&value, "s", &Path::ROOT, &mut out);
             at_most_all(&value, "s", &Path::ROOT, &mut out);
             assert_eq!(problems(&out), expected);

@@ -2,7 +2,7 @@
 //!
 //! One constructor per kind of error, in one place. Only the API server turns them into a `Status` object.
 
-use schema::problem::{Problem, quoted};
+use schema::problem::{Problem, Problems, Reason, quoted};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -210,7 +210,14 @@ impl ApiError {
     }
 
     /// All problems of an object at once. `subject.kind` is the kind here.
-    pub fn invalid(subject: Subject<'_>, problems: Vec<Problem>) -> Self {
+    pub fn invalid(subject: Subject<'_>, problems: impl Into<Problems>) -> Self {
+        let problems = problems.into();
+        let further = problems.is_full().then(|| Problem {
+            reason: Reason::TooMany,
+            field: "[]".to_owned(),
+            message: format!("Too many: only the first {} problems are shown", problems.len()),
+        });
+        let problems: Vec<Problem> = problems.into_iter().chain(further).collect();
         let mut message = format!("{} is invalid: ", subject.described());
         let start = message.len();
         // each problem is reported once, in the order of discovery

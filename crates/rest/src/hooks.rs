@@ -11,7 +11,7 @@ use crate::view::View;
 use names::Names;
 use schema::Value;
 use schema::encode::EmptyLists;
-use schema::problem::Problem;
+use schema::problem::Problems;
 use schema::table::{Kind, Ref, Type};
 use schema::time;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ pub struct Hooks {
     pub changes_generation: Option<fn(&Value, &Value) -> bool>,
     /// Takes the scarce things that objects hold. Runs before validation, and not for subresources.
     pub reserve: Option<Arc<dyn Reserve>>,
-    pub validate_create: Option<fn(&Value, &Context<'_>) -> Vec<Problem>>,
-    pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Vec<Problem>>,
+    pub validate_create: Option<fn(&Value, &Context<'_>) -> Problems>,
+    pub validate_update: Option<fn(&Value, &Value, &Context<'_>) -> Problems>,
     /// Finalizers need no domain in front.
     pub plain_finalizers: bool,
     /// The metadata errors that updates repeat.
@@ -153,7 +153,7 @@ pub struct Hooks {
 /// What a kind that is made while the server runs asks of its objects.
 pub trait Rules: Send + Sync {
     /// What is wrong with an object, new or next, whichever way it is written.
-    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Vec<Problem>;
+    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Problems;
 }
 
 /// A subresource whose objects are made to be answered and never kept.
@@ -225,7 +225,7 @@ pub struct SubresourceHooks {
 }
 
 /// What is wrong with the next state of an object, given the one before.
-pub type Check = fn(&Value, &Value, &Context<'_>) -> Vec<Problem>;
+pub type Check = fn(&Value, &Value, &Context<'_>) -> Problems;
 
 impl SubresourceHooks {
     /// The `status` of most kinds: everything but the spec comes from the client.

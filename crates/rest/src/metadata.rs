@@ -3,7 +3,7 @@
 use crate::hooks::Hooks;
 use ambient::World;
 pub use ambient::new_uid;
-use schema::problem::{Problem, REPEATED_LIMIT, Reason, quoted};
+use schema::problem::{Problem, Problems, REPEATED_LIMIT, Reason, quoted};
 use schema::{Map, Path, Value, encode, format, time};
 use std::collections::{BTreeSet, HashSet};
 
@@ -130,8 +130,8 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
 }
 
 /// Everything wrong with the metadata of an object.
-pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
-    let mut problems = Vec::new();
+pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Problems {
+    let mut problems = Problems::new();
     let root = Path::ROOT.field("metadata");
     let text = |field| object.text(&["metadata", field]);
     let rule = hooks.name_rule.unwrap_or(subdomain_rule);
@@ -179,9 +179,9 @@ pub fn check(object: &Value, namespaced: bool, hooks: &Hooks) -> Vec<Problem> {
 }
 
 /// What most kinds add to it: finalizers have a domain in front.
-pub fn check_finalizer_domains(object: &Value, hooks: &Hooks) -> Vec<Problem> {
+pub fn check_finalizer_domains(object: &Value, hooks: &Hooks) -> Problems {
     if hooks.plain_finalizers {
-        return Vec::new();
+        return Problems::new();
     }
     let root = Path::ROOT.field("metadata");
     let path = root.field("finalizers");
@@ -201,7 +201,7 @@ fn subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
 }
 
 /// Problems of a map of labels.
-pub fn check_labels(labels: Option<&Value>, path: &Path<'_>, problems: &mut Vec<Problem>) {
+pub fn check_labels(labels: Option<&Value>, path: &Path<'_>, problems: &mut Problems) {
     let Some(Value::Map(labels)) = labels else { return };
     for (key, value) in labels.iter() {
         problems.extend(format::qualified_name(key).iter().map(|why| Problem::invalid_text(path, key, why)));
@@ -211,7 +211,7 @@ pub fn check_labels(labels: Option<&Value>, path: &Path<'_>, problems: &mut Vec<
 }
 
 /// Problems of a map of annotations.
-pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems: &mut Vec<Problem>) {
+pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems: &mut Problems) {
     let Some(Value::Map(annotations)) = annotations else { return };
     let mut size = 0;
     for (key, value) in annotations.iter() {
@@ -223,7 +223,7 @@ pub fn check_annotations(annotations: Option<&Value>, path: &Path<'_>, problems:
     }
 }
 
-fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn check_owners(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     let mut controller: Option<String> = None;
     let (mut shown, mut length) = (None, 0);
     for owner in object.items(&["metadata", "ownerReferences"]) {
@@ -299,7 +299,7 @@ fn shown_owner(owner: &Value) -> String {
 /// Finalizers that need no domain in front.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
 
-fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     let finalizers = object.items(&["metadata", "finalizers"]);
     let texts: Vec<&str> = finalizers.iter().map(|one| one.as_str().unwrap_or("")).collect();
     for text in &texts {
@@ -315,7 +315,7 @@ fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>
 }
 
 /// A manager's name is bounded, also where a client writes the record itself.
-fn check_managers(object: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn check_managers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     const LIMIT: usize = 128;
     for (at, entry) in object.items(&["metadata", "managedFields"]).iter().enumerate() {
         if entry.text(&["manager"]).len() > LIMIT {
@@ -337,8 +337,8 @@ fn moment(value: Option<&Value>) -> Option<String> {
 }
 
 /// Everything wrong with a change of metadata.
-pub fn check_update(next: &Value, old: &Value) -> Vec<Problem> {
-    let mut problems = Vec::new();
+pub fn check_update(next: &Value, old: &Value) -> Problems {
+    let mut problems = Problems::new();
     let root = Path::ROOT.field("metadata");
     if !old.text(&["metadata", "deletionTimestamp"]).is_empty() {
         let finalizers =

@@ -3,7 +3,7 @@
 use crate::error::{ApiError, Subject};
 use crate::selector::{check_fields, parse_labels};
 use names::Names;
-use schema::problem::Problem;
+use schema::problem::{Problem, Problems};
 use schema::{Path, Value};
 
 /// Decoded `key=value` pairs in the order of the URL.
@@ -151,10 +151,10 @@ impl ListOptions {
         Err(invalid("ListOptions", problems, names))
     }
 
-    fn problems(&self, rule: &str) -> Vec<Problem> {
+    fn problems(&self, rule: &str) -> Problems {
         let path = Path::ROOT.field("resourceVersionMatch");
         let forbidden = |why: &str| Problem::forbidden(&path, why);
-        let mut problems = Vec::new();
+        let mut problems = Problems::new();
         if rule.is_empty() {
             return problems;
         }
@@ -228,12 +228,12 @@ impl WriteOptions {
 
     /// `kind` is the options' own kind, `CreateOptions` and so on, for messages.
     pub fn parse(query: &Query, kind: &str, names: &Names) -> Result<Self, ApiError> {
-        Self::parse_with(query, kind, names, Vec::new())
+        Self::parse_with(query, kind, names, Problems::new())
     }
 
     /// The options of a patch: an applied one must say who applies it, and only there can one insist.
     pub fn parse_patch(query: &Query, applied: bool, names: &Names) -> Result<Self, ApiError> {
-        let mut problems = Vec::new();
+        let mut problems = Problems::new();
         if applied && query.get("fieldManager").unwrap_or("").is_empty() {
             let path = Path::ROOT.field("fieldManager");
             problems.push(Problem::required(&path, "is required for apply patch"));
@@ -251,7 +251,7 @@ impl WriteOptions {
         query: &Query,
         kind: &str,
         names: &Names,
-        mut problems: Vec<Problem>,
+        mut problems: Problems,
     ) -> Result<Self, ApiError> {
         let field_manager = query.text("fieldManager");
         check_manager(&field_manager, &mut problems);
@@ -337,7 +337,7 @@ impl DeleteOptions {
 
     /// From the decoded body (`Null` when there is none) and the query; a body wins over the query.
     pub fn parse(query: &Query, body: &Value, names: &Names) -> Result<Self, ApiError> {
-        let mut problems = Vec::new();
+        let mut problems = Problems::new();
         let in_body = !body.is_null();
         let runs: Vec<String> = if in_body {
             body.items(&["dryRun"]).iter().filter_map(|one| one.as_str().map(str::to_owned)).collect()
@@ -383,7 +383,7 @@ impl DeleteOptions {
 }
 
 /// Every value must be `All`; no value at all is a real run.
-fn dry_run(values: &[String], problems: &mut Vec<Problem>) -> bool {
+fn dry_run(values: &[String], problems: &mut Problems) -> bool {
     if values.iter().any(|value| value != "All") {
         let listed: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
         let message =
@@ -394,7 +394,7 @@ fn dry_run(values: &[String], problems: &mut Vec<Problem>) -> bool {
     !values.is_empty()
 }
 
-fn check_manager(manager: &str, problems: &mut Vec<Problem>) {
+fn check_manager(manager: &str, problems: &mut Problems) {
     const LIMIT: usize = 128;
     let path = Path::ROOT.field("fieldManager");
     if manager.len() > LIMIT {
@@ -408,7 +408,7 @@ fn check_manager(manager: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-fn invalid(kind: &str, problems: Vec<Problem>, names: &Names) -> ApiError {
+fn invalid(kind: &str, problems: Problems, names: &Names) -> ApiError {
     ApiError::invalid(Subject { group: &names.meta_group(), kind, name: "" }, problems)
 }
 

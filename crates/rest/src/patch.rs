@@ -9,7 +9,7 @@ use crate::write::{Writing, Written};
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers};
-use schema::problem::Problem;
+use schema::problem::{Problem, Problems};
 use schema::table::{Field, Shape, Type};
 use schema::{Map, Path, Value, decode, encode};
 
@@ -244,7 +244,7 @@ impl Patch {
 /// An object of a kind that was made while the server ran stays what it is.
 fn same_type(patched: &Value, old: &Value) -> Result<(), ApiError> {
     let changed = |field: &&str| patched.text(&[field]) != old.text(&[field]);
-    let problems: Vec<Problem> = ["kind", "apiVersion"]
+    let problems: Problems = ["kind", "apiVersion"]
         .into_iter()
         .filter(changed)
         .map(|field| {

@@ -11,7 +11,7 @@ use crate::reserve::Reservation;
 use crate::resource::Resource;
 use crate::write::{ATTEMPTS, Writing, Written, store_error};
 use merge::managed;
-use schema::problem::{Problem, Reason};
+use schema::problem::{Problem, Problems, Reason};
 use schema::{Value, rules};
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
@@ -250,7 +250,7 @@ impl Api {
             // clients know these told twice over: as rules of all objects, and again as rules of the kind
             let state = || declared.iter().chain(&domains).cloned();
             let change = || changed.iter().chain(&domains).cloned();
-            let mut problems: Vec<Problem> = declared.iter().chain(&changed).cloned().collect();
+            let mut problems: Problems = declared.iter().chain(&changed).cloned().collect();
             let repeated =
                 part.map_or(resource.hooks.repeated_metadata_errors, |part| part.repeated_metadata_errors);
             for rules in repeated.0 {

@@ -23,7 +23,7 @@ use crate::update::Next;
 use crate::write::Writing;
 use bytes::Bytes;
 use merge::managed::{self, Element, Entry, FieldSet, Managed};
-use schema::problem::Problem;
+use schema::problem::Problems;
 use schema::table::{Kind, Ref, Text};
 use schema::{Value, defaults, encode};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -45,7 +45,7 @@ pub struct View {
     /// Everything of the view but its kind and metadata.
     pub show: Arc<dyn Fn(&Value) -> Value + Send + Sync>,
     /// Rules of the view beyond those of its metadata and table.
-    pub validate: fn(&Value) -> Vec<Problem>,
+    pub validate: fn(&Value) -> Problems,
     pub cells: Option<fn(&Value, Duration) -> Vec<Value>>,
     pub missing: Missing,
     /// A definition says where the common field stands: an object without it cannot be read, and a write need not

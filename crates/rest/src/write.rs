@@ -15,7 +15,7 @@ use crate::resource::Resource;
 use bytes::Bytes;
 use merge::managed;
 use names::Names;
-use schema::problem::Problem;
+use schema::problem::Problems;
 use schema::table::Type;
 use schema::{Value, decode, defaults, encode, rules};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Writing<'_> {
     }
 
     /// All problems of an object, as one error.
-    pub(crate) fn judge(&self, object: &Value, problems: Vec<Problem>) -> Result<(), ApiError> {
+    pub(crate) fn judge(&self, object: &Value, problems: Problems) -> Result<(), ApiError> {
         if problems.is_empty() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Writing<'_> {
     }
 
     /// What the tables and the metadata's rules say about an object.
-    pub(crate) fn declared_problems(&self, object: &mut Value) -> Vec<Problem> {
+    pub(crate) fn declared_problems(&self, object: &mut Value) -> Problems {
         let mut problems = self.metadata_problems(object);
         problems.extend(metadata::check_finalizer_domains(object, &self.resource.hooks));
         problems.extend(rules::check(&self.resource.kind.root, object));
@@ -169,17 +169,12 @@ impl Writing<'_> {
     }
 
     /// What the metadata's rules say about an object.
-    pub(crate) fn metadata_problems(&self, object: &Value) -> Vec<Problem> {
+    pub(crate) fn metadata_problems(&self, object: &Value) -> Problems {
         metadata::check(object, self.resource.kind.namespaced, &self.resource.hooks)
     }
 
     /// What the rules say that were made while the server ran.
-    pub(crate) fn made_problems(
-        &self,
-        object: &Value,
-        old: Option<&Value>,
-        timing: &Timing<'_>,
-    ) -> Vec<Problem> {
+    pub(crate) fn made_problems(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Problems {
         self.resource.hooks.rules.as_ref().map(|rules| rules.check(object, old, timing)).unwrap_or_default()
     }
 

@@ -41,6 +41,108 @@ impl Reason {
 /// would take as many bytes as there are pairs of items.
 pub const REPEATED_LIMIT: usize = 256 << 10;
 
+/// How many bytes the problems of one object may take; the first always fits.
+const LIMIT: usize = 4 << 20;
+
+/// The problems of one object, in the order of discovery, as far as they fit.
+///
+/// An item of three bytes can have five problems, each with a path and a text, and an answer shows each twice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problems {
+    list: Vec<Problem>,
+    bytes: usize,
+}
+
+impl Problems {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether no more of them are kept.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= LIMIT
+    }
+
+    pub fn push(&mut self, problem: Problem) {
+        if !self.is_full() {
+            self.bytes += size_of::<Problem>() + problem.field.len() + problem.message.len();
+            self.list.push(problem);
+        }
+    }
+
+    /// These problems, then the others.
+    pub fn and(mut self, others: Problems) -> Self {
+        self.extend(others);
+        self
+    }
+
+    /// Every problem twice: upstream runs the checks of some kinds again on an update.
+    pub fn repeated(self) -> Self {
+        let again = self.clone();
+        self.and(again)
+    }
+
+    pub fn retain(&mut self, keep: impl FnMut(&Problem) -> bool) {
+        self.list.retain(keep);
+    }
+
+    pub fn sort_by_cached_key<K: Ord>(&mut self, key: impl FnMut(&Problem) -> K) {
+        self.list.sort_by_cached_key(key);
+    }
+}
+
+impl std::ops::Deref for Problems {
+    type Target = [Problem];
+
+    fn deref(&self) -> &[Problem] {
+        &self.list
+    }
+}
+
+impl Extend<Problem> for Problems {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        problems.into_iter().for_each(|problem| self.push(problem));
+    }
+}
+
+impl FromIterator<Problem> for Problems {
+    fn from_iter<I: IntoIterator<Item = Problem>>(problems: I) -> Self {
+        let mut all = Self::default();
+        all.extend(problems);
+        all
+    }
+}
+
+impl From<Vec<Problem>> for Problems {
+    fn from(problems: Vec<Problem>) -> Self {
+        problems.into_iter().collect()
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        std::iter::once(problem).collect()
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
+impl<'p> IntoIterator for &'p Problems {
+    type Item = &'p Problem;
+    type IntoIter = std::slice::Iter<'p, Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
+    }
+}
+
 /// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -149,4 +251,26 @@ pub fn quoted(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_kept_as_far_as_they_fit() {
+        let text = "x".repeat(1000);
+        let one = Problem::invalid_text(&Path::ROOT.field("spec"), &text, "");
+        let many: Problems = std::iter::repeat_n(one.clone(), 10_000).collect();
+        assert!(many.is_full());
+        assert!((3_600..4_400).contains(&many.len()), "{}", many.len());
+        // what is full stays so where it is put together with others
+        let mut all = Problems::new();
+        all.extend(many);
+        assert!(all.is_full());
+        let large = Problem::invalid_text(&Path::ROOT, &"x".repeat(2 * LIMIT), "");
+        let mut all = Problems::from(large);
+        all.push(one);
+        assert_eq!(all.len(), 1, "the first always fits");
+    }
 }

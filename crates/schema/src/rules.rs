@@ -2,27 +2,27 @@
 
 use crate::format;
 use crate::path::Path;
-use crate::problem::Problem;
+use crate::problem::{Problem, Problems};
 use crate::table::{Declares, Field, Flags, Rule, Shape, Type};
 use crate::value::{Map, Value};
 use crate::walk::{Visitor, declaring, walk};
 
 /// Every declared constraint that the value breaks.
-pub fn check(ty: &Type, value: &mut Value) -> Vec<Problem> {
-    let mut rules = Rules { problems: Vec::new() };
+pub fn check(ty: &Type, value: &mut Value) -> Problems {
+    let mut rules = Rules { problems: Problems::new() };
     walk(ty, value, &mut rules);
     rules.problems
 }
 
 /// Every field declared immutable that differs between an object and its next state.
-pub fn check_immutable(ty: &Type, old: &Value, new: &Value) -> Vec<Problem> {
-    let mut problems = Vec::new();
+pub fn check_immutable(ty: &Type, old: &Value, new: &Value) -> Problems {
+    let mut problems = Problems::new();
     immutable(ty, old, new, &Path::ROOT, &mut problems);
     problems
 }
 
 struct Rules {
-    problems: Vec<Problem>,
+    problems: Problems,
 }
 
 impl Visitor for Rules {
@@ -108,7 +108,7 @@ impl Rules {
     }
 }
 
-fn immutable(ty: &Type, old: &Value, new: &Value, path: &Path<'_>, problems: &mut Vec<Problem>) {
+fn immutable(ty: &Type, old: &Value, new: &Value, path: &Path<'_>, problems: &mut Problems) {
     if !ty.declares.has(Declares::IMMUTABLE) {
         return;
     }

@@ -51,6 +51,24 @@ async fn every_wrong_label_is_a_cause() {
 }
 
 #[tokio::test]
+async fn the_causes_of_one_answer_take_a_bounded_number_of_bytes() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/pods";
+    // five causes for each container of two bytes
+    let containers = vec!["{}"; 900_000].join(",");
+    let body = format!("{{\"metadata\":{{\"name\":\"x\"}},\"spec\":{{\"containers\":[{containers}]}}}}");
+    let answer = cluster.post(path, body).await;
+    let status = answer.refused(422, "Invalid");
+    let causes = status["details"]["causes"].as_array().unwrap();
+    assert_eq!(causes[0]["field"], json!("spec.containers[0].name"));
+    let last = causes.last().unwrap();
+    assert_eq!(last["reason"], json!("FieldValueTooMany"));
+    let shown = format!("Too many: only the first {} problems are shown", causes.len() - 1);
+    assert_eq!(last["message"], json!(shown));
+    assert!(status.to_string().len() < 16 << 20, "{}", status.to_string().len());
+}
+
+#[tokio::test]
 async fn owners_are_told_apart() {
     let cluster = Cluster::start().await;
     let owner =

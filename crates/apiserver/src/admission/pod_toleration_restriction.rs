@@ -10,6 +10,7 @@ use kinds::pod::quality;
 use kinds::scheduling::{covers, merge_tolerations, tolerations};
 use names::Names;
 use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use schema::problem::Problems;
 use schema::{Path, Value, decode};
 
 pub struct PodTolerationRestriction {
@@ -143,7 +144,7 @@ fn configured(root: &Part<'_>, field: &str, wrong: &mut Wrong) -> Vec<Value> {
         }
         read.push(one);
     }
-    let mut problems = Vec::new();
+    let mut problems = Problems::new();
     tolerations(&read, &Path::ROOT.field(field), &mut problems);
     problems.iter().for_each(|problem| wrong.say(&problem.field, &problem.message));
     read

@@ -4,7 +4,7 @@ use super::{Sources, list_of, user_of};
 use ambient::Soon;
 use auth::{Attributes, User};
 use rest::{Answer, ApiError, Asking, Subject};
-use schema::problem::{Problem, Reason};
+use schema::problem::{Problem, Problems, Reason};
 use schema::{Path, Value, encode};
 
 /// Whose rights are asked for.
@@ -57,12 +57,12 @@ impl Review {
         Ok(review)
     }
 
-    fn problems(&self, review: &Value, namespace: &str) -> Vec<Problem> {
+    fn problems(&self, review: &Value, namespace: &str) -> Problems {
         let spec = Path::ROOT.field("spec");
         let (resource, other) = (spec.field("resourceAttributes"), spec.field("nonResourceAttributes"));
         let wanted = review.at(&["spec", "resourceAttributes"]);
         let path_wanted = review.at(&["spec", "nonResourceAttributes"]);
-        let mut problems = Vec::new();
+        let mut problems = Problems::new();
         match (wanted, path_wanted) {
             (Some(_), Some(given)) => {
                 problems.push(wrong(
@@ -106,7 +106,7 @@ impl Review {
     }
 
     /// A review is about its spec: it has no metadata but its place and the record of who wrote it.
-    fn metadata_problems(&self, review: &Value, problems: &mut Vec<Problem>) {
+    fn metadata_problems(&self, review: &Value, problems: &mut Problems) {
         let Some(Value::Map(metadata)) = review.at(&["metadata"]) else { return };
         let here = self.whose == Whose::NamedHere;
         let may = |key: &str| key == "managedFields" || here && key == "namespace";

@@ -79,7 +79,7 @@ impl Checker<'_> {
             let detail = "must not have unknown fields";
             out.push(check::invalid_shown(path, &value::go_shown(default), detail));
         }
-        let mut found = Vec::new();
+        let mut found = Problems::new();
         match part {
             Part::Whole => resource(default, path, &mut found),
             Part::Meta(name) => found.extend(metadata(name, default, path)),
@@ -91,7 +91,7 @@ impl Checker<'_> {
         if found.is_empty() {
             expressions::hold_alone(compiled, default, path, &mut self.left, &mut found);
         }
-        out.append(&mut found);
+        out.extend(found);
     }
 }
 
@@ -101,7 +101,7 @@ fn metadata(name: &str, default: &Value, path: &Path<'_>) -> Option<Problem> {
     object.set(&["apiVersion"], "validation/v1");
     object.set(&["kind"], "Validation");
     object.make_map().insert(name.to_owned(), default.clone());
-    let mut found = Vec::new();
+    let mut found = Problems::new();
     resource(&object, &Path::ROOT, &mut found);
     let told: Vec<_> = found.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     let told = if told.len() == 1 { told.concat() } else { format!("[{}]", told.join(", ")) };

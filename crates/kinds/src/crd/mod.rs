@@ -122,7 +122,7 @@ fn begin_delete(object: &mut Value, context: &Context<'_>) {
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let wanted = format!("{}.{}", object.text(&["spec", "names", "plural"]), object.text(&["spec", "group"]));
     for field in ["generateName", "name"] {
         let name = object.text(&["metadata", field]);
@@ -137,7 +137,7 @@ fn create(object: &Value, context: &Context<'_>) -> Problems {
 }
 
 fn update(object: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     spec::check(object, &mut out);
     spec::check_immutable(object, old, &mut out);
     finish(object, Some(old), context, &mut out);
@@ -158,7 +158,7 @@ fn finish(object: &Value, old: Option<&Value>, context: &Context<'_>, out: &mut 
 }
 
 fn status(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let nothing = Value::map();
     let path = Path::ROOT.field("status");
     let names = object.at(&["status", "acceptedNames"]).unwrap_or(&nothing);

@@ -79,7 +79,7 @@ pub(super) fn check_root(schema: &Value, status: bool, path: &Path<'_>, out: &mu
         out.push(Problem::forbidden(&path.field("nullable"), "nullable cannot be true at the root"));
     }
     let place = Place { is_root: true, inside_meta: false, no_defaults: None };
-    let mut found = Vec::new();
+    let mut found = Problems::new();
     check(schema, place, path, &mut found);
     if let Some(part) = unsupported(schema) {
         // told already, unless nothing else was

@@ -27,7 +27,7 @@ impl Made {
 }
 
 impl Rules for Made {
-    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Vec<Problem> {
+    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Problems {
         let schema = self.schema.get_or_init(|| timing.compiling(&self.make, |it| it.ruled));
         let mut out = value::check(schema, object, "");
         if let Some(scale) = &self.scale {
@@ -36,10 +36,10 @@ impl Rules for Made {
         if schema.noteworthy {
             objects(schema, object, &Path::ROOT, &mut out);
             // lists that had such a flaw before may keep it
-            let mut flaws = Vec::new();
+            let mut flaws = Problems::new();
             lists(schema, object, &Path::ROOT, &mut flaws);
             if let Some(old) = old.filter(|_| !flaws.is_empty()) {
-                let mut before = Vec::new();
+                let mut before = Problems::new();
                 lists(schema, old, &Path::ROOT, &mut before);
                 flaws.retain(|_| before.is_empty());
             }

@@ -19,7 +19,7 @@ enum Level {
 
 /// Every violation in a schema that nothing unknown is in.
 pub(super) fn check(schema: &Value, path: &Path<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     invariants(schema, Level::Root, path, &mut out);
     completeness(schema, schema, &path.to_string(), &path.to_string(), &mut out);
     out.sort_by_cached_key(|it| format!("{}: {}", it.field, it.message));

@@ -6,12 +6,12 @@
 use super::compiled::{Additional, Schema, float};
 use super::formats;
 use schema::pattern::Late;
-use schema::problem::{Problem, Reason, quoted, shown};
+use schema::problem::{Problem, Problems, Reason, quoted, shown};
 use schema::{Map, Path, Value, encode};
 
 /// Everything that is wrong with a value; `at` is the path of the value as fields are named, empty for a whole object.
-pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Vec<Problem> {
-    let mut checker = Checker { root: at, problems: Vec::new(), visited: 0 };
+pub(super) fn check(schema: &Schema, value: &Value, at: &str) -> Problems {
+    let mut checker = Checker { root: at, problems: Problems::new(), visited: 0 };
     checker.value(schema, value, &Path::ROOT);
     checker.problems
 }
@@ -22,7 +22,7 @@ pub(super) const NOWHERE: &str = "<nil>";
 struct Checker<'a> {
     /// The path of the value as a whole; below it, `at` says where.
     root: &'a str,
-    problems: Vec<Problem>,
+    problems: Problems,
     /// How many schemas have been looked at.
     visited: usize,
 }
@@ -108,7 +108,7 @@ impl<'a> Checker<'a> {
 
     /// What is wrong with the value in another schema.
     fn tried(&self, schema: &Schema, value: &Value, at: &Path<'_>) -> Checker<'a> {
-        let mut inner = Checker { root: self.root, problems: Vec::new(), visited: 0 };
+        let mut inner = Checker { root: self.root, problems: Problems::new(), visited: 0 };
         inner.value(schema, value, at);
         inner
     }
@@ -278,7 +278,7 @@ fn is_multiple(value: &Value, number: f64, factor: f64) -> bool {
 }
 
 /// What is wrong in the schema that speaks of most of the value; of several, the first.
-fn nearest(tries: Vec<Checker<'_>>) -> Vec<Problem> {
+fn nearest(tries: Vec<Checker<'_>>) -> Problems {
     let best = tries.into_iter().reduce(|best, one| if one.visited > best.visited { one } else { best });
     best.map(|it| it.problems).unwrap_or_default()
 }
@@ -410,6 +410,6 @@ mod tests {
                 "d.z Required value",
             ]
         );
-        assert_eq!(check(&Schema::of(&schema), &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), []);
+        assert_eq!(check(&Schema::of(&schema), &json(r#"{"z":1,"l":["a","b","c"]}"#), ""), Problems::new());
     }
 }

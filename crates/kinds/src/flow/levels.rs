@@ -36,7 +36,7 @@ fn shares_field(object: &Value) -> &'static str {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     spec(object, &Path::ROOT.field("spec"), &mut out);
     let path = Path::ROOT.field("status");
     conditions::distinct(object.items(&["status", "conditions"]), &path.field("conditions"), &mut out);

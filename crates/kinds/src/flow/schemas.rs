@@ -51,7 +51,7 @@ pub(super) fn fixed(name: &str) -> String {
 }
 
 fn validate(object: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     spec(object, &path, &mut out);
     let name = object.text(&["metadata", "name"]);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn stars_stand_for_the_last_part() {
         let check = |path: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             url(path, &Path::ROOT.field("u"), &mut out);
             let found: Vec<_> = out.iter().filter_map(|it| it.message.rsplit(": ").next()).collect();
             assert_eq!(found, expected, "{path}");

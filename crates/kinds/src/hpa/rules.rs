@@ -12,7 +12,7 @@ const LONGEST_WINDOW_SECONDS: i64 = 3600;
 const LONGEST_PERIOD_SECONDS: i64 = 1800;
 
 pub(super) fn status(new: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     if let Some(status) = as_newer(new).at(&["status"]) {
         let path = Path::ROOT.field("status");
         check::not_negative(status, "currentReplicas", &path, &mut out);
@@ -23,7 +23,7 @@ pub(super) fn status(new: &Value) -> Problems {
 
 /// `fewest` is the smallest number of replicas that may be asked for.
 pub(super) fn validate(object: &Value, fewest: i64) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("spec");
     let least = read::opt_int(object, &["spec", "minReplicas"]);
     let most = read::int(object, &["spec", "maxReplicas"]);

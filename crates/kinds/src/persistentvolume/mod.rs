@@ -70,7 +70,7 @@ pub fn protect(object: &mut Value, names: &Names) {
 }
 
 fn create(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     whole(object, may_be_alone(None, context), &mut out);
     mount_options(object, context.names, &mut out);
     out
@@ -240,7 +240,7 @@ fn mount_options(object: &Value, names: &Names, out: &mut Problems) {
 
 fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
     // clients know the problems of a volume told twice when it changes
-    let (alone, mut out) = (may_be_alone(Some(old), context), Vec::new());
+    let (alone, mut out) = (may_be_alone(Some(old), context), Problems::new());
     whole(new, alone, &mut out);
     mount_options(new, context.names, &mut out);
     whole(new, alone, &mut out);
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn inline_volumes_say_less() {
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         let volume = json(VOLUME);
         spec(volume.at(&["spec"]).unwrap(), Place::Inline, &Path::ROOT.field("s"), &mut out);
         let expected = [

@@ -201,7 +201,7 @@ mod tests {
     use crate::testing::{json, problems};
 
     fn check(spec: &str, expected: &[&str]) {
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         one_source(&json(spec), "v", &Path::ROOT.field("s"), &mut out);
         assert_eq!(problems(&out), expected, "{spec}");
     }

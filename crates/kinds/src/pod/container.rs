@@ -461,7 +461,7 @@ mod tests {
     fn check(field: &'static str, value: &str, expected: &[&str]) {
         let mut one = json(BASE);
         one.set(&[field], json(value));
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         let pod = Pod { volumes: Volumes::new(), allow_privileged: false };
         regular(&[one], &pod, &Path::ROOT.field("c"), &mut out);
         assert_eq!(problems(&out), expected, "{field} {value}");

@@ -43,7 +43,7 @@ pub(crate) fn keeping(
     check: impl FnOnce(&Context<'_>) -> Problems,
 ) -> Problems {
     let in_use = |gate: Gate| {
-        let mut found = Vec::new();
+        let mut found = Problems::new();
         let spec = old.and_then(|old| old.at(&["spec"])).unwrap_or(&Value::Null);
         refused(gate, spec, &Path::ROOT, &mut found);
         !found.is_empty()
@@ -121,7 +121,7 @@ mod tests {
         let (pod, old) = (json(pod), old.map(json));
         let context = Context { closed: &closed, ..context() };
         let found = keeping(old.as_ref(), &context, |context| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             validate(pod.at(&["spec"]).unwrap(), &Path::ROOT.field("spec"), context, &mut out);
             out
         });

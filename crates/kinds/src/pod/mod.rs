@@ -153,7 +153,7 @@ fn create<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Prob
 
 /// Everything that holds for a pod at any time.
 fn whole<const PRIVILEGED: bool>(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let metadata = Path::ROOT.field("metadata");
     spec::annotations(object, &metadata.field("annotations"), context.names, &mut out);
     let path = Path::ROOT.field("spec");

@@ -137,7 +137,7 @@ mod tests {
         let local = &pod.items(&["spec", "initContainers"])[0];
         assert_eq!(local.at(&FIELD), Some(&json(r#"{"type":"Localhost","localhostProfile":"x/y"}"#)));
         assert_eq!(type_of(&pod.items(&["spec", "containers"])[1]), None);
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         agree(&pod, &Path::ROOT.field("spec"), &names, &mut out);
         const WHY: &str = "Forbidden: seccomp type in annotation and field must match";
         assert_eq!(

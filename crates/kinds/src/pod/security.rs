@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn containers_may_not_be_privileged_unless_allowed() {
         let check = |context: &str, allowed: bool, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             of_container(&json(context), allowed, &Path::ROOT.field("s"), &mut out);
             assert_eq!(problems(&out), expected);
         };
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn each_system_has_its_options() {
         let check = |spec: &str, expected: &[&str]| {
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             operating_system(&json(spec), &Path::ROOT.field("spec"), &mut out);
             assert_eq!(problems(&out), expected);
         };

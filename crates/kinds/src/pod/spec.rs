@@ -211,7 +211,7 @@ mod tests {
         for (field, value) in fields {
             pod.make_map().entry("spec").make_map().insert(field, value);
         }
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         let spec = pod.at(&["spec"]).expect("just set");
         validate(spec, "", &Path::ROOT.field("spec"), false, &mut out);
         assert_eq!(problems(&out), expected);
@@ -263,7 +263,7 @@ mod tests {
             let pod = json(&format!(
                 r#"{{"metadata":{{"annotations":{annotations_json}}},"spec":{{"containers":[{{"name":"c"}}]}}}}"#
             ));
-            let mut out = Vec::new();
+            let mut out = Problems::new();
             let path = Path::ROOT.field("metadata");
             annotations(&pod, &path.field("annotations"), &Names::kubernetes(), &mut out);
             assert_eq!(problems(&out), expected);

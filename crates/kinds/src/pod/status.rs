@@ -23,7 +23,7 @@ pub(super) fn apply(next: &mut Value, submitted: &Value, _: &Context<'_>) {
 }
 
 pub(super) fn validate(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     update::annotations(new, old, context.names, &mut out);
     conditions(new, &mut out);
     let status = Path::ROOT.field("status");

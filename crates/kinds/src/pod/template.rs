@@ -76,7 +76,7 @@ mod tests {
                 "spec":{"restartPolicy":"Always","dnsPolicy":"Default","nodeSelector":{"beta.kubernetes.io/os":"l"},
                         "ephemeralContainers":[]}}"#,
         );
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         validate(&template, &Path::ROOT.field("template"), &context(), false, &mut out);
         let found = problems(&out);
         assert!(found[0].starts_with("template.labels: Invalid value: \"a b\""), "{found:?}");

@@ -19,7 +19,7 @@ pub(super) fn validate<const PRIVILEGED: bool>(new: &Value, old: &Value, context
     // a spec that is as it was has been judged when it came; much of the writing is labels and statuses
     let same = |path: &[&str]| new.at(path) == old.at(path);
     if same(&["spec"]) && same(&["metadata", "annotations"]) {
-        return Vec::new();
+        return Problems::new();
     }
     let mut out = gated::keeping(Some(old), context, |context| whole::<PRIVILEGED>(new, context));
     annotations(new, old, context.names, &mut out);
@@ -191,7 +191,10 @@ pub(super) fn validate_ephemeral<const PRIVILEGED: bool>(
 ) -> Problems {
     let mirror = context.names.well_known("config.mirror");
     if read::map(old, &["metadata", "annotations"]).contains(&mirror) {
-        return vec![Problem::forbidden(&Path::ROOT, "static pods do not support ephemeral containers")];
+        return Problems::from(Problem::forbidden(
+            &Path::ROOT,
+            "static pods do not support ephemeral containers",
+        ));
     }
     let mut out = gated::keeping(Some(old), context, |context| whole::<PRIVILEGED>(new, context));
     annotations(new, old, context.names, &mut out);
@@ -238,7 +241,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), ApiError>
 
 /// Where a binding puts its pod.
 pub fn binding_target(binding: &Value) -> Result<&str, ApiError> {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let path = Path::ROOT.field("target");
     let kind = binding.text(&["target", "kind"]);
     if !kind.is_empty() && kind != "Node" {

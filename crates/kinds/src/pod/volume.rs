@@ -252,7 +252,7 @@ mod tests {
 
     fn check_volumes(volumes_json: &str, expected: &[&str]) {
         let pod = json(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"volumes":{volumes_json}}}}}"#));
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         let name = pod.text(&["metadata", "name"]);
         volumes(pod.items(&["spec", "volumes"]), name, &Path::ROOT.field("v"), &mut out);
         assert_eq!(problems(&out), expected);
@@ -290,7 +290,7 @@ mod tests {
             r#"{"volumeMounts":[{"name":"a","mountPath":"/x"},{"name":"b","mountPath":"/x","subPath":"../y"}],
                 "volumeDevices":[{"name":"a","devicePath":"/x"}]}"#,
         );
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         mounts(&container, &known, &Path::ROOT.field("m"), &mut out);
         devices(&container, &known, &Path::ROOT.field("d"), &mut out);
         let expected = [

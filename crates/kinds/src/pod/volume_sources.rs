@@ -438,7 +438,7 @@ mod tests {
     use crate::testing::{json, problems};
 
     fn check(source: fn(&Value, &Path<'_>, &mut Problems), value: &str, expected: &[&str]) {
-        let mut out = Vec::new();
+        let mut out = Problems::new();
         source(&json(value), &Path::ROOT.field("v"), &mut out);
         assert_eq!(problems(&out), expected, "{value}");
     }

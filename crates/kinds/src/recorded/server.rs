@@ -3,7 +3,7 @@
 use super::Cause;
 use crate::{ingress, node, persistentvolume, persistentvolumeclaim, pod, priorityclass, testing};
 use rest::hooks::{Context, Hooks, replace};
-use schema::problem::Problem;
+use schema::problem::{Problem, Problems};
 use schema::table::{Kind, Ref};
 use schema::{Value, decode, defaults, encode, rules};
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ impl Target {
     }
 }
 
-fn refused(problems: Vec<Problem>) -> Answer {
+fn refused(problems: Problems) -> Answer {
     let cause = |it: Problem| (it.reason.name().to_owned(), it.field, it.message);
     Answer { status: 422, causes: problems.into_iter().map(cause).collect(), ..Answer::default() }
 }
@@ -262,7 +262,7 @@ impl Server {
         &mut self,
         target: &Target,
         object: Value,
-        problems: Result<Vec<Problem>, rest::error::ApiError>,
+        problems: Result<Problems, rest::error::ApiError>,
         status: i64,
     ) -> Option<Answer> {
         match problems {

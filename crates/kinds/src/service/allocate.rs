@@ -12,7 +12,7 @@ use crate::{check, read};
 use parking_lot::Mutex;
 use rest::error::{ApiError, Subject};
 use rest::reserve::{Asked, Claims, Range, Reservation, Reserve};
-use schema::problem::Problem;
+use schema::problem::Problems;
 use schema::{Path, Value, format};
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -293,7 +293,7 @@ impl Taking<'_> {
                 let path = path.field("clusterIPs");
                 let shown = check::shown_texts(next.items(ADDRESSES));
                 let why = format!("failed to allocate IP {wanted}: {why}");
-                Err(invalid(next, vec![check::invalid_shown(&path, &shown, &why)]))
+                Err(invalid(next, Problems::from(check::invalid_shown(&path, &shown, &why))))
             }
         }
     }
@@ -387,7 +387,7 @@ impl Taking<'_> {
             let path = path.field("ports");
             let path = path.index(at);
             let problem = check::invalid_int(&path.field("nodePort"), wanted, &self.told(why));
-            invalid(next, vec![problem])
+            invalid(next, Problems::from(problem))
         })?;
         Ok(wanted)
     }
@@ -435,7 +435,7 @@ impl Taking<'_> {
     }
 }
 
-fn invalid(service: &Value, problems: Vec<Problem>) -> ApiError {
+fn invalid(service: &Value, problems: Problems) -> ApiError {
     let name = service.text(&["metadata", "name"]);
     ApiError::invalid(Subject { group: "", kind: "Service", name }, problems)
 }

@@ -81,7 +81,7 @@ pub(super) fn fill(next: &mut Value, old: Option<&Value>, configured: &[Family])
         next.set(POLICY, policy);
     }
     sound(related(next))?;
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     if let Some(old) = old {
         shrink(next, old, &mut out);
     }
@@ -189,7 +189,7 @@ fn infer_from_addresses(next: &mut Value, configured: &[Family], out: &mut Probl
 
 /// What is asked for must be there.
 fn available(next: &Value, configured: &[Family]) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     if next.text(POLICY) == REQUIRE_DUAL && configured.len() < MOST_ADDRESSES {
         out.push(policy_problem(next, "this cluster is not configured for dual-stack services"));
     }
@@ -205,7 +205,7 @@ fn available(next: &Value, configured: &[Family]) -> Problems {
 
 /// Whether the linked fields agree with each other, whatever the cluster has.
 pub(super) fn related(service: &Value) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     // these services have none of it, which is told elsewhere
     if !needs_address(service) {
         return out;

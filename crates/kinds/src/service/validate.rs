@@ -24,7 +24,7 @@ pub(crate) fn name(name: &str, prefix: bool) -> Vec<String> {
 }
 
 pub(super) fn create(object: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     validate(object, context, &mut out);
     out
 }
@@ -304,7 +304,7 @@ fn external_traffic(object: &Value, spec: &Path<'_>, out: &mut Problems) {
 }
 
 pub(super) fn update(new: &Value, old: &Value, context: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     let spec = Path::ROOT.field("spec");
     if needs_address(new) && needs_address(old) {
         let headless = [new, old].map(families::is_headless);
@@ -383,7 +383,7 @@ fn kept(new: &Value, old: &Value, what: &Kept, out: &mut Problems) {
 }
 
 pub(super) fn status(new: &Value, _: &Value, _: &Context<'_>) -> Problems {
-    let mut out = Vec::new();
+    let mut out = Problems::new();
     load_balancer(new, &mut out);
     out
 }

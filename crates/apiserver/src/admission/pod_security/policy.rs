@@ -4,7 +4,7 @@
 
 use names::Names;
 use schema::Path;
-use schema::problem::Problem;
+use schema::problem::{Problem, Problems};
 use std::fmt;
 
 /// How much is allowed; a later level allows less.
@@ -110,8 +110,8 @@ impl Labels {
         &self,
         label: impl Fn(&str) -> Option<&'v str>,
         defaults: Policy,
-    ) -> (Policy, Vec<Problem>) {
-        let (mut policy, mut problems) = (defaults, Vec::new());
+    ) -> (Policy, Problems) {
+        let (mut policy, mut problems) = (defaults, Problems::new());
         let mut read = |at: usize, standard: &mut Standard, fallback: Level| {
             let (level, version) = &self.keys[at];
             if let Some(text) = label(level) {
