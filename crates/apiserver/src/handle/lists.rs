@@ -6,12 +6,13 @@
 use super::answer::{self, Manner};
 use super::{Call, Service};
 use crate::negotiate::table::{self, Layout};
-use crate::negotiate::{Form, Transform, WORTH_IT, gzip};
+use crate::negotiate::{Form, Indenter, Transform, WORTH_IT, gzip};
 use crate::serve::Body;
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use rest::{ApiError, Object, Page, Resource};
 use schema::proto::{self, ItemHead, ListMeta};
+use schema::{Value, decode, yaml};
 use std::sync::Arc;
 
 /// Lists are sent in pieces of about this size.
@@ -70,17 +71,20 @@ pub(crate) fn answer(
             if is_plain { pieces.or_null() } else { pieces }
         }
     };
-    if manner.pretty || form == Form::Yaml {
-        let json: Vec<u8> = pieces.flatten().collect();
-        return Ok(answer::document(200, json.into(), None, &manner.clone().unrecorded(), names));
-    }
-    let total = pieces.total;
-    let is_bulk = pieces.items.len() >= BULK_ROWS;
+    let is_bulk = pieces.items.len() >= BULK_ROWS || pieces.total.is_some_and(|total| total >= BULK_BYTES);
+    let total = pieces.total.filter(|_| !manner.pretty && form != Form::Yaml);
+    let pieces: Box<dyn Iterator<Item = Bytes> + Send> = match form {
+        Form::Yaml => Box::new(YamlPieces::new(pieces, list_key(manner.output.transform))),
+        _ if manner.pretty => {
+            let mut indenter = Indenter::default();
+            Box::new(pieces.map(move |piece| indenter.indent(&piece)))
+        }
+        _ => Box::new(pieces),
+    };
     if manner.gzip && total.is_none_or(|total| total > WORTH_IT) {
+        // few bytes are sent, but many are compressed
         let body = Body::frames(gzip(pieces));
-        // little may be sent of much
-        let body =
-            if is_bulk || total.is_some_and(|total| total >= BULK_BYTES) { body.in_bulk() } else { body };
+        let body = if is_bulk { body.in_bulk() } else { body };
         return Ok(answer::compressed(answer::response(200, form, body, names)));
     }
     let body = match total {
@@ -193,6 +197,31 @@ enum Row {
     Message(Box<dyn Fn(&Object) -> Bytes + Send>),
 }
 
+impl Row {
+    /// What stands between two rows.
+    fn separator(&self) -> &'static [u8] {
+        match self {
+            Row::Item(_) | Row::Made(_) => b",",
+            Row::Message(_) => b"",
+        }
+    }
+
+    fn write(&self, object: &Object, out: &mut BytesMut) {
+        match self {
+            Row::Item(resource) => {
+                out.extend_from_slice(b"{");
+                out.extend_from_slice(&resource.json_item(object));
+            }
+            Row::Made(make) => out.extend_from_slice(&make(object)),
+            Row::Message(make) => {
+                let message = make(object);
+                out.extend_from_slice(&ItemHead::of(message.len()));
+                out.extend_from_slice(&message);
+            }
+        }
+    }
+}
+
 /// The bytes of a list, piece by piece.
 struct Pieces {
     head: Option<Vec<u8>>,
@@ -236,23 +265,59 @@ impl Iterator for Pieces {
                 self.done = true;
                 break;
             };
-            let comma = !std::mem::replace(&mut self.first, false);
-            match &self.row {
-                Row::Item(resource) => {
-                    out.extend_from_slice(if comma { b",{" } else { b"{" });
-                    out.extend_from_slice(&resource.json_item(&object));
-                }
-                Row::Made(make) => {
-                    out.extend_from_slice(if comma { b"," } else { b"" });
-                    out.extend_from_slice(&make(&object));
-                }
-                Row::Message(make) => {
-                    let message = make(&object);
-                    out.extend_from_slice(&ItemHead::of(message.len()));
-                    out.extend_from_slice(&message);
-                }
+            if !std::mem::replace(&mut self.first, false) {
+                out.extend_from_slice(self.row.separator());
             }
+            self.row.write(&object, &mut out);
         }
         Some(out.freeze())
+    }
+}
+
+/// The field that has the items of a list.
+fn list_key(transform: Transform) -> &'static str {
+    match transform {
+        Transform::Table { .. } => "rows",
+        _ => "items",
+    }
+}
+
+/// The bytes of a list as YAML, piece by piece.
+struct YamlPieces {
+    pieces: Pieces,
+    /// Gone after the end was written.
+    writer: Option<yaml::ListWriter>,
+}
+
+impl YamlPieces {
+    fn new(mut pieces: Pieces, key: &str) -> Self {
+        let mut head = pieces.head.take().unwrap_or_default();
+        head.extend_from_slice(pieces.tail);
+        let document = decode::json_untyped(&head).map(|decoded| decoded.value).unwrap_or_default();
+        if pieces.items.len() == 0 {
+            pieces.head = Some(yaml::emit(&document).into_bytes());
+            return YamlPieces { pieces, writer: None };
+        }
+        let Value::Map(document) = document else { return YamlPieces { pieces, writer: None } };
+        YamlPieces { pieces, writer: Some(yaml::ListWriter::new(document, key)) }
+    }
+}
+
+impl Iterator for YamlPieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let Some(writer) = &mut self.writer else { return self.pieces.head.take().map(Bytes::from) };
+        let mut json = BytesMut::new();
+        while writer.pending() < PIECE {
+            let Some(object) = self.pieces.items.next() else {
+                return self.writer.take().map(|writer| writer.finish().into());
+            };
+            json.clear();
+            self.pieces.row.write(&object, &mut json);
+            let item = decode::json_untyped(&json).map(|decoded| decoded.value);
+            writer.item(&item.unwrap_or_default());
+        }
+        Some(writer.take().into())
     }
 }

@@ -9,7 +9,7 @@ pub mod table;
 pub(crate) use accept::prefers_whole;
 pub use accept::{Form, Offer, Output, Transform};
 pub use compress::{WORTH_IT, accepts_gzip, gzip};
-pub use pretty::{pretty, wants_pretty};
+pub use pretty::{Indenter, pretty, wants_pretty};
 pub use revalidate::tagged;
 
 use http::{HeaderMap, header};

@@ -11,60 +11,87 @@ pub fn wants_pretty(query: &Query, user_agent: &str) -> bool {
     }
 }
 
-/// Indents JSON by two spaces. Strings are copied as they are; nothing is parsed.
+/// Indents JSON by two spaces.
 pub fn pretty(json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() * 2);
-    let (mut depth, mut at) = (0usize, 0);
-    let newline = |out: &mut Vec<u8>, depth: usize| {
-        out.push(b'\n');
-        out.extend(std::iter::repeat_n(b' ', depth * 2));
-    };
-    while at < json.len() {
-        match json[at] {
-            b'"' => {
-                let end = string_end(json, at);
-                out.extend_from_slice(&json[at..end]);
-                at = end;
-                continue;
-            }
-            open @ (b'{' | b'[') => {
-                out.push(open);
-                if matches!(json.get(at + 1), Some(b'}' | b']')) {
-                    out.push(json[at + 1]);
-                    at += 2;
-                    continue;
-                }
-                depth += 1;
-                newline(&mut out, depth);
-            }
-            close @ (b'}' | b']') => {
-                depth = depth.saturating_sub(1);
-                newline(&mut out, depth);
-                out.push(close);
-            }
-            b',' => {
-                out.push(b',');
-                newline(&mut out, depth);
-            }
-            b':' => out.extend_from_slice(b": "),
-            other => out.push(other),
-        }
-        at += 1;
-    }
-    out.into()
+    Indenter::default().indent(json)
 }
 
-fn string_end(json: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while at < json.len() {
-        match json[at] {
-            b'\\' => at += 1,
-            b'"' => return at + 1,
+/// Indents JSON that comes in pieces, cut anywhere. Strings are copied as they are; nothing is parsed.
+#[derive(Default)]
+pub struct Indenter {
+    depth: usize,
+    state: State,
+}
+
+#[derive(Default, Clone, Copy, PartialEq)]
+enum State {
+    #[default]
+    Between,
+    /// After an opening bracket: whether it closes at once is not known yet.
+    Opened,
+    InString,
+    /// In a string, after a backslash.
+    Escaped,
+}
+
+impl Indenter {
+    pub fn indent(&mut self, json: &[u8]) -> Bytes {
+        let mut out = Vec::with_capacity(json.len() * 2);
+        let mut rest = json;
+        while let Some((&byte, after)) = rest.split_first() {
+            match self.state {
+                State::InString => {
+                    let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+                    let Some(end) = end else {
+                        out.extend_from_slice(rest);
+                        break;
+                    };
+                    out.extend_from_slice(&rest[..=end]);
+                    self.state = if rest[end] == b'"' { State::Between } else { State::Escaped };
+                    rest = &rest[end + 1..];
+                    continue;
+                }
+                State::Escaped => {
+                    out.push(byte);
+                    self.state = State::InString;
+                }
+                State::Between | State::Opened => self.token(byte, &mut out),
+            }
+            rest = after;
+        }
+        out.into()
+    }
+
+    fn token(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let opened = std::mem::take(&mut self.state) == State::Opened;
+        if matches!(byte, b'}' | b']') {
+            self.depth = self.depth.saturating_sub(1);
+            if !opened {
+                self.new_line(out);
+            }
+            out.push(byte);
+            return;
+        }
+        if opened {
+            self.new_line(out);
+        }
+        out.push(byte);
+        match byte {
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.state = State::Opened;
+            }
+            b'"' => self.state = State::InString,
+            b',' => self.new_line(out),
+            b':' => out.push(b' '),
             _ => {}
         }
-        at += 1;
     }
-    json.len()
+
+    fn new_line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', self.depth * 2));
+    }
 }
 
 #[cfg(test)]
@@ -76,5 +103,10 @@ mod tests {
         let json = br#"{"a":[1,{"b":"x,\"{"}],"c":{},"d":[]}"#;
         let expect = "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
         assert_eq!(pretty(json), expect);
+        for cut in 0..=json.len() {
+            let mut indenter = Indenter::default();
+            let pieces = [indenter.indent(&json[..cut]), indenter.indent(&json[cut..])];
+            assert_eq!(pieces.concat(), expect.as_bytes(), "cut at {cut}");
+        }
     }
 }

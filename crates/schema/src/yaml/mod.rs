@@ -12,7 +12,7 @@ mod resolve;
 mod write;
 
 pub use read::{Document, Limits, YamlError, parse};
-pub use write::emit;
+pub use write::{ListWriter, emit};
 
 #[cfg(test)]
 mod tests;

@@ -260,3 +260,31 @@ fn recorded_answers_are_written_to_the_letter() {
     }
     assert!(compared > 20, "only {compared} answers");
 }
+
+#[test]
+fn a_list_written_item_by_item_is_the_same() {
+    let items = [
+        r#"{"metadata":{"name":"a","labels":{}},"data":{"x":"two\nlines\n","y":"a long text that is folded at eighty columns because it is much longer than they are"}}"#,
+        r#"{"rules":[{"verbs":["get"]},[]]}"#,
+        r#""plain""#,
+        "[[1],2]",
+    ];
+    for key in ["items", "rows"] {
+        let whole = format!(
+            r#"{{"kind":"L","apiVersion":"v1","metadata":{{"continue":""}},"{key}":[{}]}}"#,
+            items.join(",")
+        );
+        let Value::Map(document) = value(r#"{"kind":"L","apiVersion":"v1","metadata":{"continue":""}}"#)
+        else {
+            unreachable!()
+        };
+        let mut writer = ListWriter::new(document, key);
+        let mut pieces: Vec<String> = Vec::new();
+        for item in items {
+            writer.item(&value(item));
+            pieces.push(writer.take());
+        }
+        pieces.push(writer.finish());
+        assert_eq!(pieces.concat(), emit(&value(&whole)));
+    }
+}

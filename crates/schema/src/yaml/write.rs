@@ -8,16 +8,62 @@
 
 use super::resolve::{Plain, is_base_sixty, resolve, short_float};
 use crate::value::{Map, Value};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Writes a value as one document, ending in a line break.
 pub fn emit(value: &Value) -> String {
-    let mut out = Writer { out: String::new(), column: 0, whitespace: true, indention: true, indent: -1 };
+    let mut out = Writer::new();
     out.node(value, Place::Root);
-    if out.column != 0 {
-        out.line_break();
+    out.finish()
+}
+
+/// Writes a document one of whose fields is a long list, item by item, so that it is never whole in memory.
+pub struct ListWriter {
+    writer: Writer,
+    /// The fields that stand behind the list.
+    after: Vec<(Cow<'static, str>, Value)>,
+}
+
+impl ListWriter {
+    /// `document` has all other fields; `key` is the name of the list, which has at least one item.
+    pub fn new(document: Map, key: &str) -> Self {
+        let mut writer = Writer::new();
+        writer.deeper(false, false);
+        let (mut before, mut after): (Vec<_>, Vec<_>) = document
+            .into_iter()
+            .filter(|(name, _)| name != key)
+            .partition(|(name, _)| natural(name, key).is_lt());
+        before.sort_by(|a, b| natural(&a.0, &b.0));
+        after.sort_by(|a, b| natural(&a.0, &b.0));
+        for (name, value) in &before {
+            writer.entry(name, value);
+        }
+        writer.key(key);
+        ListWriter { writer, after }
     }
-    out.out
+
+    pub fn item(&mut self, item: &Value) {
+        self.writer.item(item);
+    }
+
+    /// How many bytes are written and not taken yet.
+    pub fn pending(&self) -> usize {
+        self.writer.out.len()
+    }
+
+    /// Takes what is written so far.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.writer.out)
+    }
+
+    /// Writes the rest of the document.
+    pub fn finish(mut self) -> String {
+        for (name, value) in &self.after {
+            self.writer.entry(name, value);
+        }
+        self.writer.finish()
+    }
 }
 
 /// Columns after which the next space becomes a line break.
@@ -51,6 +97,17 @@ struct Writer {
 }
 
 impl Writer {
+    fn new() -> Self {
+        Writer { out: String::new(), column: 0, whitespace: true, indention: true, indent: -1 }
+    }
+
+    fn finish(mut self) -> String {
+        if self.column != 0 {
+            self.line_break();
+        }
+        self.out
+    }
+
     fn node(&mut self, value: &Value, place: Place) {
         match value {
             Value::Null => self.scalar("null", Style::Plain, place),
@@ -78,11 +135,15 @@ impl Writer {
         let same = place == Place::Value && !self.indention;
         self.deeper(false, same);
         for item in items {
-            self.new_line();
-            self.indicator("-", true, true);
-            self.node(item, Place::Item);
+            self.item(item);
         }
         self.indent = before;
+    }
+
+    fn item(&mut self, item: &Value) {
+        self.new_line();
+        self.indicator("-", true, true);
+        self.node(item, Place::Item);
     }
 
     fn map(&mut self, map: &Map) {
@@ -91,20 +152,28 @@ impl Writer {
         let mut entries: Vec<_> = map.iter().collect();
         entries.sort_by(|a, b| natural(a.0, b.0));
         for (key, value) in entries {
-            self.new_line();
-            let style = wanted(key);
-            if key.len() <= LONGEST_KEY && !Shape::of(key).breaks {
-                self.scalar(key, style, Place::Key);
-                self.indicator(":", false, false);
-            } else {
-                self.indicator("?", true, true);
-                self.scalar(key, style, Place::Value);
-                self.new_line();
-                self.indicator(":", true, true);
-            }
-            self.node(value, Place::Value);
+            self.entry(key, value);
         }
         self.indent = before;
+    }
+
+    fn entry(&mut self, key: &str, value: &Value) {
+        self.key(key);
+        self.node(value, Place::Value);
+    }
+
+    fn key(&mut self, key: &str) {
+        self.new_line();
+        let style = wanted(key);
+        if key.len() <= LONGEST_KEY && !Shape::of(key).breaks {
+            self.scalar(key, style, Place::Key);
+            self.indicator(":", false, false);
+        } else {
+            self.indicator("?", true, true);
+            self.scalar(key, style, Place::Value);
+            self.new_line();
+            self.indicator(":", true, true);
+        }
     }
 
     fn deeper(&mut self, flow: bool, same: bool) {
