@@ -1,12 +1,12 @@
 //! A proxy between the server and others: it leads every name to one port of this machine, or behaves badly.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use call::{Protocol, Proxy, Target, WayOut};
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use outbound::{Dialer, Protocol, Proxy, Target};
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::PrivateKeyDer;
 use schema::proto::{Backward, DELIMITED, Reader, VARINT};
@@ -98,8 +98,8 @@ impl Between {
     }
 
     /// The way through it.
-    pub fn way(&self) -> WayOut {
-        WayOut::Through(Arc::new(Proxy::new(self.protocol, &self.target).unwrap()))
+    pub fn way(&self) -> Dialer {
+        Dialer::Through(Arc::new(Proxy::new(self.protocol, &self.target).unwrap()))
     }
 
     /// Whom it was asked for.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::{Simulated, World};
 use apiserver::egress::Egress;
 use apiserver::serve::{AuthorityFile, Limits, Listen, TlsMaterial};
 use apiserver::{
-    Config, Deployment, Found, Gates, Server, StartError, StoreChoice, admission, aggregate, audit, browsers,
-    fairness, identity, limits, observe, permission, sealing,
+    Config, Deployment, Found, Gates, Server, StartError, StoreChoice, admission, aggregation, audit,
+    authentication, authorization, cors, encryption_at_rest, flowcontrol, limits, observability,
 };
+use env::{Simulated, World};
 use http::Method;
 use names::Names;
 use serde_json::{Value, json};
@@ -29,21 +29,21 @@ pub const NOW: u64 = 1_700_000_000;
 pub struct Options {
     pub store: StoreChoice,
     /// Who encrypts what is kept, if anybody does.
-    pub sealing: Option<sealing::Options>,
+    pub sealing: Option<encryption_at_rest::Options>,
     pub limits: Limits,
     /// What requests may take, and how the server begins and ends.
     pub requests: limits::Options,
     pub event_ttl: Duration,
     pub names: Names,
-    pub identity: identity::Options,
+    pub identity: authentication::Options,
     /// The file with the authorities for clients, if they are to be read again when it changes.
     pub client_authority_file: Option<PathBuf>,
     /// Who vouches for proxies that say who is calling, in PEM.
     pub proxy_authorities: Option<String>,
-    pub permission: permission::Options,
+    pub permission: authorization::Options,
     pub admission: admission::Options,
     pub audit: audit::Options,
-    pub fairness: fairness::Options,
+    pub fairness: flowcontrol::Options,
     pub serving: kinds::Serving,
     pub kinds: kinds::Options,
     /// The address by which pods reach the server. Without one there is no service for it.
@@ -52,11 +52,11 @@ pub struct Options {
     /// Which way calls take.
     pub egress: Egress,
     /// How requests are passed on to other servers.
-    pub aggregation: aggregate::Options,
+    pub aggregation: aggregation::Options,
     pub gates: Gates,
-    pub browsers: browsers::Options,
+    pub browsers: cors::Options,
     pub cache: cache::Options,
-    pub observe: observe::Options,
+    pub observe: observability::Options,
     /// What the process around the server gives it.
     pub deployment: Deployment,
     /// The port to listen on; 0 is any.
@@ -76,27 +76,27 @@ impl Default for Options {
             requests: limits::Options::default(),
             event_ttl: Duration::from_secs(3600),
             names: Names::default(),
-            identity: identity::Options::default(),
+            identity: authentication::Options::default(),
             client_authority_file: None,
             proxy_authorities: None,
-            permission: permission::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
+            permission: authorization::Options { modes: vec![auth::Mode::Rbac], ..Default::default() },
             // nobody makes the accounts of namespaces here
             admission: admission::Options {
                 disable: vec!["ServiceAccount".to_owned()],
                 ..admission::Options::default()
             },
             audit: audit::Options::default(),
-            fairness: fairness::Options::default(),
+            fairness: flowcontrol::Options::default(),
             serving: kinds::Serving::default(),
             kinds: kinds::Options::default(),
             reached_at: None,
             found: Found::default(),
             egress: Egress::default(),
-            aggregation: aggregate::Options::default(),
+            aggregation: aggregation::Options::default(),
             gates: Gates::default(),
-            browsers: browsers::Options::default(),
+            browsers: cors::Options::default(),
             cache: cache::Options::default(),
-            observe: observe::Options::default(),
+            observe: observability::Options::default(),
             deployment: Deployment::default(),
             port: 0,
             now: NOW,
@@ -223,8 +223,8 @@ impl Cluster {
 
     /// What the server's clock shows, in Unix seconds.
     pub fn seconds(&self) -> i64 {
-        let world: ambient::World = self.world.clone();
-        ambient::unix_seconds(&world)
+        let world: env::World = self.world.clone();
+        env::unix_seconds(&world)
     }
 
     /// The same as objects have it.

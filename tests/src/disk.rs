@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-use ambient::World;
+use env::World;
 use store::{Backend, Engine, Opened, Options, Recovered, StorageBackend, embedded};
 
 const BLOCK: u64 = 4096;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use call::{Backoff, Caller, Limits, Target};
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -15,6 +14,7 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use outbound::{Backoff, HttpClient, Limits, Target};
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -125,14 +125,14 @@ impl Elsewhere {
         }
     }
 
-    pub fn caller(&self) -> Caller {
-        Caller::new(&self.target(), Limits::REVIEW).unwrap()
+    pub fn caller(&self) -> HttpClient {
+        HttpClient::new(&self.target(), Limits::REVIEW).unwrap()
     }
 
     /// Waits for hardly a moment: for tests in which no answer comes.
-    pub fn hasty(&self) -> Caller {
+    pub fn hasty(&self) -> HttpClient {
         let limits = Limits { time: std::time::Duration::from_millis(200), ..Limits::REVIEW };
-        Caller::new(&self.target(), limits).unwrap()
+        HttpClient::new(&self.target(), limits).unwrap()
     }
 
     /// Tries as often as usual, with hardly a pause.

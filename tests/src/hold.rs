@@ -4,9 +4,9 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-use ambient::{Ambient, Simulated};
+use env::{Env, Simulated};
 
-use crate::{PATIENCE, soon};
+use crate::{TIMEOUT, soon};
 
 /// Holds the threads that make objects, as many as it was told.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Hold {
         (state.to_hold, state.holding) = (state.to_hold - 1, state.holding + 1);
         // a server that is held up altogether cannot release itself
         let (mut state, waited) =
-            self.changed.wait_timeout_while(state, PATIENCE / 4, |state| !state.open).unwrap();
+            self.changed.wait_timeout_while(state, TIMEOUT / 4, |state| !state.open).unwrap();
         state.holding -= 1;
         drop(state);
         assert!(!waited.timed_out(), "nothing else went on while this thread was held");
@@ -72,7 +72,7 @@ pub(crate) struct Holding {
     pub world: Arc<Simulated>,
 }
 
-impl Ambient for Holding {
+impl Env for Holding {
     fn now(&self) -> SystemTime {
         self.world.now()
     }

@@ -8,7 +8,7 @@
 //!
 //! What always holds: each [`Cluster`] has a store, a port and a clock of its own, so tests neither share
 //! state nor order. Time stands still until a test moves it, and randomness follows from a seed. Nothing
-//! waits without a bound: what does not come within [`PATIENCE`] fails the test.
+//! waits without a bound: what does not come within [`TIMEOUT`] fails the test.
 //!
 //! What it does not do: reach into the server where HTTP can say the same.
 
@@ -48,12 +48,12 @@ pub use watch::Watch;
 use std::time::Duration;
 
 /// How long a test waits for what should come at once: long enough for a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits for `work`, but not for ever.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
-        Err(_) => panic!("{what} did not happen within {PATIENCE:?}"),
+        Err(_) => panic!("{what} did not happen within {TIMEOUT:?}"),
     }
 }

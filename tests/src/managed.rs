@@ -4,8 +4,8 @@ use crate::cluster::{Cluster, Options};
 use apiserver::serve::InMemory;
 use auth::User;
 use controllers::context::Accounts;
-use controllers::measures::Measures;
-use controllers::{Context, loops};
+use controllers::metrics::Metrics;
+use controllers::{Context, registry};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -22,29 +22,29 @@ use tokio::task::JoinHandle;
 pub struct Managed {
     pub cluster: Cluster,
     running: Option<Running>,
-    options: loops::Options,
+    options: registry::Options,
 }
 
 struct Running {
     task: JoinHandle<()>,
     /// What every loop holds as long as it lives.
     held: Weak<dyn Fn(&'static str) -> Client + Send + Sync>,
-    measures: Measures,
+    measures: Metrics,
 }
 
 impl Managed {
     /// With the loops of these names.
     pub async fn start(controllers: &[&str]) -> Self {
-        let mut options = loops::Options {
+        let mut options = registry::Options {
             controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
-            ..loops::Options::default()
+            ..registry::Options::default()
         };
         // there is one server, which has heard of everything
         options.namespaces.settle = Duration::ZERO;
         Self::with(Options::default(), options).await
     }
 
-    pub async fn with(cluster: Options, options: loops::Options) -> Self {
+    pub async fn with(cluster: Options, options: registry::Options) -> Self {
         let cluster = Cluster::with(cluster).await;
         let running = Some(run(&cluster, options.clone()));
         Managed { cluster, running, options }
@@ -104,7 +104,7 @@ fn client(cluster: &Cluster, user: User, agent: &str) -> Client {
     Client::new(InMemory::new(cluster.server.service.clone(), user, agent), names::DEFAULT_NAMESPACE)
 }
 
-fn run(cluster: &Cluster, options: loops::Options) -> Running {
+fn run(cluster: &Cluster, options: registry::Options) -> Running {
     let names = Names::kubernetes();
     let user = User::named("system:kube-controller-manager").authenticated();
     let agent = "kube-controller-manager";
@@ -118,7 +118,7 @@ fn run(cluster: &Cluster, options: loops::Options) -> Running {
     let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
     let context = context.with_accounts(accounts);
     let measures = context.measures.clone();
-    let task = tokio::spawn(async move { loops::run(context, &options).await.unwrap() });
+    let task = tokio::spawn(async move { registry::run(context, &options).await.unwrap() });
     Running { task, held, measures }
 }
 

@@ -37,7 +37,7 @@ impl SigningKey {
     /// A new key on a curve, or the one RSA key of the tests.
     pub fn new(id: &str, algorithm: &'static str) -> Self {
         let rsa = |encoding| {
-            let pem = include_bytes!("../../crates/apiserver/src/identity/jose/tests/rsa.pem");
+            let pem = include_bytes!("../../crates/apiserver/src/authentication/jose/tests/rsa.pem");
             let der = PrivatePkcs8KeyDer::from_pem_slice(pem).unwrap();
             Private::Rsa(RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).unwrap(), encoding)
         };

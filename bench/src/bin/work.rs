@@ -10,13 +10,13 @@
 #[path = "work/read.rs"]
 mod read;
 
-use ambient::{Simulated, World};
 use anyhow::{Context, bail};
 use clap::Parser;
+use env::{Simulated, World};
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::WriteOptions;
-use rest::{Api, PatchKind, Requester, Resource, Storage, Writing, Written};
+use rest::{Api, PatchKind, Requester, Resource, Storage, WriteOutcome, WriteRequest};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,8 +99,8 @@ impl Bench {
         Ok(Bench { api, pods, user: Requester::default() })
     }
 
-    fn writing<'a>(&'a self, name: &'a str, options: &'a WriteOptions) -> Writing<'a> {
-        Writing {
+    fn writing<'a>(&'a self, name: &'a str, options: &'a WriteOptions) -> WriteRequest<'a> {
+        WriteRequest {
             resource: &self.pods,
             namespace: "default",
             name,
@@ -113,23 +113,23 @@ impl Bench {
         }
     }
 
-    async fn create(&self, body: String) -> anyhow::Result<Written> {
+    async fn create(&self, body: String) -> anyhow::Result<WriteOutcome> {
         let options = WriteOptions::default();
         told(self.api.create(&mut self.writing("", &options), &json(body)).await)
     }
 
-    async fn apply(&self, nth: usize, body: String) -> anyhow::Result<Written> {
+    async fn apply(&self, nth: usize, body: String) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions { force: Some(true), ..WriteOptions::default() });
         told(self.api.apply(&mut self.writing(&name, &options), &json(body)).await)
     }
 
-    async fn merge(&self, nth: usize, turn: usize) -> anyhow::Result<Written> {
+    async fn merge(&self, nth: usize, turn: usize) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions::default());
         let patch = format!(r#"{{"metadata":{{"annotations":{{"bench/seq":"{turn}"}}}}}}"#);
         told(self.api.patch(&mut self.writing(&name, &options), PatchKind::Merge, &json(patch)).await)
     }
 
-    async fn update(&self, nth: usize, turn: usize) -> anyhow::Result<Written> {
+    async fn update(&self, nth: usize, turn: usize) -> anyhow::Result<WriteOutcome> {
         let (name, options) = (name(nth), WriteOptions::default());
         let current = self.pods.collection.cache.get("default", &name).context("the pod is gone")?;
         let body = String::from_utf8(current.json.to_vec())?;
@@ -155,6 +155,6 @@ fn json(body: String) -> Input {
     Input { bytes: body.into(), format: Format::Json }
 }
 
-fn told(written: Result<Written, rest::ApiError>) -> anyhow::Result<Written> {
+fn told(written: Result<WriteOutcome, rest::ApiError>) -> anyhow::Result<WriteOutcome> {
     written.map_err(|why| anyhow::anyhow!("{}", why.message))
 }

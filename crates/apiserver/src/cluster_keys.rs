@@ -14,8 +14,8 @@
 //! What always holds: only digests of public keys and certificates are published. Upstream's servers publish nothing,
 //! and are not compared. Keys that end with the process are not published.
 
-use crate::identity::ServiceAccounts;
-use crate::own;
+use crate::authentication::ServiceAccounts;
+use crate::loopback;
 use crate::serve::Authorities;
 use rest::{Api, ApiError};
 use rustls::pki_types::CertificateDer;
@@ -106,8 +106,8 @@ impl ClusterKeys {
             let next = self.next(found.as_ref(), &namespace).map_err(Failure::Foreign)?;
             let Some(next) = next else { return Ok(()) };
             let name = if found.is_some() { NAME } else { "" };
-            let place = own::Place { resource, namespace: &namespace, name, subresource: "" };
-            match own::write(api, place, &next).await {
+            let place = loopback::Place { resource, namespace: &namespace, name, subresource: "" };
+            match loopback::write(api, place, &next).await {
                 // another server published at the same time: its keys are compared next
                 Err(why) if matches!(why.code, 404 | 409) && tries < TRIES => tries += 1,
                 done => return done.map(drop).map_err(Failure::Api),

@@ -5,19 +5,19 @@
 //! requests and about objects, and whoever collects traces. Providers of identity and judges of images are called
 //! directly, as upstream does.
 
-use ambient::World;
-use call::{Dials, WayOut};
+use env::World;
 use metrics::Registry;
+use outbound::{Dialer, Dials};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
     /// To those beside this server.
-    pub control_plane: WayOut,
+    pub control_plane: Dialer,
     /// To what runs in the cluster.
-    pub cluster: WayOut,
+    pub cluster: Dialer,
     /// To where objects are kept.
-    pub etcd: WayOut,
+    pub etcd: Dialer,
 }
 
 impl Egress {
@@ -25,7 +25,7 @@ impl Egress {
     pub(crate) fn begin(&self, registry: &Registry, world: &World) {
         let dials = Dials::new(registry);
         for way in [&self.control_plane, &self.cluster, &self.etcd] {
-            if let WayOut::Through(proxy) = way {
+            if let Dialer::Through(proxy) = way {
                 proxy.begin(&dials, world);
             }
         }

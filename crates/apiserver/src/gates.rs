@@ -3,7 +3,7 @@
 //! What always holds: a gate is looked at where the feature begins, so that behind it nothing needs to know. What a
 //! closed gate takes away from a request is taken away before anybody has looked at it.
 
-use crate::request::Asked;
+use crate::request::RequestInfo;
 use http::{HeaderMap, header};
 use metrics::{About, Gauge, Registry};
 
@@ -82,7 +82,7 @@ const SHOWN: About =
 
 impl Gates {
     /// Takes out of a request what asks for something that is switched off.
-    pub(crate) fn narrow(&self, asked: &mut Asked, headers: &mut HeaderMap) {
+    pub(crate) fn narrow(&self, asked: &mut RequestInfo, headers: &mut HeaderMap) {
         if !self.chunks {
             asked.query.pairs.retain(|(key, _)| key != "limit" && key != "continue");
         }

@@ -5,13 +5,13 @@
 
 pub(crate) mod shared;
 
-use ambient::Simulated;
+use env::Simulated;
 use kinds::ServiceOptions;
 use kinds::service::{Network, PortRange};
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
-use rest::{Api, ApiError, Requester, Resource, Storage, Writing};
+use rest::{Api, ApiError, Requester, Resource, Storage, WriteRequest};
 use schema::Value;
 use shared::Shared;
 use std::collections::BTreeSet;
@@ -45,11 +45,7 @@ fn node_ports(service: &Value) -> Vec<i64> {
 /// Addresses .1 to .30 and as many ports.
 const SIZE: usize = 30;
 
-fn serving_nothing(
-    store: Arc<dyn Store>,
-    recovered: Vec<store::Recovered>,
-    world: ambient::World,
-) -> Arc<Api> {
+fn serving_nothing(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Arc<Api> {
     let storage = Storage::new(store, recovered, Default::default(), world.clone()).unwrap();
     Arc::new(Api::new(Names::kubernetes(), storage, world, Vec::new()))
 }
@@ -69,7 +65,7 @@ fn serve(api: &Api) -> Arc<Resource> {
 
 impl Cluster {
     fn start(directory: Option<&Path>, seed: u64) -> Self {
-        let world: ambient::World = Simulated::new(1_700_000_000, seed);
+        let world: env::World = Simulated::new(1_700_000_000, seed);
         let options = store::Options::default();
         let mut recovered = Vec::new();
         let store: Arc<dyn Store> = match directory {
@@ -87,14 +83,14 @@ impl Cluster {
         Self::on(Arc::new(shared.front()), Vec::new(), Simulated::new(1_700_000_000, seed))
     }
 
-    fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: ambient::World) -> Self {
+    fn on(store: Arc<dyn Store>, recovered: Vec<store::Recovered>, world: env::World) -> Self {
         let api = serving_nothing(store.clone(), recovered, world);
         Cluster { services: serve(&api), api, store }
     }
 
     async fn write(&self, name: &str, body: &str, dry_run: bool, is_new: bool) -> Result<Value, ApiError> {
         let options = WriteOptions { dry_run, ..WriteOptions::default() };
-        let mut writing = Writing {
+        let mut writing = WriteRequest {
             resource: &self.services,
             namespace: "default",
             name: if is_new { "" } else { name },

@@ -1,42 +1,42 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
 use crate::admission::{self, BadPlugins};
-use crate::aggregate::{self, Aggregation};
-use crate::answers::{self, Sources};
+use crate::aggregation::{self, Aggregation};
+use crate::apiextensions::Definitions;
 use crate::audit::{self, Audit, BadAudit};
-use crate::browsers::{self, Browsers};
+use crate::authentication::{self, Identity, TrustMap, service_accounts};
+use crate::authorization::node::Node;
+use crate::authorization::roles::{self, Follower};
+use crate::authorization::{self};
 use crate::cluster_keys::{ClusterKeys, Failure, ForeignKeys};
+use crate::cors::{self, Browsers};
 use crate::deployment::{BeforeReady, Deployment};
-use crate::describe::metrics::about_component;
+use crate::discovery::metrics::about_component;
 use crate::egress::Egress;
-use crate::extend::Definitions;
-use crate::fairness::{self, Fairness};
+use crate::encryption_at_rest;
+use crate::flowcontrol::{self, Fairness};
 use crate::gates::Gates;
 use crate::handle::Service;
-use crate::identity::{self, Identity, TrustMap, service_accounts};
-use crate::kept::{self, StoreChoice};
+use crate::identity_lease::OwnLease;
+use crate::kubernetes_service::OwnService;
 use crate::limits;
-use crate::observe;
-use crate::own;
-use crate::own_lease::OwnLease;
-use crate::own_service::OwnService;
-use crate::permission::node::Node;
-use crate::permission::roles::{self, Follower};
-use crate::permission::{self};
-use crate::reach::Way;
-use crate::sealing;
+use crate::loopback;
+use crate::observability;
+use crate::open_store::{self, StoreChoice};
+use crate::reviews::{self, Sources};
+use crate::self_registration::Upkeep;
 use crate::serve::{self, Listen, ServeError, Shutdown};
 use crate::start::Hook;
 use crate::storage_versions::StorageVersions;
 use crate::trace::Tracing;
-use crate::upkeep::Upkeep;
-use ambient::World;
+use crate::webhook_target::Way;
 use auth::Rbac;
+use encryption::Unopened;
+use env::World;
 use names::Names;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
-use seal::Unopened;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ use tokio::task::{JoinHandle, JoinSet};
 pub struct Config {
     pub store: StoreChoice,
     /// Who encrypts what is kept there, if anybody does.
-    pub sealing: Option<sealing::Options>,
+    pub sealing: Option<encryption_at_rest::Options>,
     pub listen: Listen,
     pub world: World,
     pub names: Names,
@@ -55,10 +55,10 @@ pub struct Config {
     pub event_ttl: Duration,
     /// How many objects of a collection are deleted at a time.
     pub delete_workers: usize,
-    pub identity: identity::Options,
-    pub permission: permission::Options,
+    pub identity: authentication::Options,
+    pub permission: authorization::Options,
     pub admission: admission::Options,
-    pub fairness: fairness::Options,
+    pub fairness: flowcontrol::Options,
     pub audit: audit::Options,
     /// Which kinds are served.
     pub serving: kinds::Serving,
@@ -74,11 +74,11 @@ pub struct Config {
     /// Which way calls take.
     pub egress: Egress,
     /// How requests are passed on to other servers.
-    pub aggregation: aggregate::Options,
+    pub aggregation: aggregation::Options,
     pub gates: Gates,
-    pub browsers: browsers::Options,
+    pub browsers: cors::Options,
     /// What an operator gets to see.
-    pub observe: observe::Options,
+    pub observe: observability::Options,
     /// What the process around it gives it.
     pub deployment: Deployment,
 }
@@ -127,7 +127,7 @@ pub enum StartError {
 }
 
 /// How long a server that stops tries to tell the others.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub struct Server {
@@ -153,7 +153,7 @@ impl Server {
             let way = config.egress.control_plane.clone();
             Tracing::start(configuration, way, instance, config.world.clone(), &registry)
         });
-        let calls = call::Counted::new(&registry);
+        let calls = outbound::Counted::new(&registry);
         let callers = [
             config.permission.webhook.as_ref().map(|it| &it.caller),
             config.identity.token_webhook.as_ref().map(|it| &it.caller),
@@ -170,17 +170,18 @@ impl Server {
             .then(|| ClusterKeys::new(&config.identity.service_accounts, &trusted.authorities, ephemeral));
         let sealing = config.sealing.as_ref();
         let rename = config.store.renames();
-        let keyring =
-            sealing.and_then(|it| sealing::keyring(it, &config.names, &config.world, &registry, rename));
-        let kept = kept::open(config.store, config.limits.history, &config.world).await?;
-        let (store, recovered) = sealing::over(kept, keyring.clone(), &config.names, &config.world).await?;
+        let keyring = sealing
+            .and_then(|it| encryption_at_rest::keyring(it, &config.names, &config.world, &registry, rename));
+        let kept = open_store::open(config.store, config.limits.history, &config.world).await?;
+        let (store, recovered) =
+            encryption_at_rest::over(kept, keyring.clone(), &config.names, &config.world).await?;
         // what the store has forgotten the caches need not remember
         let cache = cache::Options { retention: config.limits.history, ..config.cache };
         let storage = Storage::new(store, recovered, cache, config.world.clone())?;
         let rbac = Arc::new(Rbac::new(&config.names));
         let node = Arc::new(Node::new(&config.names));
         let authorizer =
-            permission::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
+            authorization::authorizer(config.permission, &rbac, &node, &config.names, &config.world);
         let way = Way {
             to_endpoints: config.aggregation.to_endpoints,
             own: Some(from_here(address)),
@@ -198,7 +199,7 @@ impl Server {
             calls: calls.clone(),
             way: way.clone(),
             policies: config.gates.policies,
-            policy_counters: admission::policy_counters::Counters::new(&registry),
+            policy_counters: admission::policy_metrics::Counters::new(&registry),
         };
         let admission = admission::chain(&config.admission, &parts)?;
         // who listens everywhere is found where pods find it
@@ -232,7 +233,7 @@ impl Server {
                 hooks.lifetime_seconds = Some(config.event_ttl.as_secs() as i64);
             }
             hooks.uncollected |= config.kinds.uncollected;
-            hooks.answer = answers::of(&kind, &sources);
+            hooks.answer = reviews::of(&kind, &sources);
             // what is never kept was never in a form that cannot tell
             hooks.keeps_empty_lists |= hooks.answer.is_some();
             hooks.parts.extend(identity.issuer.as_ref().and_then(|it| service_accounts::part(&kind, it)));
@@ -258,9 +259,9 @@ impl Server {
         let versions = tells.map(|lease| StorageVersions::new(lease.name().to_owned()));
         let mut upkeep = Upkeep { service: own, trusted, lease, versions };
         let shutdown = Shutdown::new();
-        let aggregation = aggregate::Options { way: config.egress.cluster, ..config.aggregation };
+        let aggregation = aggregation::Options { way: config.egress.cluster, ..config.aggregation };
         let aggregation = Arc::new(Aggregation::new(api.clone(), aggregation, shutdown.clone()));
-        let registered = aggregate::Follower::start(&aggregation);
+        let registered = aggregation::Follower::start(&aggregation);
         let (ending, limits) = (shutdown.clone(), config.limits);
         let mut service =
             Service::new(api.clone(), ending, found_at, callers, authorizer, limits, config.observe);
@@ -339,7 +340,7 @@ impl Server {
         self.shutdown.drain();
         self.upkeep.abort();
         if let Some(own) = &self.own {
-            let left = tokio::time::timeout(PATIENCE, own.leave(&self.service.api)).await;
+            let left = tokio::time::timeout(TIMEOUT, own.leave(&self.service.api)).await;
             if !matches!(left, Ok(Ok(()))) {
                 tracing::warn!("others may look for this server for a few seconds more");
             }
@@ -372,7 +373,7 @@ async fn begin(
     service: &Service,
     upkeep: &mut Upkeep,
     rbac: Arc<Rbac>,
-    registered: Option<&aggregate::Follower>,
+    registered: Option<&aggregation::Follower>,
     before: Before,
 ) -> Result<Follower, StartError> {
     let start = &service.start;
@@ -459,7 +460,7 @@ async fn make_missing(api: &Api, group_version: &str, plural: &str, object: Valu
     if resource.collection.cache.get("", name).is_some() {
         return Ok(());
     }
-    let place = own::Place { resource, namespace: "", name: "", subresource: "" };
-    let made = own::write(api, place, &object).await.map(drop);
-    own::or_another_did(made).map_err(|why| StartError::System { name: name.to_owned(), why })
+    let place = loopback::Place { resource, namespace: "", name: "", subresource: "" };
+    let made = loopback::write(api, place, &object).await.map(drop);
+    loopback::or_another_did(made).map_err(|why| StartError::System { name: name.to_owned(), why })
 }

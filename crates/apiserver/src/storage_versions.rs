@@ -5,7 +5,7 @@
 //! holds: there is a record of this server for everything that it keeps before it keeps anything for others; records
 //! of other servers are left alone. A record is this server's by the name of its lease, so the lease comes first.
 
-use crate::own::{self, Place};
+use crate::loopback::{self, Place};
 use futures_util::future;
 use kinds::storageversion;
 use rest::api::Resources;
@@ -78,19 +78,19 @@ impl StorageVersions {
             let mut empty = Value::map();
             empty.set(&["metadata", "name"], name);
             let place = Place { resource: records, namespace: "", name: "", subresource: "" };
-            own::or_another_did(own::write(api, place, &empty).await.map(drop))?;
+            loopback::or_another_did(loopback::write(api, place, &empty).await.map(drop))?;
         }
         let Some(mut object) = found() else { return Ok(()) };
         let mut record = Value::map();
         record.set(&["apiServerID"], &*self.server);
         record.set(&["encodingVersion"], kept.api_version());
         record.set(&["decodableVersions"], readable(api, kept));
-        let now = time::format_time(ambient::unix_seconds(&api.world));
+        let now = time::format_time(env::unix_seconds(&api.world));
         if !storageversion::report(&mut object, record, &now) {
             return Ok(());
         }
         let place = Place { resource: records, namespace: "", name, subresource: "status" };
-        own::write(api, place, &object).await.map(drop)
+        loopback::write(api, place, &object).await.map(drop)
     }
 }
 

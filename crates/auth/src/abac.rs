@@ -10,7 +10,7 @@
 
 use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules};
 use crate::user::{AUTHENTICATED, User};
-use ambient::Soon;
+use env::MaybeReady;
 
 /// Verbs that change nothing.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -98,7 +98,7 @@ fn fits(pattern: &str, given: &str) -> bool {
 pub struct Abac(pub Vec<Policy>);
 
 impl Authorizer for Abac {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         let permitted = self.0.iter().any(|policy| policy.permits(asked));
         let decision = match permitted {
             true => Decision::Allow("".into()),

@@ -6,7 +6,7 @@
 //! Here is what needs no roles: the masters' group may do everything, and an operator may have everybody do
 //! everything or nothing. What roles permit is in [`rbac`].
 
-use ambient::Soon;
+use env::MaybeReady;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Decision {
 
 /// Decides what users may do.
 pub trait Authorizer: Send + Sync {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision>;
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision>;
 
     /// What a user may do in a namespace, as far as that can be listed.
     fn rules(&self, user: &User, namespace: &str) -> Rules;
@@ -169,21 +169,21 @@ pub struct Chain {
 }
 
 impl Authorizer for Chain {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         if asked.user.is_in(MASTERS) {
             return Decision::Allow("".into()).into();
         }
         let mut reasons = Reasons::default();
         for (at, authorizer) in self.authorizers.iter().enumerate() {
             match authorizer.authorize(asked) {
-                Soon::Now(decision) => {
+                MaybeReady::Now(decision) => {
                     if let Some(decided) = reasons.add(decision) {
                         return decided.into();
                     }
                 }
                 // from the first that takes its time on, all of it does
-                Soon::Later(decision) => {
-                    return Soon::later(async move {
+                MaybeReady::Later(decision) => {
+                    return MaybeReady::later(async move {
                         if let Some(decided) = reasons.add(decision.await) {
                             return decided;
                         }
@@ -255,7 +255,7 @@ impl Reasons {
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
-    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         Decision::Allow("".into()).into()
     }
 
@@ -271,7 +271,7 @@ impl Authorizer for AlwaysAllow {
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
-    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         Decision::NoOpinion("Everything is forbidden.".into()).into()
     }
 

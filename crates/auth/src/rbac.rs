@@ -9,7 +9,7 @@ mod covers;
 mod policy;
 mod rule;
 
-use ambient::Soon;
+use env::MaybeReady;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ impl Rbac {
 }
 
 impl Authorizer for Rbac {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         self.decide(asked).into()
     }
 

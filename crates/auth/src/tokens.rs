@@ -5,7 +5,7 @@
 //! a token does not keep the next from knowing it; what it says is told only if nobody does.
 
 use crate::User;
-use ambient::Soon;
+use env::MaybeReady;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -61,11 +61,11 @@ pub trait Authenticator: Send + Sync {
 
     /// `audiences` are those of whoever was shown the token; there is at least one unless the server itself has
     /// none.
-    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Soon<'a, Verdict>;
+    fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> MaybeReady<'a, Verdict>;
 }
 
 impl Authenticator for Tokens {
-    fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> Soon<'a, Verdict> {
+    fn identify<'a>(&'a self, token: &'a str, _: &'a [String]) -> MaybeReady<'a, Verdict> {
         self.find(token)
             .map_or(Verdict::Unknown, |user| Verdict::Known(Identified::anywhere(user.clone())))
             .into()

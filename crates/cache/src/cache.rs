@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ambient::World;
 use arc_swap::ArcSwap;
+use env::World;
 use parking_lot::Mutex;
 
 use crate::contents::Contents;

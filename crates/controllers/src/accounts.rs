@@ -6,7 +6,7 @@
 use crate::client::{self, Asking, Rate, Way};
 use crate::retry_after::RetryAfter;
 use crate::{Failure, unless};
-use ambient::World;
+use env::World;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -141,7 +141,7 @@ impl Token {
             .map_err(|_| Failure::Other("the server gave a token that no header can hold".to_owned()))?;
         header.set_sensitive(true);
         // it may be good for less or for longer than was asked for; its own clock is the server's
-        let lasts = status.expiration_timestamp.0.timestamp() - ambient::unix_seconds(&self.world);
+        let lasts = status.expiration_timestamp.0.timestamp() - env::unix_seconds(&self.world);
         let lasts = lasts.clamp(LEFT, LASTS);
         let span = |seconds: i64| Duration::from_secs(seconds.unsigned_abs());
         Ok(Held { header, renew_at: now + span(lasts - lasts / LEFT), until: now + span(lasts) })

@@ -1,12 +1,12 @@
 //! A client of an API server elsewhere, which asks no faster than it may; what it asks is counted.
 
-use crate::measures::Measures;
+use crate::metrics::Metrics;
 use crate::retry_after::RetryAfter;
-use ambient::World;
-use call::{BadTarget, Target, Transport};
+use env::World;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
+use outbound::{BadTarget, Target, Transport};
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Default for Rate {
 pub type Way = Transport<Body>;
 
 /// A way to the server that a kubeconfig names.
-pub fn way(target: &Target, agent: &str, measures: &Measures) -> Result<Way, BadTarget> {
+pub fn way(target: &Target, agent: &str, measures: &Metrics) -> Result<Way, BadTarget> {
     Ok(Transport::new(target, agent)?.counted_in(measures.calls()))
 }
 
@@ -55,10 +55,10 @@ pub(crate) struct Asking {
 
 impl Service<Request<Body>> for Asking {
     type Response = <Way as Service<Request<Body>>>::Response;
-    type Error = call::CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, call::CallError>> + Send>>;
+    type Error = outbound::CallError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, outbound::CallError>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), call::CallError>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), outbound::CallError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -103,7 +103,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ambient::Simulated;
+    use env::Simulated;
 
     #[test]
     fn a_burst_is_free_and_then_turns_come_one_by_one() {

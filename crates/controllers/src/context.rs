@@ -2,12 +2,12 @@
 
 use crate::discovery::Discovery;
 use crate::events::Recorder;
-use crate::follow::{Source, follow};
 use crate::gates::Gates;
 use crate::informer::{Informer, Watched};
-use crate::measures::Measures;
+use crate::metrics::Metrics;
 use crate::monitors::Monitors;
-use ambient::World;
+use crate::reflector::{Source, list_and_watch};
+use env::World;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::chrono::{DateTime, Utc};
@@ -27,7 +27,7 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
-    pub measures: Measures,
+    pub measures: Metrics,
     pub gates: Gates,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
@@ -72,14 +72,14 @@ impl Context {
             discovery: Arc::new(Discovery::new(client.clone())),
             monitors: Mutex::default(),
         };
-        let (measures, gates) = (Measures::default(), Gates::default());
+        let (measures, gates) = (Metrics::default(), Gates::default());
         let shared = Arc::new(shared);
         Context { client, world, names, events, measures, gates, accounts: None, clients: None, shared }
     }
 
     /// What loops count is counted in these.
     #[must_use]
-    pub fn counted_in(self, measures: Measures) -> Self {
+    pub fn counted_in(self, measures: Metrics) -> Self {
         Context { measures, ..self }
     }
 
@@ -147,7 +147,7 @@ impl Context {
         let informer = Informer::<K>::new();
         informers.insert(selection, Box::new(informer.clone()));
         let place = Some(namespace).filter(|it| !it.is_empty());
-        self.keep(follow(
+        self.keep(list_and_watch(
             Source {
                 client: self.shared.client.clone(),
                 path: K::url_path(&K::DynamicType::default(), place),
@@ -182,7 +182,7 @@ impl Context {
     }
 
     pub fn now(&self) -> i64 {
-        ambient::unix_seconds(&self.world)
+        env::unix_seconds(&self.world)
     }
 
     /// The same as objects have it.
@@ -199,7 +199,7 @@ pub(crate) fn time(world: &World) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ambient::Simulated;
+    use env::Simulated;
     use http::{Request, Response};
     use kube::client::Body;
     use std::convert::Infallible;

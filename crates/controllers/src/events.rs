@@ -5,8 +5,8 @@
 
 mod correlate;
 
-use ambient::World;
 use correlate::Correlator;
+use env::World;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::chrono::{DateTime, Utc};
@@ -19,7 +19,7 @@ const WAITING: usize = 1000;
 
 /// Normal, or something that somebody should look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Tone {
+pub enum EventType {
     Normal,
     Warning,
 }
@@ -27,18 +27,18 @@ pub enum Tone {
 /// Something to be told about an object, decided but not told yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    pub tone: Tone,
+    pub tone: EventType,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Note {
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: Tone::Normal, reason, message: message.into() }
+        Note { tone: EventType::Normal, reason, message: message.into() }
     }
 
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: Tone::Warning, reason, message: message.into() }
+        Note { tone: EventType::Warning, reason, message: message.into() }
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Recorder {
 
 struct Told {
     about: ObjectReference,
-    tone: Tone,
+    tone: EventType,
     reason: String,
     message: String,
 }
@@ -81,7 +81,7 @@ impl Recorder {
     pub fn tell<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
-        tone: Tone,
+        tone: EventType,
         reason: &str,
         message: impl Into<String>,
     ) {
@@ -92,7 +92,13 @@ impl Recorder {
         self.tell(object, note.tone, note.reason, note.message);
     }
 
-    pub fn tell_about(&self, about: ObjectReference, tone: Tone, reason: &str, message: impl Into<String>) {
+    pub fn tell_about(
+        &self,
+        about: ObjectReference,
+        tone: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let told = Told { about, tone, reason: reason.to_owned(), message: message.into() };
         if self.tell.try_send(told).is_err() {
             tracing::debug!(reason, "too many events: one is lost");
@@ -138,7 +144,7 @@ impl Writer {
                 return Ok(());
             }
         }
-        let unique = ambient::random_u64(&self.world);
+        let unique = env::random_u64(&self.world);
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{unique:016x}")),

@@ -5,7 +5,7 @@
 //! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
 //! field is left out: no loop looks at it, and it is often half of an object.
 
-use crate::follow::{self, Page, Sink, Told};
+use crate::reflector::{self, Page, Sink, Told};
 use kube::api::WatchEvent;
 use kube::{Resource, ResourceExt};
 use parking_lot::RwLock;
@@ -287,7 +287,7 @@ impl<K: Watched> Informer<K> {
 
 impl<K: Watched> Sink for Informer<K> {
     fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
-        let (objects, page) = follow::page::<K>(text)?;
+        let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
             self.put(object);

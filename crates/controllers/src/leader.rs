@@ -8,7 +8,7 @@
 
 use crate::events::reference;
 use crate::unless;
-use ambient::World;
+use env::World;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -148,7 +148,7 @@ impl Candidate {
 
     /// Spread, so that those who began together do not go on together.
     fn pause(&self) -> Duration {
-        let spread = (ambient::random_u64(&self.world) % 1000) as f64 / 1000.0;
+        let spread = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
         self.options.retry.mul_f64(1.0 + 1.2 * spread)
     }
 

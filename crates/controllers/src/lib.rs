@@ -17,8 +17,6 @@
 //! is right to do the same thing twice. Where it can, deciding is a pure function from a snapshot to actions.
 
 pub mod accounts;
-pub mod adopt;
-pub(crate) mod ask;
 pub mod attachdetach;
 pub mod backends;
 pub mod bootstrap_signer;
@@ -26,6 +24,7 @@ mod bootstrap_token;
 pub mod client;
 pub mod clusterrole_aggregation;
 pub mod context;
+pub mod controller_ref;
 pub mod cronjob;
 mod csr;
 pub mod csrapproving;
@@ -40,16 +39,16 @@ pub mod endpointslice;
 pub mod endpointslicemirroring;
 pub mod ephemeral_volume;
 pub mod events;
-pub(crate) mod follow;
+pub mod expectations;
 pub mod garbagecollector;
 pub mod gates;
 pub mod hash;
 pub mod horizontalpodautoscaling;
 pub mod informer;
+pub mod int_or_percent;
 pub mod job;
 pub mod leader;
-pub mod loops;
-pub mod measures;
+pub mod metrics;
 pub mod monitors;
 pub mod namespace;
 pub mod nodeipam;
@@ -62,17 +61,19 @@ pub mod pods;
 pub mod pv_protection;
 pub mod pvc_protection;
 pub mod queue;
+pub(crate) mod reflector;
+pub mod registry;
 pub mod replicas;
+pub(crate) mod request;
 pub mod resourcequota;
 pub mod retry_after;
+pub mod retry_on_conflict;
 pub mod revisions;
-pub mod rewrite;
 pub mod root_ca_publisher;
 pub mod run;
 pub mod scales;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
-pub mod share;
 pub mod slices;
 pub mod statefulset;
 pub mod storage_version_gc;
@@ -80,13 +81,12 @@ pub mod token_cleaner;
 pub mod ttl;
 pub mod ttlafterfinished;
 pub mod volumes;
-pub mod written;
 
 pub use context::Context;
+pub use expectations::WriteTracker;
 pub use informer::{Change, Informer, Key};
 pub use queue::Queue;
 pub use run::{Next, Reconcile};
-pub use written::Written;
 
 /// Why a loop could not do what it should; it is tried again.
 #[derive(Debug, thiserror::Error)]

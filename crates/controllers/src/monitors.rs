@@ -6,9 +6,9 @@
 //! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
 
 use crate::discovery::{Discovery, Resource, Served};
-use crate::follow::{self, Page, Sink, Source, Told, follow};
 use crate::informer::Key;
 use crate::queue::Backoff;
+use crate::reflector::{self, Page, Sink, Source, Told, list_and_watch};
 use kube::Client;
 use kube::api::WatchEvent;
 use names::Names;
@@ -201,7 +201,7 @@ impl Monitors {
             let (client, path) = (self.shared.client.clone(), resource.path(""));
             let source = Source { client, path, fields: String::new(), bare: true };
             let monitor = Monitor { resource: resource.clone(), shared: self.shared.clone() };
-            let work = follow(source, Box::new(monitor));
+            let work = list_and_watch(source, Box::new(monitor));
             following.tasks.insert(resource, following.all.spawn(work));
         }
     }
@@ -238,7 +238,7 @@ impl Monitor {
 /// What they are known by is the uid alone: the same name may stand for another object.
 impl Sink for Monitor {
     fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
-        let (objects, page) = follow::page::<Object>(text)?;
+        let (objects, page) = reflector::page::<Object>(text)?;
         for object in objects {
             self.tell(|listener| listener.put(&self.resource, &object.metadata));
             all.insert(Key::new("", object.metadata.uid));

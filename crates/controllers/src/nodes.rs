@@ -1,6 +1,6 @@
 //! What loops about nodes share: writing nodes among others' writes, and what is told about them.
 
-use crate::events::{Recorder, Tone};
+use crate::events::{EventType, Recorder};
 use crate::{Failure, Key, unless};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{Patch, PatchParams};
@@ -36,7 +36,7 @@ pub fn ready(node: &Node) -> Option<&str> {
 /// Tells that a node is in a state now.
 pub fn tell_state(events: &Recorder, node: &Node, state: &str) {
     let message = format!("Node {} status is now: {state}", node.name_any());
-    events.tell(node, Tone::Normal, state, message);
+    events.tell(node, EventType::Normal, state, message);
 }
 
 /// Patches a node as was decided from it. Where somebody was faster it is decided anew, from what is there now. What the

@@ -11,11 +11,11 @@
 //! somebody else, with other hashes, are as good; the present template has the highest number, and gets a new one when
 //! it was another's meanwhile. A name that somebody else has is a collision, which is counted and changes the hash.
 
-use crate::adopt::{self, Claims, controller_reference, is_controlled_by};
+use crate::controller_ref::{self, Claims, controller_reference, is_controlled_by};
 use crate::hash::hash;
 use crate::informer::Watched;
-use crate::rewrite::{self, Kept, beside};
-use crate::{Context, Failure, Informer, Key, Queue, Written, unless};
+use crate::retry_on_conflict::{self, Kept, beside};
+use crate::{Context, Failure, Informer, Key, Queue, WriteTracker, unless};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,7 +38,7 @@ const TRIES: usize = 10;
 /// The revisions of owners of one kind.
 pub struct Revisions {
     context: Context,
-    written: Written<ControllerRevision>,
+    written: WriteTracker<ControllerRevision>,
     /// The label by which a revision carries its hash.
     label: String,
 }
@@ -136,11 +136,11 @@ impl Revisions {
         queue: &Queue<Key>,
     ) -> Self {
         let revisions = context.informer::<ControllerRevision>();
-        adopt::follow(&revisions, owners, selector_of, queue);
-        Revisions { context: context.clone(), written: Written::new(revisions), label }
+        controller_ref::follow(&revisions, owners, selector_of, queue);
+        Revisions { context: context.clone(), written: WriteTracker::new(revisions), label }
     }
 
-    pub fn written(&self) -> &Written<ControllerRevision> {
+    pub fn written(&self) -> &WriteTracker<ControllerRevision> {
         &self.written
     }
 
@@ -167,7 +167,7 @@ impl Revisions {
             Step::Keep => all.pop(),
             Step::Renumber(at, number) => {
                 let again = all.remove(at);
-                let written = rewrite::object(client, &*again, |it| it.revision = number).await?;
+                let written = retry_on_conflict::object(client, &*again, |it| it.revision = number).await?;
                 written.iter().for_each(|it| self.written.wrote(&Key::of(owner), it));
                 written.map(Arc::new)
             }

@@ -1,7 +1,7 @@
 //! Running a loop: workers that take keys from its queue.
 
-use crate::loops::Running;
-use crate::{Failure, Queue, measures};
+use crate::registry::Running;
+use crate::{Failure, Queue, metrics};
 use std::fmt::Display;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub const WORKERS: usize = 5;
 /// Works until the queue is closed. A worker is there only while it has a key: loops that wait hold no more than their
 /// queue.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
-    measures::show(this.queue_name(), &queue);
+    metrics::show(this.queue_name(), &queue);
     let mut working: JoinSet<()> = JoinSet::new();
     loop {
         if working.len() >= workers.max(1) {

@@ -224,7 +224,7 @@ pub fn capacity_hooks() -> Hooks {
     Hooks {
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         validate_create: Some(|object, _| capacity(object)),
-        told_twice: true,
+        repeats_create_errors: true,
         validate_update: Some(update_capacity),
         ..Hooks::default()
     }

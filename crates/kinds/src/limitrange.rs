@@ -18,7 +18,7 @@ pub fn hooks() -> Hooks {
         validate_create: Some(|object, _| validate(object)),
         validate_update: Some(update),
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State]),
-        names_itself: true,
+        generates_name: true,
         ..Hooks::default()
     }
 }

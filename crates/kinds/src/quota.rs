@@ -17,7 +17,7 @@ const EXPLICIT: &[&str] =
 const PLAIN: &[&str] = &["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
 
 /// What is written: group and plural of the resource, the next state, and the one before if there is one.
-pub struct Written<'w> {
+pub struct QuotaRequest<'w> {
     pub group: &'w str,
     pub plural: &'w str,
     pub object: &'w Value,
@@ -66,16 +66,16 @@ pub fn follows_changes(group: &str, plural: &str) -> bool {
 /// For each of the quotas that changes its place and what is used then, or why the write is refused.
 pub fn charge(
     quotas: &[Value],
-    written: &Written<'_>,
+    request: &QuotaRequest<'_>,
     limited: &[Limited],
     names: &Names,
 ) -> Result<Vec<(usize, Map)>, Refusal> {
-    if written.old.is_some() && !follows_changes(written.group, written.plural) {
+    if request.old.is_some() && !follows_changes(request.group, request.plural) {
         return Ok(Vec::new());
     }
-    let (group, plural) = (written.group, written.plural);
+    let (group, plural) = (request.group, request.plural);
     let is_pod = group.is_empty() && plural == "pods";
-    let usage = usage(group, plural, written.object, names);
+    let usage = usage(group, plural, request.object, names);
     let nothing = Quantity::new(0);
     let of_this = |it: &&Limited| it.group == group && it.plural == plural;
     let contains = limited.iter().filter(of_this).flat_map(|it| &it.contains);
@@ -89,13 +89,13 @@ pub fn charge(
         let hard = read::map(quota, &["status", "hard"]);
         let bounded: BTreeSet<&str> =
             hard.keys().filter(|name| concerns(group, plural, name, names)).collect();
-        if bounded.is_empty() || !in_scope(quota, written.object, is_pod) {
+        if bounded.is_empty() || !in_scope(quota, request.object, is_pod) {
             continue;
         }
         let name = quota.text(&["metadata", "name"]);
         if is_pod {
             let failed = |why| Refusal::Forbidden(format!("failed quota: {name}: {why}"));
-            explicit(written.object, &bounded).map_err(failed)?;
+            explicit(request.object, &bounded).map_err(failed)?;
         }
         let used = read::map(quota, &["status", "used"]);
         if bounded.iter().any(|it| !used.contains(it)) {
@@ -106,7 +106,7 @@ pub fn charge(
         uncovered.retain(|name| !bounded.contains(name));
         concerned.push((at, hard, used));
     }
-    let before = written.old.map(|old| self::usage(group, plural, old, names)).unwrap_or_default();
+    let before = request.old.map(|old| self::usage(group, plural, old, names)).unwrap_or_default();
     let mut delta = usage.clone();
     // what is given back is counted by whoever counts again
     for (name, amount) in before {
@@ -123,7 +123,7 @@ pub fn charge(
         return Err(Refusal::Forbidden(format!("insufficient quota to consume: {}", names.join(","))));
     }
     if is_pod {
-        covered(quotas, written.object, limited)?;
+        covered(quotas, request.object, limited)?;
     }
     let mut changed = Vec::new();
     for (at, hard, used) in concerned {
@@ -440,7 +440,7 @@ mod tests {
     fn told(quota: &str, plural: &str, object: &str, old: Option<&str>) -> Result<Vec<Value>, String> {
         let quotas = [json(quota)];
         let (object, old) = (json(object), old.map(json));
-        let written = Written { group: "", plural, object: &object, old: old.as_ref() };
+        let written = QuotaRequest { group: "", plural, object: &object, old: old.as_ref() };
         let changed = charge(&quotas, &written, &[], &Names::kubernetes());
         let changed = changed.map_err(|why| match why {
             Refusal::Forbidden(why) | Refusal::Uncovered(why) => why,
@@ -494,7 +494,7 @@ mod tests {
             [Limited { plural, contains, scopes: vec![scope(&["high", "higher"])], ..Limited::default() }];
         let check = |quotas: &[Value], pod: &str| {
             let pod = json(pod);
-            let written = Written { group: "", plural: "pods", object: &pod, old: None };
+            let written = QuotaRequest { group: "", plural: "pods", object: &pod, old: None };
             charge(quotas, &written, &limited, &Names::kubernetes()).map(|it| it.len())
         };
         let asks = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}"#;

@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::controller_manager;
 use crate::flags::{self, Line, Unread};
 use crate::options::{Apiserver, ControllerManager, Leadership, Loops, Problems};
-use crate::wanted::{Company, Wanted};
+use crate::server_config::{DeploymentMode, ServerConfig};
 
 /// What the process was started with.
 pub fn command_line() -> Vec<String> {
@@ -27,7 +27,7 @@ pub fn version() -> String {
 
 /// The version line of a link that is called like a binary of upstream's: tools read the version from it.
 fn upstream_version() -> String {
-    format!("Kubernetes {}", apiserver::describe::version::compatible())
+    format!("Kubernetes {}", apiserver::discovery::version::compatible())
 }
 
 /// A Kubernetes-compatible control plane in one small binary.
@@ -104,8 +104,8 @@ pub struct Up {
 
 impl Up {
     /// In which company the API server runs.
-    pub fn company(&self) -> Company {
-        Company::Together { accounts: self.components.contains(&Component::ControllerManager) }
+    pub fn company(&self) -> DeploymentMode {
+        DeploymentMode::SingleFlight { accounts: self.components.contains(&Component::ControllerManager) }
     }
 }
 
@@ -206,7 +206,7 @@ impl Component {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
     Help(String),
-    Wrong(Vec<String>),
+    ConfigErrors(Vec<String>),
 }
 
 impl Stop {
@@ -218,7 +218,7 @@ impl Stop {
                 let _ = write!(stdout(), "{text}");
                 ExitCode::SUCCESS
             }
-            Self::Wrong(problems) => {
+            Self::ConfigErrors(problems) => {
                 for problem in problems {
                     let _ = writeln!(stderr(), "pintle: {problem}");
                 }
@@ -250,18 +250,18 @@ impl Cli {
         };
         match flags::read(&program, &arguments) {
             Ok(Line { matches, warnings }) => {
-                let cli =
-                    Self::from_arg_matches(&matches).map_err(|why| Stop::Wrong(vec![why.to_string()]))?;
+                let cli = Self::from_arg_matches(&matches)
+                    .map_err(|why| Stop::ConfigErrors(vec![why.to_string()]))?;
                 Ok(Self { warnings, ..cli })
             }
             Err(Unread::Help(text)) => Err(Stop::Help(text)),
-            Err(Unread::Wrong(mut problems, rest)) => {
+            Err(Unread::ConfigErrors(mut problems, rest)) => {
                 let rest = rest.and_then(|matches| Self::from_arg_matches(&matches).ok());
                 problems.extend(rest.map(|cli| cli.also_wrong()).unwrap_or_default());
                 if let Some(last) = problems.last_mut() {
                     last.push_str(&format!(" (see '{help}')"));
                 }
-                Err(Stop::Wrong(problems))
+                Err(Stop::ConfigErrors(problems))
             }
         }
     }
@@ -269,8 +269,8 @@ impl Cli {
     /// What is wrong with flags that can be read, but not be used.
     fn also_wrong(&self) -> Vec<String> {
         let read = match &self.command {
-            Command::Up(up) => Wanted::read(&up.server, up.company()),
-            Command::Apiserver(server) => Wanted::read(server, Company::Alone),
+            Command::Up(up) => ServerConfig::read(&up.server, up.company()),
+            Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Alone),
             Command::ControllerManager(asked) => return controller_manager::problems(asked),
             Command::Convert(_) | Command::Version => return Vec::new(),
         };
@@ -287,11 +287,13 @@ fn asked_version(arguments: &[OsString], version: String) -> Option<Result<Cli, 
         _ => word.strip_prefix("--version="),
     })?;
     let text = match asked {
-        "raw" => String::from_utf8_lossy(&apiserver::describe::version::json()).into_owned(),
+        "raw" => String::from_utf8_lossy(&apiserver::discovery::version::json()).into_owned(),
         _ => match flags::truth(asked) {
             Some(true) => version,
             Some(false) => return None,
-            None => return Some(Err(Stop::Wrong(vec!["--version takes true, false or raw".to_owned()]))),
+            None => {
+                return Some(Err(Stop::ConfigErrors(vec!["--version takes true, false or raw".to_owned()])));
+            }
         },
     };
     Some(Err(Stop::Help(text + "\n")))
@@ -314,7 +316,7 @@ mod tests {
 
     fn wrong(line: &str) -> String {
         match read(line).unwrap_err() {
-            Stop::Wrong(problems) => problems.join("\n"),
+            Stop::ConfigErrors(problems) => problems.join("\n"),
             help => panic!("{help:?}"),
         }
     }

@@ -1,22 +1,22 @@
 //! The controller manager beside the API server, in the same process.
 
 use crate::pki::{Pair, Pki};
-use ambient::World;
 use anyhow::Context as _;
 use apiserver::Server;
+use apiserver::authentication::jose::Signer;
 use apiserver::deployment::ComponentHealth;
-use apiserver::identity::jose::Signer;
 use apiserver::serve::InMemory;
 use auth::User;
 use controllers::Context;
 use controllers::context::Accounts;
 use controllers::csrsigning::{self, authority::Source};
-use controllers::events::Tone;
+use controllers::events::EventType;
 use controllers::leader::{self, Candidate};
-use controllers::loops::{self, Options};
-use controllers::measures::Measures;
+use controllers::metrics::Metrics;
+use controllers::registry::{self, Options};
 use controllers::retry_after::RetryAfter;
 use controllers::serviceaccount_token::Sign;
+use env::World;
 use kube::Client;
 use metrics::Registry;
 use names::Names;
@@ -108,7 +108,7 @@ struct Manager {
     accounts: Accounts,
     names: Names,
     options: Options,
-    metrics: Measures,
+    metrics: Metrics,
     world: World,
 }
 
@@ -136,7 +136,7 @@ impl ControlLoops {
         let accounts = Arc::new(move |name: &'static str| client(User::service_account(&namespace, name)));
         let candidate = |lease: leader::Options| Candidate::new(own.clone(), lease, world.clone());
         let (leading, releasing) = (lease.clone().map(candidate), lease.map(candidate));
-        let metrics = Measures::new(counted);
+        let metrics = Metrics::new(counted);
         let (names, world) = (names.clone(), world.clone());
         let manager = Manager { client: own.clone(), accounts, names, options, metrics, world };
         let running = tokio::spawn(async move {
@@ -170,7 +170,7 @@ impl Manager {
     }
 
     async fn run(&self, context: Context) {
-        if let Err(why) = loops::run(context, &self.options).await {
+        if let Err(why) = registry::run(context, &self.options).await {
             tracing::error!(%why, "the controller manager cannot run");
         }
     }
@@ -186,7 +186,7 @@ impl Manager {
             let context = self.context();
             if let Some(lease) = candidate.lease() {
                 let message = format!("{} became leader", candidate.identity());
-                context.events.tell_about(lease.clone(), Tone::Normal, "LeaderElection", message);
+                context.events.tell_about(lease.clone(), EventType::Normal, "LeaderElection", message);
             }
             tokio::select! {
                 () = self.run(context) => return,

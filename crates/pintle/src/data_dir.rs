@@ -6,9 +6,9 @@
 
 use crate::files;
 use crate::options::Apiserver;
-use crate::wanted::Company;
-use ambient::World;
+use crate::server_config::DeploymentMode;
 use anyhow::Context as _;
+use env::World;
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -25,11 +25,11 @@ pub enum DataDir {
 
 impl DataDir {
     /// Makes and claims the directory, where one is needed.
-    pub fn prepare(asked: &Apiserver, company: Company) -> anyhow::Result<Self> {
+    pub fn prepare(asked: &Apiserver, company: DeploymentMode) -> anyhow::Result<Self> {
         if asked.store.ephemeral {
             return Ok(Self::Memory { temporary_kubeconfig: true });
         }
-        let needs_none = company == Company::Alone && !asked.etcd.etcd_servers.is_empty();
+        let needs_none = company == DeploymentMode::Alone && !asked.etcd.etcd_servers.is_empty();
         let path = match &asked.store.data_dir {
             Some(path) => path.clone(),
             None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: false }),
@@ -70,7 +70,7 @@ impl DataDir {
             }
             Self::Memory { temporary_kubeconfig: true } => {
                 // not to be guessed by others who can write to the same folder
-                let name = format!("pintle-{:016x}.kubeconfig", ambient::random_u64(world));
+                let name = format!("pintle-{:016x}.kubeconfig", env::random_u64(world));
                 Some(Kubeconfig { path: std::env::temp_dir().join(name), temporary: true })
             }
             Self::Memory { temporary_kubeconfig: false } => None,

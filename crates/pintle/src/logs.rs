@@ -9,7 +9,7 @@
 //! should look at, 1 and 2 what happens, 3 every request as well, 4 why, from 6 on everything; from 8 on that of the
 //! libraries, too. It can be changed while the server runs.
 
-use crate::options::Wrong;
+use crate::options::ConfigErrors;
 use crate::options::gates::LOGS;
 use clap::{ArgAction, Args, ValueEnum};
 use std::fmt::{self, Write as _};
@@ -69,14 +69,14 @@ fn least(level: u8) -> &'static str {
 
 impl Logs {
     /// Whether the log may have the form that is asked for.
-    pub fn check(&self, shaped: bool, wrong: &mut Wrong) {
+    pub fn check(&self, shaped: bool, wrong: &mut ConfigErrors) {
         if self.logging_format == Form::Json && !shaped {
             wrong.add("--logging-format", format!("--feature-gates {LOGS}=true is needed for json"));
         }
     }
 
     /// The parts and their levels as a filter has them.
-    fn modules(&self, wrong: &mut Wrong) -> String {
+    fn modules(&self, wrong: &mut ConfigErrors) -> String {
         let mut out = String::new();
         for pair in self.vmodule.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty()) {
             let read = pair.split_once('=').and_then(|(part, text)| Some((part, level(text).ok()?)));
@@ -122,7 +122,7 @@ impl Verbosity {
 }
 
 /// Logs to stderr from now on.
-pub fn begin(asked: &Logs, wrong: &mut Wrong) -> Verbosity {
+pub fn begin(asked: &Logs, wrong: &mut ConfigErrors) -> Verbosity {
     let modules = asked.modules(wrong);
     let given = EnvFilter::try_from_env(VARIABLE).ok();
     let (layer, handle) = reload::Layer::new(given.unwrap_or_else(|| filter(asked.verbosity, &modules)));
@@ -328,7 +328,7 @@ mod tests {
     fn levels_are_numbers() {
         assert_eq!([level("3"), level("-1"), level("999")].map(Result::unwrap), [3, 0, 255]);
         assert!(level("much").is_err());
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();
         let logs = Logs { verbosity: 0, vmodule, logging_format: Form::Text };
         assert_eq!(logs.modules(&mut wrong), ",store=debug");

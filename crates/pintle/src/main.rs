@@ -16,9 +16,9 @@ mod logs;
 mod options;
 mod pki;
 mod process;
+mod server_config;
 mod signals;
 mod up;
-mod wanted;
 mod world;
 
 use std::io::{Write, stderr, stdout};
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use cli::{Cli, Command};
-use options::{Problems, Wrong};
+use options::{ConfigErrors, Problems};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -100,7 +100,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// Begins the log, with what it should say about the command line.
 fn begin_log(asked: &logs::Logs, warnings: &[String]) -> anyhow::Result<logs::Verbosity> {
-    let mut wrong = Wrong::default();
+    let mut wrong = ConfigErrors::default();
     let verbosity = logs::begin(asked, &mut wrong);
     wrong.check()?;
     for warning in warnings {

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use ambient::World;
+use env::World;
 use names::Names;
 
 use issue::{Authority, Purpose};

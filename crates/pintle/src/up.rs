@@ -6,22 +6,22 @@ use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ambient::World;
 use anyhow::Context;
+use apiserver::authentication::jose::Signer;
 use apiserver::deployment::BeforeReady;
-use apiserver::identity::jose::Signer;
 use apiserver::serve::{AuthorityFile, Listen, ServeError, TlsMaterial};
 use apiserver::{Config, Deployment, Server, StartError, StoreChoice};
 use auth::User;
+use env::World;
 
 use crate::cli::{self, Component, Up};
 use crate::control_loops::{self, ControlLoops, LoopHealth};
 use crate::data_dir::{DataDir, Kubeconfig};
 use crate::logs::Verbosity;
-use crate::options::{Apiserver, Authorities, Leadership, Loops, Wrong};
+use crate::options::{Apiserver, Authorities, ConfigErrors, Leadership, Loops};
 use crate::pki::{ADMIN, Hosts, Pair, Pki};
+use crate::server_config::{DeploymentMode, ServerConfig};
 use crate::signals::Signals;
-use crate::wanted::{Company, Wanted};
 use crate::{files, kubeconfig, process};
 
 /// Runs a control plane until a signal stops it.
@@ -37,18 +37,18 @@ pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result
 
 /// Runs the API server alone.
 pub async fn apiserver(asked: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&asked, Company::Alone, None, (world, verbosity)).await
+    run(&asked, DeploymentMode::Alone, None, (world, verbosity)).await
 }
 
 async fn run(
     asked: &Apiserver,
-    company: Company,
+    company: DeploymentMode,
     loops: Option<(&Loops, &Leadership)>,
     (world, verbosity): (World, Verbosity),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let mut wanted = Wanted::read(asked, company)?;
+    let mut wanted = ServerConfig::read(asked, company)?;
     wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
     process::tell(&wanted.observe.metrics);
     let data_dir = DataDir::prepare(asked, company)?;
@@ -63,7 +63,7 @@ async fn run(
             let signer = wanted.identity.service_accounts.signer.clone();
             let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
             let mut options = control_loops::trusted(own.as_ref(), believed, signer, is_shared)?;
-            let mut wrong = Wrong::default();
+            let mut wrong = ConfigErrors::default();
             options.gates = wanted.loop_gates;
             asked.onto(&mut options, &mut wrong);
             let candidate = crate::controller_manager::identity(&world);
@@ -101,9 +101,9 @@ async fn run(
 /// waits for the server finds it.
 fn administrator(
     asked: &Apiserver,
-    company: Company,
+    company: DeploymentMode,
     own: Option<&Pki>,
-    wanted: &Wanted,
+    wanted: &ServerConfig,
     data_dir: &DataDir,
     world: &World,
 ) -> (Option<Kubeconfig>, Option<BeforeReady>) {
@@ -123,7 +123,7 @@ fn administrator(
 /// The certificates and keys of the cluster, made where there are none.
 fn own_identity(
     asked: &Apiserver,
-    wanted: &Wanted,
+    wanted: &ServerConfig,
     data_dir: &DataDir,
     world: &World,
 ) -> anyhow::Result<Pki> {
@@ -214,8 +214,8 @@ pub(crate) fn machine_name() -> Option<String> {
 
 /// Starts the API server, with its state in `directory` or in memory.
 async fn start_server(
-    wanted: Wanted,
-    company: Company,
+    wanted: ServerConfig,
+    company: DeploymentMode,
     directory: Option<&Path>,
     own: Option<&Pki>,
     deployment: Deployment,
@@ -300,8 +300,13 @@ struct Believed {
 }
 
 impl Believed {
-    fn new(company: Company, own: Option<&Pair>, given: Option<String>, file: Option<PathBuf>) -> Self {
-        let own = own.filter(|_| company != Company::Alone || given.is_none());
+    fn new(
+        company: DeploymentMode,
+        own: Option<&Pair>,
+        given: Option<String>,
+        file: Option<PathBuf>,
+    ) -> Self {
+        let own = own.filter(|_| company != DeploymentMode::Alone || given.is_none());
         let mut besides = own.map(|pair| pair.certificate.trim_end().to_owned()).unwrap_or_default();
         if !besides.is_empty() {
             besides.push('\n');
@@ -361,9 +366,9 @@ mod tests {
             let line = format!("pintle up --secure-port {port}");
             let read = cli::Cli::read(line.split(' ').map(Into::into)).unwrap();
             let cli::Command::Up(up) = read.command else { panic!("not up") };
-            Wanted::read(&up.server, TOGETHER).unwrap()
+            ServerConfig::read(&up.server, TOGETHER).unwrap()
         };
-        const TOGETHER: Company = Company::Together { accounts: false };
+        const TOGETHER: DeploymentMode = DeploymentMode::SingleFlight { accounts: false };
         let server =
             start_server(wanted(0), TOGETHER, None, Some(&pki), Deployment::default(), &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);

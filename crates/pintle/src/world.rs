@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ambient::{Ambient, World};
 use anyhow::Context;
+use env::{Env, World};
 use rustls::crypto::SecureRandom;
 
 struct Real {
@@ -19,7 +19,7 @@ pub fn real() -> anyhow::Result<World> {
     Ok(Arc::new(Real { start: Instant::now(), random }))
 }
 
-impl Ambient for Real {
+impl Env for Real {
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }
@@ -44,7 +44,7 @@ mod tests {
         let world = real().unwrap();
         let before = world.elapsed();
         assert!(world.elapsed() >= before);
-        assert_ne!(ambient::random_u64(&world), ambient::random_u64(&world));
-        assert!(ambient::unix_seconds(&world) > 1_700_000_000);
+        assert_ne!(env::random_u64(&world), env::random_u64(&world));
+        assert!(env::unix_seconds(&world) > 1_700_000_000);
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use call::{Caller, Credentials, Limits, Target};
-use etcd::testing::StandIn;
+use outbound::{Credentials, HttpClient, Limits, Target};
+use store_etcd::testing::StandIn;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -86,7 +86,7 @@ impl Given {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    fn caller(&self, port: u16) -> Caller {
+    fn caller(&self, port: u16) -> HttpClient {
         let config = format!(
             "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}],
              clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: '{}'}}}}],
@@ -97,7 +97,7 @@ impl Given {
         );
         self.write("kubeconfig", &config);
         let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
-        Caller::from_kubeconfig(Path::new(&self.path("kubeconfig")), limits).unwrap()
+        HttpClient::from_kubeconfig(Path::new(&self.path("kubeconfig")), limits).unwrap()
     }
 }
 
@@ -158,13 +158,13 @@ async fn what_it_is_not_given_it_makes() {
     let running = start(&program, &arguments);
     let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
     let config = folder.path().join("admin.kubeconfig");
-    let caller = Caller::from_kubeconfig(&config, limits).unwrap();
+    let caller = HttpClient::from_kubeconfig(&config, limits).unwrap();
     assert_eq!(caller.get("/api/v1/namespaces/default").await.unwrap().status, 200);
     let made = std::fs::read(certificates.join("apiserver.crt")).unwrap();
     drop(running);
     // the next start finds it there
     let running = start(&program, &arguments);
-    let caller = Caller::from_kubeconfig(&config, limits).unwrap();
+    let caller = HttpClient::from_kubeconfig(&config, limits).unwrap();
     assert_eq!(caller.get("/healthz").await.unwrap().status, 200);
     assert_eq!(std::fs::read(certificates.join("apiserver.crt")).unwrap(), made);
     drop(running);
@@ -231,7 +231,7 @@ async fn every_client_can_read_the_kubeconfig_that_is_there_once_the_server_is_r
     // a token, since some clients take no keys but RSA's
     assert!(matches!(target.credentials, Credentials::Bearer(_)) && target.identity.is_none(), "{text}");
     let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
-    let asks = |target: &Target| Caller::new(target, limits).unwrap();
+    let asks = |target: &Target| HttpClient::new(target, limits).unwrap();
     assert_eq!(asks(&target).get("/api/v1/secrets").await.unwrap().status, 200);
     let component = asks(&target).get("/api/v1/componentstatuses/controller-manager").await.unwrap();
     let component = String::from_utf8_lossy(&component.body).into_owned();
@@ -313,10 +313,10 @@ async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
     let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
     let nobody = Target { identity: None, ..admin };
     let unknown = Target { credentials: Credentials::Bearer("x".to_owned()), ..nobody.clone() };
-    let answer = Caller::new(&unknown, limits).unwrap().get("/api/v1/pods").await.unwrap();
+    let answer = HttpClient::new(&unknown, limits).unwrap().get("/api/v1/pods").await.unwrap();
     assert_eq!(answer.status, 401);
     assert_eq!(asked.recv().await.unwrap(), "tokens.behind.example:443");
-    let answer = Caller::new(&nobody, limits).unwrap().get("/api/v1/pods").await.unwrap();
+    let answer = HttpClient::new(&nobody, limits).unwrap().get("/api/v1/pods").await.unwrap();
     // who is to permit it could not be asked
     assert_eq!(answer.status, 500);
     let mut next = Vec::new();

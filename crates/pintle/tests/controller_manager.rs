@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use call::{Caller, Limits, Target};
+use outbound::{HttpClient, Limits, Target};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
 /// A process, which does not outlive the test.
@@ -36,7 +36,7 @@ impl Process {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
+            assert!(began.elapsed() < TIMEOUT, "it does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -77,13 +77,13 @@ fn manager(directory: &Path, more: &[&str]) -> Manager {
     Manager { process: Process(command.spawn().unwrap()), port }
 }
 
-fn caller(directory: &Path) -> Caller {
+fn caller(directory: &Path) -> HttpClient {
     let limits = Limits { time: Duration::from_secs(10), answer: 16 << 20 };
-    Caller::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap()
+    HttpClient::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap()
 }
 
 /// Asks until an answer is as it should be.
-async fn until(what: &str, caller: &Caller, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
+async fn until(what: &str, caller: &HttpClient, path: &str, holds: impl Fn(u16, &str) -> bool) -> String {
     let began = Instant::now();
     loop {
         if let Ok(answer) = caller.get(path).await {
@@ -92,12 +92,12 @@ async fn until(what: &str, caller: &Caller, path: &str, holds: impl Fn(u16, &str
                 return text;
             }
         }
-        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(began.elapsed() < TIMEOUT, "{what} did not happen");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-async fn post(caller: &Caller, path: &str, object: serde_json::Value) {
+async fn post(caller: &HttpClient, path: &str, object: serde_json::Value) {
     let answer = caller.post(path, object.to_string().into()).await.unwrap();
     assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
 }
@@ -107,12 +107,12 @@ fn account_of(namespace: &str) -> String {
 }
 
 /// A client of the manager's port: the administrator with a client certificate, or an anonymous one.
-fn looking(directory: &Path, port: u16, identity: bool) -> Caller {
+fn looking(directory: &Path, port: u16, identity: bool) -> HttpClient {
     let read = |name| std::fs::read(directory.join("pki").join(name)).unwrap();
     let identity = identity.then(|| (read("admin.crt"), read("admin.key")));
     let url = format!("https://127.0.0.1:{port}");
     let target = Target { url, insecure: true, identity, ..Target::default() };
-    Caller::new(&target, Limits::default()).unwrap()
+    HttpClient::new(&target, Limits::default()).unwrap()
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn it_works_over_restarts_of_the_server_and_shows_how_it_is() {
     assert!(!lease.contains("\"holderIdentity\":\"\""), "{lease}");
 }
 
-async fn loops_count_what_they_do(admin: &Caller, known: &Caller) {
+async fn loops_count_what_they_do(admin: &HttpClient, known: &HttpClient) {
     let pod = serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
     let job = serde_json::json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}});
     post(admin, "/apis/batch/v1/namespaces/default/jobs", job).await;

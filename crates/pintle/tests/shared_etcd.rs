@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use etcd::testing::StandIn;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use store_etcd::testing::StandIn;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pintle");
 const LEASE: &str = "/registry/leases/kube-system/kube-controller-manager";

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use call::{Caller, Limits};
+use outbound::{HttpClient, Limits};
 
 /// A process, which does not outlive the test.
 struct Pintle(Child);
@@ -39,15 +39,15 @@ impl Pintle {
     }
 }
 
-fn caller(directory: &Path) -> Arc<Caller> {
+fn caller(directory: &Path) -> Arc<HttpClient> {
     let limits = Limits { time: Duration::from_secs(60), answer: 16 << 20 };
-    Arc::new(Caller::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap())
+    Arc::new(HttpClient::from_kubeconfig(&directory.join("admin.kubeconfig"), limits).unwrap())
 }
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Writes until the server is gone; gives the names of what was acknowledged.
-async fn write(caller: Arc<Caller>, writer: usize, written: Arc<AtomicUsize>) -> Vec<String> {
+async fn write(caller: Arc<HttpClient>, writer: usize, written: Arc<AtomicUsize>) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for n in 0.. {
         let name = format!("w{writer}-{n}");

@@ -10,11 +10,11 @@
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::Requester;
-use crate::measure::{Outcome, Phase};
-use crate::notes::Step;
+use crate::metrics::{Outcome, Phase};
 use crate::options::{DeleteOptions, WriteOptions};
+use crate::request_record::Step;
 use crate::resource::Resource;
-use ambient::Soon;
+use env::MaybeReady;
 use names::Names;
 use parking_lot::Mutex;
 use schema::Value;
@@ -34,10 +34,10 @@ pub trait Admission: Send + Sync {
     /// May change the object, or refuse it. `old` is absent for creations; `object` is absent for deletions.
     fn admit<'a>(
         &'a self,
-        _: &'a Admitted<'a>,
+        _: &'a AdmissionAttributes<'a>,
         _object: Option<&'a mut Value>,
         _old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         Ok(()).into()
     }
 
@@ -45,16 +45,16 @@ pub trait Admission: Send + Sync {
     /// other objects.
     fn settle<'a>(
         &'a self,
-        _: &'a Admitted<'a>,
+        _: &'a AdmissionAttributes<'a>,
         _object: &'a Value,
         _old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         Ok(()).into()
     }
 }
 
 /// What admission may know about a write.
-pub struct Admitted<'a> {
+pub struct AdmissionAttributes<'a> {
     pub resource: &'a Resource,
     pub operation: Operation,
     pub namespace: &'a str,
@@ -122,7 +122,7 @@ impl Rounds {
     }
 }
 
-impl<'a> Admitted<'a> {
+impl<'a> AdmissionAttributes<'a> {
     pub fn form(&self) -> Form<'a> {
         self.other.unwrap_or(self.resource.form())
     }
@@ -217,7 +217,7 @@ impl Checks {
         Checks(asked.filter(|(_, interest)| *interest != Interest::NONE).collect())
     }
 
-    fn of_write<'a>(&'a self, write: &Admitted<'_>) -> impl Iterator<Item = &'a dyn Admission> {
+    fn of_write<'a>(&'a self, write: &AdmissionAttributes<'_>) -> impl Iterator<Item = &'a dyn Admission> {
         let (operation, subresource) = (write.operation, write.subresource);
         let concerned = self.0.iter().filter(move |(_, interest)| interest.has(operation, subresource));
         concerned.map(|(check, _)| &**check)
@@ -227,7 +227,7 @@ impl Checks {
 impl Api {
     pub(crate) async fn admit(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
@@ -245,7 +245,7 @@ impl Api {
 
     async fn admit_round(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
@@ -255,9 +255,9 @@ impl Api {
         Ok(())
     }
 
-    fn step_ended(&self, write: &Admitted<'_>, phase: Phase, began: Duration, rejected: bool) {
+    fn step_ended(&self, write: &AdmissionAttributes<'_>, phase: Phase, began: Duration, rejected: bool) {
         let now = self.world.elapsed();
-        write.user.notes.reached(Step::Admitted, now);
+        write.user.notes.reached(Step::AdmissionAttributes, now);
         if let Some(steps) = self.steps.get() {
             let outcome = Outcome { phase, operation: write.operation, rejected };
             steps.took(outcome, now.saturating_sub(began));
@@ -267,7 +267,7 @@ impl Api {
     /// The last words, one after the other.
     pub(crate) async fn settle_admission(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {

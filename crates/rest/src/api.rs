@@ -2,14 +2,14 @@
 
 use crate::admission::{Admission, Checks};
 use crate::hooks::{Context, Hooks, Requester};
-use crate::measure::{Expressions, Steps, Timing};
+use crate::metrics::{Expressions, Steps, Timing};
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selected;
 use crate::storage::{Storage, Unreadable};
 use crate::stored_version::ValueReader;
-use ambient::World;
 use arc_swap::ArcSwap;
+use env::World;
 use memchr::memmem;
 use metrics::Registry;
 use names::Names;
@@ -272,7 +272,7 @@ impl Api {
         let lookup = |plural: &str, namespace: &str, name: &str| self.lookup(plural, namespace, name);
         let list = |plural: &str, namespace: Option<&str>| self.list_of(plural, namespace);
         let containing = |plural: &str, text: &str| self.list_containing(plural, text);
-        let now = ambient::unix_seconds(&self.world);
+        let now = env::unix_seconds(&self.world);
         let names = &self.names;
         work(&Context {
             names,

@@ -5,7 +5,7 @@ use crate::error::{ApiError, Cause, Details};
 use crate::input::{Format, Input, judge};
 use crate::patch::type_name;
 use crate::update::{check_name, forget_version};
-use crate::write::{Writing, Written};
+use crate::write::{WriteOutcome, WriteRequest};
 use merge::{ApplyError, ApplyWrite};
 use schema::decode::DecodeError;
 use schema::time::parse_time;
@@ -17,7 +17,11 @@ const CLIENT: &str = "kubectl";
 const LAST_APPLIED: &str = "last-applied-configuration";
 
 impl Api {
-    pub async fn apply(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
+    pub async fn apply(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
         let resource = writing.target().clone();
         let input = Input { bytes: input.bytes.clone(), format: Format::Yaml };
         let untyped =
@@ -28,7 +32,7 @@ impl Api {
         let config = untyped.value;
         check_config(&config, writing)?;
         let last_applied = self.names.well_known_under(CLIENT, LAST_APPLIED);
-        let now = schema::time::format_time(ambient::unix_seconds(&self.world));
+        let now = schema::time::format_time(env::unix_seconds(&self.world));
         let reset = writing.unowned_fields();
         let write = ApplyWrite {
             ty: &resource.kind.root,
@@ -90,7 +94,7 @@ impl Api {
 }
 
 /// What is applied must say what it is, and belong to the place it is sent to.
-fn check_config(config: &Value, writing: &Writing<'_>) -> Result<(), ApiError> {
+fn check_config(config: &Value, writing: &WriteRequest<'_>) -> Result<(), ApiError> {
     if !matches!(config, Value::Map(_) | Value::Null) {
         return Err(ApiError::bad_request(format!(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \

@@ -3,7 +3,7 @@
 //! What is asked for stands in the parameters of the request. They are an object that is admitted like one that is
 //! created, and never kept.
 
-use crate::admission::{Admitted, Form, Given, Operation, Rounds};
+use crate::admission::{AdmissionAttributes, Form, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::Requester;
@@ -28,7 +28,7 @@ impl Api {
         let mut options = parameters(query, to.form.ty)?;
         options.set(&["kind"], to.form.kind);
         options.set(&["apiVersion"], to.form.api_version);
-        let write = Admitted {
+        let write = AdmissionAttributes {
             resource: to.resource,
             operation: Operation::Connect,
             namespace: to.namespace,

@@ -5,25 +5,29 @@ use crate::api::Api;
 use crate::error::ApiError;
 use crate::input::Input;
 use crate::metadata;
-use crate::write::{ATTEMPTS, Writing, Written, store_error};
+use crate::write::{ATTEMPTS, WriteOutcome, WriteRequest, store_error};
 use schema::Value;
 use store::{Expect, StoreError};
 
 /// Why an object was not created.
-enum Lost {
+enum CreateError {
     Told(ApiError),
     /// Another process took something that it was to have: there may be another.
     Race,
 }
 
-impl From<ApiError> for Lost {
+impl From<ApiError> for CreateError {
     fn from(why: ApiError) -> Self {
-        Lost::Told(why)
+        CreateError::Told(why)
     }
 }
 
 impl Api {
-    pub async fn create(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
+    pub async fn create(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
         let object = self.read(writing, input)?;
         self.create_object(writing, object).await
     }
@@ -31,29 +35,33 @@ impl Api {
     /// Creates from a decoded body.
     pub(crate) async fn create_object(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         object: Value,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let warned = writing.warnings.len();
         if writing.resource.hooks.reserve.is_some() {
             for _ in 0..ATTEMPTS {
                 match self.create_once(writing, object.clone()).await {
-                    Err(Lost::Race) => writing.warnings.truncate(warned),
-                    Err(Lost::Told(why)) => return Err(why),
+                    Err(CreateError::Race) => writing.warnings.truncate(warned),
+                    Err(CreateError::Told(why)) => return Err(why),
                     Ok(written) => return Ok(written),
                 }
             }
         }
         match self.create_once(writing, object).await {
             Ok(written) => Ok(written),
-            Err(Lost::Told(why)) => Err(why),
-            Err(Lost::Race) => {
+            Err(CreateError::Told(why)) => Err(why),
+            Err(CreateError::Race) => {
                 Err(ApiError::internal_error("what it needs was taken by others again and again".to_owned()))
             }
         }
     }
 
-    async fn create_once(&self, writing: &mut Writing<'_>, mut object: Value) -> Result<Written, Lost> {
+    async fn create_once(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        mut object: Value,
+    ) -> Result<WriteOutcome, CreateError> {
         let resource = writing.resource.clone();
         writing.place(&mut object)?;
         writing.default(&mut object, &self.names);
@@ -79,7 +87,7 @@ impl Api {
             if resource.kind.counts_generation {
                 object.set(&["metadata", "generation"], 1);
             }
-            if resource.hooks.names_itself && object.text(&["metadata", "name"]).is_empty() {
+            if resource.hooks.generates_name && object.text(&["metadata", "name"]).is_empty() {
                 object.set(&["metadata", "name"], metadata::new_uid(&self.world));
             }
             let reservation = self.reserve(writing, &mut object, None, context)?;
@@ -88,7 +96,7 @@ impl Api {
                 problems.extend(validate(&object, context));
             }
             problems.extend(writing.made_problems(&object, None, &self.timing()));
-            if resource.hooks.told_twice {
+            if resource.hooks.repeats_create_errors {
                 problems.extend(problems.clone());
             }
             Ok::<_, ApiError>((problems, reservation))
@@ -136,19 +144,23 @@ impl Api {
             return Err(taken().into());
         }
         if writing.options.dry_run {
-            return Ok(Written { created: true, json: writing.encode(&object), revision: None });
+            return Ok(WriteOutcome { created: true, json: writing.encode(&object), revision: None });
         }
         object.set(&["metadata", "resourceVersion"], "");
         let object = self.converted(&resource, object).await?;
         match self.commit(writing, object, reservation, Expect::Absent).await {
             Ok(stored) => {
                 self.ready(&resource, std::slice::from_ref(&stored)).await?;
-                Ok(Written { created: true, json: resource.json(&stored), revision: Some(stored.revision) })
+                Ok(WriteOutcome {
+                    created: true,
+                    json: resource.json(&stored),
+                    revision: Some(stored.revision),
+                })
             }
             Err(StoreError::Conflict { key, .. })
                 if key != resource.collection.key(writing.namespace, &name) =>
             {
-                Err(Lost::Race)
+                Err(CreateError::Race)
             }
             Err(StoreError::Conflict { .. }) => Err(taken().into()),
             Err(why) => Err(store_error(why).into()),
@@ -156,7 +168,7 @@ impl Api {
     }
 
     /// Takes away what nobody can give a new object.
-    fn confine_new(&self, writing: &mut Writing<'_>, object: &mut Value) -> Result<(), ApiError> {
+    fn confine_new(&self, writing: &mut WriteRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
         writing.place(object)?;
         writing.dedup_owners(object);
         metadata::forget_past(object);

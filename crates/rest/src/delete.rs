@@ -1,6 +1,6 @@
 //! Delete: at once, after a grace period, or when the last finalizer is gone.
 
-use crate::admission::{Admitted, Given, Operation, Rounds};
+use crate::admission::{AdmissionAttributes, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
@@ -181,7 +181,7 @@ impl Api {
         if resource.hooks.begin_delete.is_some() && options.uid.is_none() {
             shown.to_mut().uid = Some(object.text(&["metadata", "uid"]).to_owned());
         }
-        let write = Admitted {
+        let write = AdmissionAttributes {
             resource,
             operation: Operation::Delete,
             namespace: &current.namespace,

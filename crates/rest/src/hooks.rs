@@ -1,13 +1,13 @@
 //! What a kind adds to the generic verbs: plain functions, each absent unless the kind needs it.
 
-use crate::answer::Answer;
 use crate::error::ApiError;
-use crate::fit::Fit;
-use crate::measure::Timing;
-use crate::notes::Notes;
+use crate::metrics::Timing;
+use crate::read_conversion::Fit;
+use crate::request_record::RequestRecord;
 use crate::reserve::Reserve;
 use crate::stored_version::StoredVersions;
 use crate::view::View;
+use crate::virtual_resource::Answer;
 use names::Names;
 use schema::Value;
 use schema::encode::EmptyLists;
@@ -52,7 +52,7 @@ pub struct Requester {
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: Vec<(String, Vec<String>)>,
-    pub notes: Arc<Notes>,
+    pub notes: Arc<RequestRecord>,
 }
 
 /// The behaviour of a kind. Absent is absent: a kind that needs nothing has `Hooks::default()`.
@@ -79,13 +79,13 @@ pub struct Hooks {
     /// The metadata errors that updates repeat.
     pub repeated_metadata_errors: RepeatedMetadataErrors,
     /// The problems of a new object are told twice over: clients know some kinds so.
-    pub told_twice: bool,
+    pub repeats_create_errors: bool,
     /// Things that are allowed but unwise.
     pub warn: Option<fn(&Value, Option<&Value>) -> Vec<String>>,
     /// How names are checked; the default is a DNS subdomain. The flag says that the text is a prefix.
     pub name_rule: Option<fn(&str, bool) -> Vec<String>>,
     /// An object that comes without a name gets a unique one.
-    pub names_itself: bool,
+    pub generates_name: bool,
     /// How long an object is given to stop, in seconds: `(object, asked for)`; absent means at once.
     pub grace: Option<fn(&Value, Option<i64>) -> i64>,
     /// Changes to an object whose deletion begins.

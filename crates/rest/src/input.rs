@@ -1,8 +1,8 @@
 //! The body of a write: decoded against the kind that the URL names.
 
 use crate::error::{ApiError, Subject};
-use crate::notes;
 use crate::options::FieldValidation;
+use crate::request_record;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
 use schema::problem::{Problem, quoted};
@@ -183,7 +183,7 @@ pub fn judge(
             Err(format!("strict decoding error: {}", oddities.join(", ")))
         }
         FieldValidation::Warn => {
-            let shown = notes::count_shown(oddities.iter().map(String::as_str));
+            let shown = request_record::count_shown(oddities.iter().map(String::as_str));
             warnings.extend(oddities.into_iter().take(shown));
             Ok(())
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a read waits for a version that has not been seen yet.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Some or all of a collection at one revision.
 #[derive(Clone)]
@@ -173,7 +173,7 @@ impl Api {
         }
         // another process may know it already
         self.catch_up().await?;
-        match tokio::time::timeout(PATIENCE, published.reached(asked)).await {
+        match tokio::time::timeout(TIMEOUT, published.reached(asked)).await {
             Ok(_) => Ok(()),
             Err(_) => Err(ApiError::too_large_resource_version(asked, published.get())),
         }

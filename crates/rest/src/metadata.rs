@@ -1,8 +1,8 @@
 //! The rules of object metadata, the same for every kind: what the server sets, and what it refuses.
 
 use crate::hooks::Hooks;
-use ambient::World;
-pub use ambient::new_uid;
+use env::World;
+pub use env::new_uid;
 use schema::problem::{Problem, Problems, REPEATED_LIMIT, Reason, quoted};
 use schema::{Map, Path, Value, encode, format, time};
 use std::collections::{BTreeSet, HashSet};
@@ -29,7 +29,7 @@ pub fn stamp_new(object: &mut Value, world: &World) {
     let metadata = object.as_map_mut().map(|map| map.entry("metadata").make_map());
     let Some(metadata) = metadata else { return };
     metadata.insert("uid", new_uid(world));
-    metadata.insert("creationTimestamp", time::format_time(ambient::unix_seconds(world)));
+    metadata.insert("creationTimestamp", time::format_time(env::unix_seconds(world)));
     let name_missing = metadata.get("name").and_then(Value::as_str).unwrap_or("").is_empty();
     let base = metadata.get("generateName").and_then(Value::as_str).unwrap_or("");
     if name_missing && !base.is_empty() {
@@ -378,7 +378,7 @@ pub fn check_update(next: &Value, old: &Value) -> Problems {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ambient::Simulated;
+    use env::Simulated;
 
     #[test]
     fn uids_are_random_version_four() {

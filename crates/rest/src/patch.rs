@@ -5,7 +5,7 @@ use crate::error::{ApiError, Subject};
 use crate::input::{Input, judge, not_an_object, untyped_field};
 use crate::options::FieldValidation;
 use crate::update::check_name;
-use crate::write::{Writing, Written};
+use crate::write::{WriteOutcome, WriteRequest};
 use merge::json_patch::Form;
 use merge::{Error, JsonPatch, document};
 use schema::decode::{DecodeError, Decoded, Numbers};
@@ -31,10 +31,10 @@ enum Patch {
 impl Api {
     pub async fn patch(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         kind: PatchKind,
         input: &Input,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let resource = writing.target().clone();
         let validation = writing.options.field_validation;
         let name = writing.name;
@@ -128,7 +128,7 @@ fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.contains(&b'\\') || memchr::memmem::find(text, word).is_some()
 }
 
-fn parse(kind: PatchKind, input: &Input, writing: &mut Writing<'_>) -> Result<Patch, ApiError> {
+fn parse(kind: PatchKind, input: &Input, writing: &mut WriteRequest<'_>) -> Result<Patch, ApiError> {
     let validation = writing.options.field_validation;
     // the form is looked at beforehand only where its oddities matter, and the older format's never
     let form = if validation == FieldValidation::Ignore { Form::Unchecked } else { Form::Checked };

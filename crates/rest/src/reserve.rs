@@ -13,7 +13,7 @@
 
 use crate::error::ApiError;
 use crate::hooks::Context;
-use ambient::World;
+use env::World;
 use parking_lot::Mutex;
 use schema::Value;
 use std::fmt;

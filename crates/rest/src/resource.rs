@@ -3,7 +3,7 @@
 use crate::admission::{Checks, Form};
 use crate::error::{ApiError, Subject};
 use crate::hooks::{Conversion, Hooks, Priority};
-use crate::measure::Counted;
+use crate::metrics::Counted;
 use crate::object::Object;
 use crate::reserve::Reserve;
 use crate::selector::Selected;

@@ -1,7 +1,7 @@
 //! Joins the store with the caches: what is recovered fills them, what is committed is published to them.
 
 use crate::admission::Operation;
-use crate::measure::{Counted, Families};
+use crate::metrics::{Counted, Families};
 use crate::object::{Draft, Object};
 use crate::reserve::{Reservation, Reserve};
 use crate::resource::Collection;
@@ -24,7 +24,7 @@ pub struct Storage {
     collections: Arc<Collections>,
     unclaimed: Arc<Unclaimed>,
     options: cache::Options,
-    world: ambient::World,
+    world: env::World,
     measured: OnceLock<Arc<Families>>,
 }
 
@@ -48,7 +48,7 @@ impl Storage {
         store: Arc<dyn Store>,
         recovered: Vec<Recovered>,
         options: cache::Options,
-        world: ambient::World,
+        world: env::World,
     ) -> Result<Self, StoreError> {
         let published = Arc::new(Published::new(store.revision().0));
         let mut unclaimed: BTreeMap<Arc<str>, Vec<Recovered>> = BTreeMap::new();

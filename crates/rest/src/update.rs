@@ -9,7 +9,7 @@ use crate::metadata;
 use crate::object::Object;
 use crate::reserve::Reservation;
 use crate::resource::Resource;
-use crate::write::{ATTEMPTS, Writing, Written, store_error};
+use crate::write::{ATTEMPTS, WriteOutcome, WriteRequest, store_error};
 use merge::managed;
 use schema::problem::{Problem, Problems, Reason};
 use schema::{Value, rules};
@@ -21,7 +21,11 @@ pub(crate) type Next<'n> = dyn Fn(&Value, &mut Vec<String>) -> Result<Value, Api
 
 impl Api {
     /// PUT: the body is the next state.
-    pub async fn update(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Written, ApiError> {
+    pub async fn update(
+        &self,
+        writing: &mut WriteRequest<'_>,
+        input: &Input,
+    ) -> Result<WriteOutcome, ApiError> {
         let resource = writing.resource.clone();
         let mut body = self.read(writing, input)?;
         writing.place(&mut body)?;
@@ -53,9 +57,9 @@ impl Api {
     /// state that they have seen names its version.
     pub async fn alter(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         change: &(dyn Fn(&mut Value) + Send + Sync),
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         self.replace(writing, &|old, _| {
             let mut next = old.clone();
             change(&mut next);
@@ -67,9 +71,9 @@ impl Api {
     /// Replaces an object by what `next` makes of it.
     pub(crate) async fn replace(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         next: &Next<'_>,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let resource = writing.resource.clone();
         let view = resource.view(writing.subresource).map(|(view, served)| (view, &**served));
         let warned = writing.warnings.len();
@@ -98,10 +102,10 @@ impl Api {
                     None => resource.json(stored),
                     Some(view) => self.view_json(&resource, stored, view)?,
                 };
-                Ok(Written { created: false, json, revision: Some(stored.revision) })
+                Ok(WriteOutcome { created: false, json, revision: Some(stored.revision) })
             };
             if writing.options.dry_run {
-                return Ok(Written { created: false, json: writing.encode(&object), revision: None });
+                return Ok(WriteOutcome { created: false, json: writing.encode(&object), revision: None });
             }
             if resource.stores_same(&object, &old) && resource.is_current(&current) {
                 let collection = &resource.collection;
@@ -113,7 +117,7 @@ impl Api {
             let lost = if self.vanishes(writing, &object, &old) {
                 let json = writing.encode(&object);
                 match self.remove_stored(&resource, &current, &old).await {
-                    Ok(_) => return Ok(Written { created: false, json, revision: None }),
+                    Ok(_) => return Ok(WriteOutcome { created: false, json, revision: None }),
                     Err(why) => why,
                 }
             } else {
@@ -139,7 +143,7 @@ impl Api {
     /// A version that the client names must be the current one.
     fn check_version(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteRequest<'_>,
         wanted: &Value,
         current: &Arc<Object>,
     ) -> Result<(), ApiError> {
@@ -166,7 +170,7 @@ impl Api {
     /// From what the client wants to what will be stored: resets, defaults, ownership, admission, validation.
     async fn settle(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         wanted: Value,
         old: &Value,
         version: Result<(), ApiError>,
@@ -284,7 +288,7 @@ impl Api {
     /// Puts back what this write cannot change, be it the object or a part of it.
     fn confine(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteRequest<'_>,
         part: Option<&SubresourceHooks>,
         object: &mut Value,
         old: &Value,
@@ -310,7 +314,7 @@ impl Api {
     }
 
     /// Whether this update is what a deleted object was waiting for.
-    fn vanishes(&self, writing: &Writing<'_>, next: &Value, old: &Value) -> bool {
+    fn vanishes(&self, writing: &WriteRequest<'_>, next: &Value, old: &Value) -> bool {
         let left = old.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
         let waiting = left == 0 && !old.text(&["metadata", "deletionTimestamp"]).is_empty();
         let held = writing.resource.hooks.holds.is_some_and(|holds| holds(next));
@@ -332,7 +336,7 @@ pub(crate) fn check_name(object: &Value, url: &str) -> Result<(), ApiError> {
 }
 
 /// A write that creates what it did not find has no version; a dry run shows the one that was sent.
-pub(crate) fn forget_version(object: &mut Value, writing: &Writing<'_>) -> Result<(), ApiError> {
+pub(crate) fn forget_version(object: &mut Value, writing: &WriteRequest<'_>) -> Result<(), ApiError> {
     let version = object.text(&["metadata", "resourceVersion"]);
     if !version.is_empty() {
         parse_version(version)?;

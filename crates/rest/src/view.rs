@@ -20,7 +20,7 @@ use crate::metadata;
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::update::Next;
-use crate::write::Writing;
+use crate::write::WriteRequest;
 use bytes::Bytes;
 use merge::managed::{self, Element, Entry, FieldSet, Managed};
 use schema::problem::Problems;
@@ -225,7 +225,7 @@ impl Api {
     /// The next state of an object, of which `next` knows the view only.
     pub(crate) async fn through(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut WriteRequest<'_>,
         (view, served): (&View, &Resource),
         old: &Value,
         next: &Next<'_>,

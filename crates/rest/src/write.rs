@@ -1,15 +1,15 @@
 //! What creating, updating and patching share: who writes what where, and the way from a value to the store.
 
-use crate::admission::{Admitted, Given, Operation, Rounds};
+use crate::admission::{AdmissionAttributes, Given, Operation, Rounds};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::hooks::{Context, Requester};
 use crate::input::{Expected, Input};
-use crate::measure::Timing;
 use crate::metadata;
-use crate::notes::Step;
+use crate::metrics::Timing;
 use crate::object::{Draft, Object};
 use crate::options::WriteOptions;
+use crate::request_record::Step;
 use crate::reserve::{Asked, Reservation};
 use crate::resource::Resource;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
 /// A write on its way.
-pub struct Writing<'a> {
+pub struct WriteRequest<'a> {
     pub resource: &'a Arc<Resource>,
     pub namespace: &'a str,
     /// As the URL has it; empty when creating in a collection.
@@ -40,7 +40,7 @@ pub struct Writing<'a> {
 }
 
 /// What a write gave.
-pub struct Written {
+pub struct WriteOutcome {
     pub created: bool,
     /// The object in the version of the request.
     pub json: Bytes,
@@ -51,9 +51,14 @@ pub struct Written {
 /// How often a write that names no version is tried again when others get in between.
 pub(crate) const ATTEMPTS: usize = 20;
 
-impl Writing<'_> {
-    pub(crate) fn admitted<'b>(&'b self, api: &'b Api, operation: Operation, name: &'b str) -> Admitted<'b> {
-        Admitted {
+impl WriteRequest<'_> {
+    pub(crate) fn admitted<'b>(
+        &'b self,
+        api: &'b Api,
+        operation: Operation,
+        name: &'b str,
+    ) -> AdmissionAttributes<'b> {
+        AdmissionAttributes {
             resource: self.resource,
             operation,
             namespace: self.namespace,
@@ -199,7 +204,7 @@ impl Writing<'_> {
 
 impl Api {
     /// The body of a write in the normal form of the resource's kind.
-    pub(crate) fn read(&self, writing: &mut Writing<'_>, input: &Input) -> Result<Value, ApiError> {
+    pub(crate) fn read(&self, writing: &mut WriteRequest<'_>, input: &Input) -> Result<Value, ApiError> {
         let resource = writing.target().clone();
         let expected = Expected {
             ty: &resource.kind.root,
@@ -224,7 +229,7 @@ impl Api {
 
     /// Brings the record of who owns which field up to date. What this write cannot set has been put back to
     /// its old state before, so it is nobody's change.
-    pub(crate) fn track(&self, writing: &Writing<'_>, old: Option<&Value>, object: &mut Value) {
+    pub(crate) fn track(&self, writing: &WriteRequest<'_>, old: Option<&Value>, object: &mut Value) {
         let resource = writing.resource;
         self.track_as(writing, resource, (&resource.kind.root, &resource.api_version), old, object);
     }
@@ -233,13 +238,13 @@ impl Api {
     /// other versions.
     pub(crate) fn track_as(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteRequest<'_>,
         resource: &Resource,
         (ty, api_version): (&Type, &str),
         old: Option<&Value>,
         object: &mut Value,
     ) {
-        let now = schema::time::format_time(ambient::unix_seconds(&self.world));
+        let now = schema::time::format_time(env::unix_seconds(&self.world));
         let reset = writing.unowned_fields();
         let write = managed::Write {
             ty,
@@ -276,7 +281,7 @@ impl Api {
     /// Stores a state and gives it back as it was published.
     pub(crate) async fn commit(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteRequest<'_>,
         object: Value,
         reservation: Option<Reservation>,
         expect: Expect,
@@ -289,7 +294,7 @@ impl Api {
     /// Takes what the next state needs and writes it there.
     pub(crate) fn reserve(
         &self,
-        writing: &Writing<'_>,
+        writing: &WriteRequest<'_>,
         next: &mut Value,
         old: Option<&Value>,
         context: &Context<'_>,
@@ -326,7 +331,7 @@ impl Api {
         let mut draft = Draft::made_for(&stored, collection, resource.hooks.empty_lists(), form);
         draft.reservation = reservation;
         let expires = match (resource.kind.expires, resource.hooks.lifetime_seconds) {
-            (true, Some(seconds)) => Some(ambient::unix_seconds(&self.world) + seconds),
+            (true, Some(seconds)) => Some(env::unix_seconds(&self.world) + seconds),
             _ => None,
         };
         self.storage.put(collection, draft, expect, expires).await

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ambient::{World, unix_seconds};
+use env::{World, unix_seconds};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 

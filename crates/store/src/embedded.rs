@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ambient::World;
+use env::World;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::backend::{Backend, Directory, Opened, Watch, Watched, write_again};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use ambient::World;
+use env::World;
 use parking_lot::Mutex;
 
 use crate::committer::{Committer, Shared};

@@ -3,7 +3,7 @@
 //! Same committer, same expectations, expiry and bookkeeping of history as the embedded engine. Since
 //! values live in the cache above, this log is nothing at all: a batch is as durable as the process.
 
-use ambient::World;
+use env::World;
 
 use crate::log::{Batch, Log};
 use crate::record::Meta;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::World;
+use env::World;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -219,7 +219,7 @@ fn size(write: &Write) -> usize {
 mod tests {
     use super::*;
     use crate::Expect;
-    use ambient::Simulated;
+    use env::Simulated;
 
     async fn push(queue: &Queue, bytes: usize) {
         queue.push(Write::put("k", Expect::Any, vec![0; bytes])).await.unwrap();

@@ -13,10 +13,10 @@ const ORDER: &[&str] = &[
     "api",
     "rest",
     "auth",
-    "seal",
-    "etcd",
-    "call",
-    "fair",
+    "encryption",
+    "store-etcd",
+    "outbound",
+    "flowcontrol",
     "cache",
     "store",
     "merge",
@@ -25,7 +25,7 @@ const ORDER: &[&str] = &[
     "schema",
     "names",
     "metrics",
-    "ambient",
+    "env",
 ];
 
 /// Crates that look at all the others and that nothing uses.
@@ -37,7 +37,7 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
     ("cache", &["schema", "merge", "names", "serde_json"], "the cache gets its index function passed in"),
     (
         "auth",
-        &["call", "cache", "store", "merge", "schema"],
+        &["outbound", "cache", "store", "merge", "schema"],
         "who may do what is decided on what it is handed",
     ),
     (
@@ -50,7 +50,8 @@ const WITHOUT: &[(&str, &[&str], &str)] = &[
 
 /// Libraries that speak HTTP; only these crates may.
 const HTTP: &[&str] = &["hyper", "hyper-util", "tower", "axum"];
-const HTTP_USERS: &[&str] = &["pintle", "nodeagent", "controllers", "apiserver", "call", "bench", "tests"];
+const HTTP_USERS: &[&str] =
+    &["pintle", "nodeagent", "controllers", "apiserver", "outbound", "bench", "tests"];
 
 struct Manifest {
     krate: String,

@@ -1,11 +1,11 @@
 //! Secrets that ask for the token of an account get it, and go with the account.
 
-use apiserver::identity::jose::Signer;
-use apiserver::identity::{self};
+use apiserver::authentication::jose::Signer;
+use apiserver::authentication::{self};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controllers::gates::Gates;
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use serde_json::{Value, json};
@@ -21,16 +21,18 @@ async fn managed() -> Managed {
 
 async fn managed_by(gates: Gates) -> Managed {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
-    let mut options =
-        loops::Options { controllers: vec!["serviceaccount-token".to_owned()], ..loops::Options::default() };
+    let mut options = registry::Options {
+        controllers: vec!["serviceaccount-token".to_owned()],
+        ..registry::Options::default()
+    };
     options.gates = gates;
     let signs = signer.clone();
     options.service_account_tokens.authority = Some("PEM".to_owned());
     options.service_account_tokens.sign = Some(Arc::new(move |claims| {
         signs.sign(&schema::decode::json_untyped(claims.to_string().as_bytes()).unwrap().value)
     }));
-    let service_accounts = identity::ServiceAccounts { signer: Some(signer), ..Default::default() };
-    let identity = identity::Options { service_accounts, ..Default::default() };
+    let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
+    let identity = authentication::Options { service_accounts, ..Default::default() };
     Managed::with(Options { identity, ..Options::default() }, options).await
 }
 

@@ -1,14 +1,14 @@
 //! Loops that call over a network do so as accounts of their own, with tokens that are renewed.
 
-use apiserver::identity;
-use apiserver::identity::jose::Signer;
-use call::Target;
+use apiserver::authentication;
+use apiserver::authentication::jose::Signer;
 use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
-use controllers::measures::Measures;
+use controllers::metrics::Metrics;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use outbound::Target;
 use std::time::Duration;
 use tests::{Managed, Options, authority};
 
@@ -25,17 +25,17 @@ async fn refusal(client: &Client) -> (u16, String) {
 #[tokio::test]
 async fn an_account_is_made_and_its_token_is_renewed() {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
-    let service_accounts = identity::ServiceAccounts { signer: Some(signer), ..Default::default() };
-    let identity = identity::Options { service_accounts, ..Default::default() };
+    let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
+    let identity = authentication::Options { service_accounts, ..Default::default() };
     let managed = Managed::with(
         Options { identity, ..Options::default() },
-        controllers::loops::Options { controllers: Vec::new(), ..Default::default() },
+        controllers::registry::Options { controllers: Vec::new(), ..Default::default() },
     )
     .await;
     // the test's certificates are good in the test's time only
     let url = format!("https://{}", managed.cluster.address);
     let target = Target { url, insecure: true, ..Target::default() };
-    let measures = Measures::default();
+    let measures = Metrics::default();
     let accounts = Accounts {
         own: managed.client(),
         way: client::way(&target, "test", &measures).unwrap(),

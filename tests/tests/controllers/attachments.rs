@@ -1,6 +1,6 @@
 //! Volumes of drivers at the nodes whose pods want them.
 
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
@@ -16,7 +16,7 @@ const DRIVER: &str = "external-attacher/d-example-com";
 
 async fn managed() -> Managed {
     let controllers = ["attachdetach", "persistentvolume-binder"].map(str::to_owned).into();
-    let mut options = loops::Options { controllers, ..Default::default() };
+    let mut options = registry::Options { controllers, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
     Managed::with(Options::default(), options).await
 }

@@ -3,7 +3,7 @@
 use apiserver::serve::{Body, InMemory};
 use auth::User;
 use bytes::Bytes;
-use controllers::{Context, horizontalpodautoscaling, loops};
+use controllers::{Context, horizontalpodautoscaling, registry};
 use http::{Request, Response};
 use http_body_util::{Either, Full};
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus};
@@ -173,9 +173,12 @@ async fn replicas_follow_what_is_measured() {
         ..horizontalpodautoscaling::Options::default()
     };
     let controllers = vec!["horizontalpodautoscaling".to_owned()];
-    let options =
-        loops::Options { controllers, horizontal_pod_autoscaling: scaling, ..loops::Options::default() };
-    let running = tokio::spawn(async move { loops::run(context, &options).await });
+    let options = registry::Options {
+        controllers,
+        horizontal_pod_autoscaling: scaling,
+        ..registry::Options::default()
+    };
+    let running = tokio::spawn(async move { registry::run(context, &options).await });
     let rules = json!({"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}});
     cluster.create(AUTOSCALERS, autoscaler("h", rules)).await;
     let up = status(client.clone(), "to be raised", "h", |it| it.desired_replicas == 6).await;

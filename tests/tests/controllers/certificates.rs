@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use controllers::csrsigning::{self, authority::Source};
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Request;
 use kube::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -22,10 +22,10 @@ const TOKEN: &str = "abcdef.0123456789abcdef";
 async fn managed() -> Managed {
     let names = ["csrapproving", "csrsigning", "csrcleaner"];
     let Pair { certificate, key } = authority().pair();
-    let options = loops::Options {
+    let options = registry::Options {
         controllers: names.iter().map(|name| (*name).to_owned()).collect(),
         csr_signing: csrsigning::Options::signed_by(Source::Held { certificate, key }),
-        ..loops::Options::default()
+        ..registry::Options::default()
     };
     let mut cluster = Options::default();
     cluster.identity.bootstrap_tokens = true;

@@ -134,9 +134,9 @@ async fn endpoints_and_slices_follow_pods() {
 
 #[tokio::test]
 async fn many_pods_have_several_slices() {
-    let mut options = controllers::loops::Options {
+    let mut options = controllers::registry::Options {
         controllers: vec!["endpointslice".to_owned()],
-        ..controllers::loops::Options::default()
+        ..controllers::registry::Options::default()
     };
     options.endpoint_slices.most = 10;
     let managed = Managed::with(tests::Options::default(), options).await;

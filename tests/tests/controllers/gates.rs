@@ -1,7 +1,7 @@
 //! What loops do only where it is switched on.
 
 use controllers::gates::Gates;
-use controllers::{loops, podgc};
+use controllers::{podgc, registry};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,11 +16,11 @@ const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 
 async fn managed(gates: Gates) -> Managed {
     let quarantine = Duration::from_millis(20);
-    let options = loops::Options {
+    let options = registry::Options {
         controllers: ["job", "podgc", "replicaset"].map(str::to_owned).into(),
         pod_gc: podgc::Options { quarantine, ..podgc::Options::default() },
         gates,
-        ..loops::Options::default()
+        ..registry::Options::default()
     };
     Managed::with(Options::default(), options).await
 }

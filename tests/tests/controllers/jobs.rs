@@ -1,6 +1,6 @@
 //! Pods that run to an end, a number of times; each counted exactly once.
 
-use controllers::{loops, podgc};
+use controllers::{podgc, registry};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -329,10 +329,10 @@ async fn pods_come_and_go_with_their_job() {
 
 #[tokio::test]
 async fn pods_of_lost_nodes_do_not_count_if_that_is_wanted() {
-    let options = loops::Options {
+    let options = registry::Options {
         controllers: vec!["job".to_owned(), "podgc".to_owned()],
         pod_gc: podgc::Options { quarantine: Duration::from_millis(20), ..podgc::Options::default() },
-        ..loops::Options::default()
+        ..registry::Options::default()
     };
     let managed = Managed::with(Options::default(), options).await;
     let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);

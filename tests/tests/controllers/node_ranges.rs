@@ -1,7 +1,7 @@
 //! What each node is given: a range of addresses, and for how long its agent may go on with what it has read.
 
-use controllers::loops;
 use controllers::nodeipam::{self, Pool};
+use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kinds::service::Network;
 use kube::{Api, ResourceExt};
@@ -23,7 +23,7 @@ async fn allocating(pools: &[(&str, u8)], services: &[&str]) -> Managed {
         services: services.iter().map(|it| network(it)).collect(),
     };
     let controllers = vec!["nodeipam".to_owned()];
-    let options = loops::Options { controllers, node_ipam, ..loops::Options::default() };
+    let options = registry::Options { controllers, node_ipam, ..registry::Options::default() };
     Managed::with(Options::default(), options).await
 }
 

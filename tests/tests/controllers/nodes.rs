@@ -1,6 +1,6 @@
 //! The life of nodes: who is heard of, who is emptied, and what stands on a node because of its conditions.
 
-use controllers::{loops, nodelifecycle};
+use controllers::{nodelifecycle, registry};
 use k8s_openapi::api::core::v1::{Event, Node, NodeCondition, Pod, Taint};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn managed_every(period: Duration) -> Managed {
     // the clock is the test's; only the pauses between looks are real
     let node_lifecycle = nodelifecycle::Options { period, ..nodelifecycle::Options::default() };
     let controllers = vec!["nodelifecycle".to_owned()];
-    let options = loops::Options { controllers, node_lifecycle, ..loops::Options::default() };
+    let options = registry::Options { controllers, node_lifecycle, ..registry::Options::default() };
     Managed::with(Options::default(), options).await
 }
 
@@ -337,7 +337,7 @@ async fn conditions_are_taints_and_labels_have_two_names() {
             "unschedulable:NoSchedule",
         ];
         until("all of them", &nodes(&managed), |them| tainted(&them["n"]) == all).await;
-        let pressed = ["Memory", "Disk", "PID"].map(|it| format!("{it}Pressure"));
+        let pressed = ["TtlCache", "Disk", "PID"].map(|it| format!("{it}Pressure"));
         let mut well: Vec<(&str, &str)> = pressed.iter().map(|it| (it.as_str(), "False")).collect();
         well.extend([("NetworkUnavailable", "False"), ("Ready", "True")]);
         report(&managed, "n", &well).await;

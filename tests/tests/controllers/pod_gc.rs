@@ -1,6 +1,6 @@
 //! Pods that nobody else removes.
 
-use controllers::{loops, podgc};
+use controllers::{podgc, registry};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -20,7 +20,7 @@ async fn managed(terminated_pods: usize) -> Managed {
         period: Duration::from_millis(20),
     };
     let controllers = vec!["podgc".to_owned()];
-    let options = loops::Options { controllers, pod_gc, ..loops::Options::default() };
+    let options = registry::Options { controllers, pod_gc, ..registry::Options::default() };
     Managed::with(Options::default(), options).await
 }
 

@@ -1,6 +1,6 @@
 //! Rolling updates keep their limits at every moment, whoever else writes, and are quick.
 
-use controllers::{Context, loops};
+use controllers::{Context, registry};
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -179,8 +179,8 @@ async fn loops_work_over_a_network_too() {
     let client = cluster.kube("default").await;
     let context = Context::new(client.clone(), cluster.world.clone(), Names::kubernetes());
     let controllers = ["deployment", "replicaset"].map(str::to_owned).to_vec();
-    let options = loops::Options { controllers, ..loops::Options::default() };
-    let running = tokio::spawn(async move { loops::run(context, &options).await.unwrap() });
+    let options = registry::Options { controllers, ..registry::Options::default() };
+    let running = tokio::spawn(async move { registry::run(context, &options).await.unwrap() });
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let _agent = Agent::start(client, "default");

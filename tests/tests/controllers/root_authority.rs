@@ -1,6 +1,6 @@
 //! Every namespace has the authority by which pods know the server.
 
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::json;
@@ -10,9 +10,9 @@ const NAME: &str = "kube-root-ca.crt";
 
 #[tokio::test]
 async fn the_authority_is_published_and_mended() {
-    let mut options = loops::Options {
+    let mut options = registry::Options {
         controllers: vec!["root-ca-cert-publisher".to_owned()],
-        ..loops::Options::default()
+        ..registry::Options::default()
     };
     options.root_ca_publisher.authority = Some("PEM".to_owned());
     let mut managed = Managed::with(Options::default(), options).await;

@@ -1,7 +1,7 @@
 //! Stateful sets: pods with names and claims that stay theirs.
 
 use controllers::gates::Gates;
-use controllers::loops;
+use controllers::registry;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
@@ -345,10 +345,10 @@ async fn claims_go_with_pods_and_sets_where_that_is_switched_on() {
     let cluster = Options::plugins(&[], &["StorageObjectInUseProtection"], &[]);
     let cluster = Options { serving: kinds::Serving::default().with_gates(gates), ..cluster };
     let on = Gates { claim_retention: true, ordinals: true, ..Gates::default() };
-    let options = loops::Options {
+    let options = registry::Options {
         controllers: ["statefulset", "garbagecollector"].map(str::to_owned).to_vec(),
         gates: on,
-        ..loops::Options::default()
+        ..registry::Options::default()
     };
     let managed = Managed::with(cluster, options).await;
     let Observed { sets, claims, pods, .. } = look(&managed);

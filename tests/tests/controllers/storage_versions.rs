@@ -1,7 +1,7 @@
 //! What servers that are gone said about how they keep objects is forgotten.
 
 use apiserver::{Found, Gates};
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use kube::Api;
 use serde_json::json;
@@ -19,7 +19,8 @@ async fn only_servers_with_a_lease_are_believed() {
         ..Options::default()
     };
     let controllers = vec!["storage-version-gc".to_owned()];
-    let managed = Managed::with(options, loops::Options { controllers, ..loops::Options::default() }).await;
+    let managed =
+        Managed::with(options, registry::Options { controllers, ..registry::Options::default() }).await;
     let cluster = &managed.cluster;
     let all: Api<StorageVersion> = Api::all(managed.client());
     let server = "kube-apiserver-lphjr5z7h3imqn7sokpnsue3ha";

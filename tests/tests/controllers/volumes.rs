@@ -1,7 +1,7 @@
 //! Claims and volumes find each other.
 
 use controllers::gates::Gates;
-use controllers::loops;
+use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -19,7 +19,7 @@ async fn managed() -> Managed {
 
 async fn managed_by(gates: Gates) -> Managed {
     let controllers = vec!["persistentvolume-binder".to_owned()];
-    let mut options = loops::Options { controllers, gates, ..Default::default() };
+    let mut options = registry::Options { controllers, gates, ..Default::default() };
     options.persistent_volumes.sync_period = Duration::from_millis(200);
     Managed::with(Options::default(), options).await
 }

@@ -4,7 +4,7 @@ use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, ma
 use super::custom_conversion::{converter_at, second, serve_with};
 use super::custom_resources::{THINGS, thing};
 use super::*;
-use apiserver::aggregate;
+use apiserver::aggregation;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::net::{IpAddr, UdpSocket};
@@ -16,7 +16,7 @@ const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 
 /// A server that goes to the addresses behind services.
 async fn routing() -> Cluster {
-    let aggregation = aggregate::Options { to_endpoints: true, ..aggregate::Options::default() };
+    let aggregation = aggregation::Options { to_endpoints: true, ..aggregation::Options::default() };
     Cluster::with(Options { aggregation, ..Options::default() }).await
 }
 

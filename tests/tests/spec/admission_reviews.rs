@@ -2,8 +2,8 @@
 
 use super::admission_webhooks::{MUTATING, VALIDATING, allow, configure, hook, map, with};
 use super::*;
-use apiserver::identity::jose::Signer;
-use apiserver::identity::{self, ServiceAccounts};
+use apiserver::authentication::jose::Signer;
+use apiserver::authentication::{self, ServiceAccounts};
 use tests::{Cluster, Elsewhere, Options, authority};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
@@ -14,7 +14,7 @@ async fn both() -> (Cluster, Elsewhere) {
     let signer = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
     let issuers = vec![ISSUER.to_owned()];
     let service_accounts = ServiceAccounts { signer: Some(signer), issuers, ..ServiceAccounts::default() };
-    let identity = identity::Options { service_accounts, ..identity::Options::default() };
+    let identity = authentication::Options { service_accounts, ..authentication::Options::default() };
     let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
     let rules = json!([{"operations": ["*"], "apiGroups": ["", "coordination.k8s.io"], "apiVersions": ["*"],
         "resources": ["configmaps", "namespaces/*", "namespaces", "leases", "pods", "pods/*", "bindings",

@@ -2,7 +2,7 @@
 
 use super::custom_resources::{DEFINITIONS, GROUP, define, definition, version};
 use super::*;
-use apiserver::aggregate;
+use apiserver::aggregation;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tests::{Cluster, Extension, GROUP_VERSION, Mood, Options, Protocol, Who, authority, soon};
@@ -22,7 +22,7 @@ async fn cluster_with(extension: &Extension, change: impl FnOnce(&mut Options)) 
     let (certificate, key) = extension.proxy.clone();
     let identity = Some((certificate.into_bytes(), key.into_bytes()));
     let mut options = Options {
-        aggregation: aggregate::Options { identity, ..aggregate::Options::default() },
+        aggregation: aggregation::Options { identity, ..aggregation::Options::default() },
         ..Options::default()
     };
     change(&mut options);
@@ -560,7 +560,7 @@ async fn what_was_available_is_so_after_a_restart() {
     let identity = Some((certificate.into_bytes(), key.into_bytes()));
     let cluster = Cluster::with(Options {
         store: apiserver::StoreChoice::Directory(folder.path().to_owned()),
-        aggregation: aggregate::Options { identity, ..aggregate::Options::default() },
+        aggregation: aggregation::Options { identity, ..aggregation::Options::default() },
         ..Options::default()
     })
     .await;

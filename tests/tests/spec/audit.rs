@@ -379,7 +379,7 @@ async fn events_are_posted_to_a_receiver_and_the_last_ones_at_the_end() {
     let batching =
         Batching { buffer: 100, max_size: 50, max_wait: Duration::from_secs(3600), throttle: None };
     let hook = WebhookOptions {
-        receiver: call::Target { url, ..call::Target::default() },
+        receiver: outbound::Target { url, ..outbound::Target::default() },
         initial_backoff: Duration::from_millis(1),
         mode: Mode::Batch(batching),
         truncate: None,

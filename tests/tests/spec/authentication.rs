@@ -135,7 +135,7 @@ async fn a_token_that_nobody_issued_is_refused() {
 async fn a_token_names_its_user() {
     let tokens = auth::Tokens::parse("t1,alice,1,\"system:masters,dev\"\nt2,bob,2\n").unwrap();
     let cluster = Cluster::with(Options {
-        identity: apiserver::identity::Options { tokens, ..Default::default() },
+        identity: apiserver::authentication::Options { tokens, ..Default::default() },
         ..Options::default()
     })
     .await;

@@ -1,8 +1,8 @@
 //! Bad input: whatever comes, the answer is a `Status` or a cut connection, and the server goes on.
 
 use super::*;
-use ambient::Ambient;
 use apiserver::serve::Limits;
+use env::Env;
 use http::Method;
 use std::time::Duration;
 use tests::{Cluster, Options, Protocol, Who, escape, soon};
@@ -14,7 +14,7 @@ async fn garbage_bodies() {
     const SEED: u64 = 20;
     let cluster = Cluster::start().await;
     cluster.named(CONFIGMAPS, "x").await;
-    let random = ambient::Simulated::new(0, SEED);
+    let random = env::Simulated::new(0, SEED);
     for round in 0..60 {
         let mut bytes = vec![0; 1 + round * 7];
         random.fill(&mut bytes);

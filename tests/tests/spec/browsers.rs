@@ -1,12 +1,12 @@
 //! What browsers are told: pages that may call, and that TLS is to be used.
 
 use super::*;
-use apiserver::browsers::{self, Origin};
+use apiserver::cors::{self, Origin};
 use http::Method;
 use tests::{Cluster, Options, Who};
 
 async fn with(origins: &[&str], transport_security: &[&str]) -> Cluster {
-    let browsers = browsers::Options {
+    let browsers = cors::Options {
         origins: origins.iter().map(|it| Origin::parse(it).unwrap()).collect(),
         transport_security: transport_security.iter().map(|it| (*it).to_owned()).collect(),
     };

@@ -1,7 +1,7 @@
 //! "Authentication": proxies, bootstrap tokens, nobody in particular, and certificates that are worth nothing.
 
 use super::*;
-use apiserver::identity::{self, FrontProxy};
+use apiserver::authentication::{self, FrontProxy};
 use http::HeaderName;
 use std::time::Duration;
 use tests::{Authority, Cluster, NOW, Options, Protocol, Who, authority};
@@ -11,7 +11,7 @@ const SELF: &str = "/apis/authentication.k8s.io/v1alpha1/selfsubjectreviews";
 const SYSTEM_SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// A server that says who asks, with what a test wants otherwise.
-async fn telling(identity: identity::Options, proxy_authorities: Option<String>) -> Cluster {
+async fn telling(identity: authentication::Options, proxy_authorities: Option<String>) -> Cluster {
     let serving =
         kinds::Serving::parse(["authentication.k8s.io/v1alpha1"], &names::Names::default()).unwrap();
     let serving = serving.with_gates(["APISelfSubjectReview".to_owned()]);
@@ -28,9 +28,9 @@ async fn taken_for(cluster: &Cluster, who: &Who, headers: &[(&'static str, &str)
     if answer.status == 201 { Ok(answer.json()["status"]["userInfo"].clone()) } else { Err(answer.status) }
 }
 
-fn fronted() -> identity::Options {
+fn fronted() -> authentication::Options {
     let header = |name| vec![HeaderName::from_static(name)];
-    identity::Options {
+    authentication::Options {
         front_proxy: Some(FrontProxy {
             allowed_names: vec!["proxy".to_owned()],
             username_headers: header("x-remote-user"),
@@ -100,14 +100,14 @@ async fn headers_of_a_proxy_mean_nothing_from_others() {
     let stranger = Who::Holder(Authority::new("proxies").client("proxy", ""));
     assert_eq!(taken_for(&cluster, &stranger, &smuggled).await, Err(401));
     // where no proxy is believed, none is
-    let without = telling(identity::Options::default(), None).await;
+    let without = telling(authentication::Options::default(), None).await;
     let proxy = Who::Holder(proxies.client("proxy", ""));
     assert_eq!(taken_for(&without, &proxy, &smuggled).await, Err(401));
 }
 
 #[tokio::test]
 async fn headers_of_impersonation_cannot_be_smuggled() {
-    let cluster = telling(identity::Options::default(), None).await;
+    let cluster = telling(authentication::Options::default(), None).await;
     let jane = Who::Holder(authority().client("jane", "dev"));
     for headers in [
         &[("impersonate-user", "root")][..],
@@ -132,7 +132,7 @@ async fn headers_of_impersonation_cannot_be_smuggled() {
 
 #[tokio::test]
 async fn a_bootstrap_token_introduces_a_node() {
-    let bootstrap = identity::Options { bootstrap_tokens: true, ..Default::default() };
+    let bootstrap = authentication::Options { bootstrap_tokens: true, ..Default::default() };
     let cluster = telling(bootstrap, None).await;
     let secret = |id: &str| {
         json!({"metadata": {"name": format!("bootstrap-token-{id}")}, "type": "bootstrap.kubernetes.io/token",
@@ -159,14 +159,14 @@ async fn a_bootstrap_token_introduces_a_node() {
     cluster.advance(Duration::from_secs(60));
     assert_eq!(taken_for(&cluster, &Who::Nobody, &[("authorization", &good)]).await, Err(401));
     // they must be switched on
-    let off = telling(identity::Options::default(), None).await;
+    let off = telling(authentication::Options::default(), None).await;
     off.create(SYSTEM_SECRETS, secret("abcdef")).await;
     assert_eq!(taken_for(&off, &Who::Nobody, &[("authorization", &good)]).await, Err(401));
 }
 
 #[tokio::test]
 async fn those_who_show_nothing_may_be_refused() {
-    let cluster = telling(identity::Options { anonymous: false, ..Default::default() }, None).await;
+    let cluster = telling(authentication::Options { anonymous: false, ..Default::default() }, None).await;
     for path in ["/healthz", "/version", "/api", CONFIGMAPS] {
         let answer = cluster.get(path).who(&Who::Nobody).await;
         answer.refused(401, "Unauthorized");
@@ -216,7 +216,7 @@ async fn a_connection_does_not_outlast_its_certificate() {
 
 #[tokio::test]
 async fn everybody_who_is_identified_may_ask_who_they_are() {
-    let cluster = telling(identity::Options::default(), None).await;
+    let cluster = telling(authentication::Options::default(), None).await;
     let given = json!({"metadata": {"name": "x"}, "status": {"userInfo": {"username": "root"}}});
     let jane = Who::Holder(authority().client("jane", "dev"));
     let told = cluster.post(SELF, given).who(&jane).await.code(201).json();

@@ -208,7 +208,7 @@ async fn one_without_a_name_is_nobody() {
     }
     // a token on the same connection still names its user
     let tokens = auth::Tokens::parse("secret,joe,1,system:masters").unwrap();
-    let identity = apiserver::identity::Options { tokens, ..Default::default() };
+    let identity = apiserver::authentication::Options { tokens, ..Default::default() };
     let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
     cluster.get("/api").who(&nameless).header("authorization", "Bearer secret").await.code(200);
 }

@@ -1,16 +1,16 @@
 //! Pages that show an operator the inside of a server, and change how much it logs.
 
 use super::*;
-use apiserver::observe;
+use apiserver::observability;
 use http::Method;
 use std::sync::{Arc, Mutex};
 use tests::{Cluster, Options, Who, authority};
 
 #[tokio::test]
 async fn pages_are_for_those_who_may_see_them() {
-    let observe = observe::Options {
+    let observe = observability::Options {
         command: ["pintle", "up"].map(str::to_owned).to_vec(),
-        ..observe::Options::default()
+        ..observability::Options::default()
     };
     let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
     let index = cluster.get("/debug/pprof/").await.code(200).text();
@@ -34,7 +34,7 @@ async fn pages_are_for_those_who_may_see_them() {
 
 #[tokio::test]
 async fn pages_can_be_switched_off() {
-    let observe = observe::Options { profiling: false, ..observe::Options::default() };
+    let observe = observability::Options { profiling: false, ..observability::Options::default() };
     let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
     for path in ["/debug/pprof/", "/debug/pprof/cmdline", "/debug/flags"] {
         cluster.get(path).await.code(404);
@@ -50,7 +50,8 @@ async fn how_much_is_logged_can_be_changed() {
         seen.lock().unwrap().push(level);
         Ok(level)
     };
-    let observe = observe::Options { verbosity: Some(Arc::new(change)), ..observe::Options::default() };
+    let observe =
+        observability::Options { verbosity: Some(Arc::new(change)), ..observability::Options::default() };
     let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
     let put = |body: &'static str| cluster.ask(Method::PUT, "/debug/flags/v").body(body);
     assert_eq!(put("4").await.code(200).text(), "successfully set klog.logging.verbosity to 4\n");

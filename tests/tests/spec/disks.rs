@@ -1,8 +1,8 @@
 //! The disk below the embedded store: when it is full, and what waits for it in which order.
 
 use super::*;
-use ambient::Simulated;
 use apiserver::StoreChoice;
+use env::Simulated;
 use http::Method;
 use serde_json::{Value, json};
 use tests::{Cluster, Disk, NOW, Options, soon};

@@ -6,7 +6,7 @@ use ::metrics::Registry;
 use apiserver::egress::Egress;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use call::{CallError, Caller, Dials, Limits, Target, WayOut};
+use outbound::{CallError, Dialer, Dials, HttpClient, Limits, Target};
 use std::time::Duration;
 use tests::{Between, Cluster, Conduct, Elsewhere, Extension, Kind, Options, Reply};
 
@@ -18,16 +18,16 @@ async fn behind(answer: impl Fn(&tests::Seen) -> Reply + Send + Sync + 'static) 
 }
 
 /// A way that has begun, and what is counted about it.
-fn begun(between: &Between) -> (WayOut, Registry) {
+fn begun(between: &Between) -> (Dialer, Registry) {
     let (way, registry) = (between.way(), Registry::default());
-    let world: ambient::World = ambient::Simulated::new(0, 7);
-    if let WayOut::Through(proxy) = &way {
+    let world: env::World = env::Simulated::new(0, 7);
+    if let Dialer::Through(proxy) = &way {
         proxy.begin(&Dials::new(&registry), &world);
     }
     (way, registry)
 }
 
-fn target(server: &Elsewhere, way: &WayOut) -> Target {
+fn target(server: &Elsewhere, way: &Dialer) -> Target {
     Target { url: format!("https://{BEHIND}"), way: way.clone(), ..server.target() }
 }
 
@@ -126,7 +126,7 @@ async fn much_goes_both_ways() {
         .await;
         let between = Between::start(kind, Conduct::Good, server.port()).await;
         let (way, _) = begun(&between);
-        let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+        let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
         for _ in 0..3 {
             let body = json!({"data": large}).to_string();
             let answer = caller.post("/", body.into()).await.unwrap();
@@ -151,7 +151,7 @@ async fn what_goes_wrong_in_between_is_told() {
             let server = behind(allow).await;
             let between = Between::start(kind, conduct, server.port()).await;
             let (way, registry) = begun(&between);
-            let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+            let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
             let why = tests::soon("an error", caller.get("/")).await.unwrap_err().to_string();
             let part = parts[usize::from(kind == Kind::Konnectivity)];
             assert!(why.contains(part), "{kind:?} {conduct:?}: {why}");
@@ -169,7 +169,7 @@ async fn nobody_waits_for_a_proxy_for_ever() {
         let between = Between::start(kind, Conduct::Silent, server.port()).await;
         let (way, registry) = begun(&between);
         let hasty = Limits { time: Duration::from_millis(300), ..Limits::default() };
-        let caller = Caller::new(&target(&server, &way), hasty).unwrap();
+        let caller = HttpClient::new(&target(&server, &way), hasty).unwrap();
         let why = caller.get("/").await.unwrap_err();
         assert!(matches!(why, CallError::Late(_)), "{kind:?}: {why}");
         // who gave it up is counted as well
@@ -188,7 +188,7 @@ async fn a_connection_that_is_cut_is_lost() {
         let server = behind(|_| Reply::Text(200, "x".repeat(1_000_000))).await;
         let between = Between::start(kind, Conduct::CutAfter(100_000), server.port()).await;
         let (way, _) = begun(&between);
-        let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+        let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
         let why = tests::soon("an error", caller.get("/")).await.unwrap_err();
         assert!(matches!(why, CallError::Lost(_) | CallError::Connection(_)), "{kind:?}: {why}");
     }
@@ -218,14 +218,14 @@ async fn proxies_that_cannot_prove_who_they_are_are_told_nothing() {
     let other = Between::start(Kind::Tls, Conduct::Good, server.port()).await;
     between.target.authorities = other.target.authorities.clone();
     let (way, _) = begun(&between);
-    let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+    let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
     let why = caller.get("/").await.unwrap_err().to_string();
     assert!(why.contains("certificate"), "{why}");
     // nor do they believe everybody
     between.target = Target { authorities: between.target.authorities.clone(), ..other.target.clone() };
     between.target.identity = None;
     let (way, _) = begun(&between);
-    let caller = Caller::new(&target(&server, &way), Limits::default()).unwrap();
+    let caller = HttpClient::new(&target(&server, &way), Limits::default()).unwrap();
     assert!(caller.get("/").await.is_err());
     assert!(between.asked().is_empty() && other.asked().is_empty());
 }

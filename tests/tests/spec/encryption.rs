@@ -2,11 +2,11 @@
 
 use super::custom_resources::{GROUP, THINGS, define, definition, thing, version as served};
 use super::*;
-use apiserver::{StoreChoice, sealing};
+use ::encryption::{Configuration, Follower, Rules};
+use apiserver::{StoreChoice, encryption_at_rest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use names::Names;
-use seal::{Configuration, Follower, Rules};
 use std::path::Path;
 use std::time::Duration;
 use tests::{Cluster, NOW, Options, soon};
@@ -18,10 +18,10 @@ pub(super) fn text(resources: &str, providers: &str) -> String {
 }
 
 /// The same, as a server takes it.
-pub(super) fn sealing(text: &str) -> sealing::Options {
+pub(super) fn sealing(text: &str) -> encryption_at_rest::Options {
     let rules = Rules { reloads: false, second_version: true };
     let configuration = Configuration::read(text.as_bytes(), &Names::default(), rules).unwrap();
-    sealing::Options { configuration, again: None }
+    encryption_at_rest::Options { configuration, again: None }
 }
 
 /// Keys of these names, each of bytes of its own.
@@ -34,7 +34,7 @@ pub(super) fn keys(family: &str, names: &[&str]) -> String {
 }
 
 /// A server with its objects below a directory, some seconds later.
-pub(super) fn on(directory: &Path, sealing: Option<sealing::Options>, seconds: u64) -> Options {
+pub(super) fn on(directory: &Path, sealing: Option<encryption_at_rest::Options>, seconds: u64) -> Options {
     let store = StoreChoice::Directory(directory.to_owned());
     Options { store, sealing, now: NOW + seconds, ..Options::default() }
 }
@@ -189,9 +189,9 @@ fn following(directory: &Path, file: &Path) -> Options {
     let text = std::fs::read(file).unwrap();
     let rules = Rules { reloads: true, second_version: true };
     let configuration = Configuration::read(&text, &Names::default(), rules).unwrap();
-    let (names, last) = (Names::default(), seal::content(&text));
+    let (names, last) = (Names::default(), ::encryption::content(&text));
     let again = Some(Follower { file: file.to_owned(), names, rules, last });
-    on(directory, Some(sealing::Options { configuration, again }), 0)
+    on(directory, Some(encryption_at_rest::Options { configuration, again }), 0)
 }
 
 /// Writes an object until that makes a difference.

@@ -2,11 +2,11 @@
 
 use super::encryption::{is_on_disk, marker, on, sealing, secret, text, told, written_again};
 use super::*;
+use ::encryption::{Keyring, Parts, Sealed};
 use ::metrics::Registry;
-use ambient::Simulated;
 use bytes::Bytes;
+use env::Simulated;
 use names::Names;
-use seal::{Keyring, Parts, Sealed};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +183,7 @@ async fn what_upstream_kept_with_a_server_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("server");
     let server = KeyServer::at(&socket);
-    let golden = include_str!("../../../crates/seal/src/tests/golden.txt").lines();
+    let golden = include_str!("../../../crates/encryption/src/tests/golden.txt").lines();
     let golden = golden.filter_map(|line| line.strip_prefix("kms "));
     for (name, stale) in [("v1", false), ("v1-cbc", true), ("v2", false)] {
         let line = golden.clone().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();

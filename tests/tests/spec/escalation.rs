@@ -230,7 +230,7 @@ async fn modes_are_asked_in_their_order_until_one_permits() {
         (vec![Rbac], 403),
         (vec![Rbac, AlwaysAllow], 200),
     ] {
-        let permission = apiserver::permission::Options { modes: modes.clone(), ..Default::default() };
+        let permission = apiserver::authorization::Options { modes: modes.clone(), ..Default::default() };
         let cluster = Cluster::with(Options { permission, ..Options::default() }).await;
         let answer = eve(cluster.get(SECRETS)).await;
         assert_eq!(answer.status, code, "{modes:?}");

@@ -100,7 +100,7 @@ struct Standing {
 
 impl Standing {
     fn new() -> Arc<Self> {
-        let world: ambient::World = ambient::Simulated::new(tests::NOW, 3);
+        let world: env::World = env::Simulated::new(tests::NOW, 3);
         let store = store::memory::open(&store::Options::default(), world);
         Arc::new(Standing { store, still: tokio::sync::watch::Sender::new(false) })
     }
@@ -214,7 +214,7 @@ async fn a_server_that_starts_says_so_and_lets_requests_wait() {
     // the port is known before anything answers on it
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let options = Options { store: StoreChoice::Opened(store.clone()), requests, port, ..Options::default() };
-    let world = ambient::Simulated::new(tests::NOW, 7);
+    let world = env::Simulated::new(tests::NOW, 7);
     let starting = tokio::spawn(Cluster::attempt_in(options, world.clone()));
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let ask = |path: &'static str| tests::ask(address, &Who::Admin, path);

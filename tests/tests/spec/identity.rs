@@ -1,8 +1,8 @@
 //! "TokenRequest", "TokenReview" and the reviews of access: who somebody is and what they may do.
 
 use super::*;
-use apiserver::identity;
-use apiserver::identity::jose::Signer;
+use apiserver::authentication;
+use apiserver::authentication::jose::Signer;
 use std::time::Duration;
 use tests::{Cluster, Options, Who, authority};
 
@@ -10,10 +10,10 @@ const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 /// What a server is told that gives tokens out.
-pub fn signing() -> identity::Options {
+pub fn signing() -> authentication::Options {
     let signer = Signer::from_pem(authority().client("signer", "signers").key.as_bytes()).unwrap();
-    let service_accounts = identity::ServiceAccounts { signer: Some(signer), ..Default::default() };
-    identity::Options { service_accounts, ..Default::default() }
+    let service_accounts = authentication::ServiceAccounts { signer: Some(signer), ..Default::default() };
+    authentication::Options { service_accounts, ..Default::default() }
 }
 
 /// A server that gives tokens out.

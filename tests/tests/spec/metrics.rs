@@ -2,7 +2,7 @@
 
 use super::*;
 use ::metrics::{self as counting, Registry};
-use apiserver::{fairness, identity, observe};
+use apiserver::{authentication, flowcontrol, observability};
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -228,7 +228,7 @@ async fn operators_decide_what_is_shown_and_told_apart() {
         allowed: [(key, listed)].into_iter().collect(),
     };
     let metrics = Arc::new(Registry::new(options));
-    let observe = observe::Options { metrics, ..observe::Options::default() };
+    let observe = observability::Options { metrics, ..observability::Options::default() };
     let cluster = Cluster::with(Options { observe, ..Options::default() }).await;
     for name in ["a", "b"] {
         cluster.get(&format!("{CONFIGMAPS}/{name}")).await.code(404);
@@ -244,7 +244,7 @@ async fn operators_decide_what_is_shown_and_told_apart() {
 #[tokio::test]
 async fn callers_and_refusals_are_counted() {
     let tokens = auth::tokens::Tokens::parse("secret,jane@example.org,1").unwrap();
-    let identity = identity::Options { tokens, anonymous: false, ..identity::Options::default() };
+    let identity = authentication::Options { tokens, anonymous: false, ..authentication::Options::default() };
     let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
     for (token, code) in [("secret", 403), ("other", 401)] {
         let asked = cluster.get(CONFIGMAPS).who(&Who::Nobody);
@@ -260,7 +260,7 @@ async fn callers_and_refusals_are_counted() {
 
 #[tokio::test]
 async fn turns_are_counted() {
-    let mut options = Options { fairness: fairness::Options::default(), ..Options::default() };
+    let mut options = Options { fairness: flowcontrol::Options::default(), ..Options::default() };
     (options.requests.reading, options.requests.writing) = (1, 1);
     let cluster = Cluster::with(options).await;
     let wanda = writer(&cluster).await;
@@ -309,7 +309,7 @@ const MIXIN: &[(&str, &[&str])] = &[
 
 #[tokio::test]
 async fn rules_that_people_have_find_what_they_select() {
-    let mut options = Options { fairness: fairness::Options::default(), ..Options::default() };
+    let mut options = Options { fairness: flowcontrol::Options::default(), ..Options::default() };
     options.fairness.on = false;
     (options.requests.reading, options.requests.writing) = (1, 1);
     let cluster = Cluster::with(options).await;

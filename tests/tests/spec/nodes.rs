@@ -15,7 +15,7 @@ const UNRELATED: &str = "no relationship found between node 'n' and this object"
 /// A server that knows agents and keeps them to their nodes, with nodes `n` and `m`.
 async fn guarded() -> Cluster {
     let cluster = Cluster::with(Options {
-        permission: apiserver::permission::Options {
+        permission: apiserver::authorization::Options {
             modes: vec![auth::Mode::Node, auth::Mode::Rbac],
             ..Default::default()
         },

@@ -1,13 +1,13 @@
 //! "Authentication": providers of identity elsewhere, whose tokens say who somebody is.
 
 use super::*;
-use apiserver::identity::{self, oidc};
-use apiserver::permission;
+use apiserver::authentication::{self, oidc};
+use apiserver::authorization;
 use auth::Mode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::time::Duration;
-use tests::{Cluster, NOW, Options, PATIENCE, Provider, Reply, SigningKey, Who};
+use tests::{Cluster, NOW, Options, Provider, Reply, SigningKey, TIMEOUT, Who};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const CLIENT: &str = "cluster";
@@ -18,8 +18,8 @@ async fn believing(provider: &Provider, change: impl FnOnce(&mut oidc::Options))
     options.algorithms = vec!["ES256".to_owned(), "RS256".to_owned()];
     change(&mut options);
     Cluster::with(Options {
-        identity: identity::Options { oidc: Some(options), ..Default::default() },
-        permission: permission::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        identity: authentication::Options { oidc: Some(options), ..Default::default() },
+        permission: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
         ..Options::default()
     })
     .await
@@ -216,7 +216,7 @@ async fn keys_are_fetched_again_but_not_at_everybodys_will() {
     provider.published.lock().unwrap().keys.remove(0);
     cluster.advance(Duration::from_secs(301));
     owner(&cluster, &new.sign(&good)).await.unwrap();
-    let gone = tokio::time::timeout(PATIENCE, async {
+    let gone = tokio::time::timeout(TIMEOUT, async {
         while owner(&cluster, &old.sign(&good)).await.is_ok() {
             tokio::task::yield_now().await;
         }
@@ -286,8 +286,8 @@ async fn groups_may_be_kept_elsewhere() {
     let cluster = believing(&provider, |options| {
         options.groups_claim = "groups".to_owned();
         options.username_prefix = String::new();
-        let target = call::Target { authorities: Some(both.into_bytes()), ..provider.server.target() };
-        options.caller = call::Caller::new(&target, call::Limits::REVIEW).unwrap();
+        let target = outbound::Target { authorities: Some(both.into_bytes()), ..provider.server.target() };
+        options.caller = outbound::HttpClient::new(&target, outbound::Limits::REVIEW).unwrap();
     })
     .await;
     let there = format!("{}/claims", second.server.url);

@@ -1,7 +1,7 @@
 //! "Authorization": the mode ABAC, by the lines of a file.
 
 use super::*;
-use apiserver::permission::{self, policy_file};
+use apiserver::authorization::{self, policy_file};
 use auth::Mode;
 use tests::{Cluster, Options, Who};
 
@@ -22,8 +22,8 @@ fn with<'c>(ask: tests::Ask<'c>, token: &str) -> tests::Ask<'c> {
 async fn policies_permit_what_they_say() {
     let tokens = auth::Tokens::parse("a,ann,1\nr,rita,2,readers\no,old,3\n").unwrap();
     let cluster = Cluster::with(Options {
-        identity: apiserver::identity::Options { tokens, ..Default::default() },
-        permission: permission::Options {
+        identity: apiserver::authentication::Options { tokens, ..Default::default() },
+        permission: authorization::Options {
             modes: vec![Mode::Abac],
             policies: policy_file::parse(FILE, &names::Names::kubernetes()).unwrap(),
             ..Default::default()

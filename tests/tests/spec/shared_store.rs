@@ -2,19 +2,19 @@
 
 use super::encryption::{keys, sealing, secret, text, told};
 use super::*;
-use apiserver::identity::jose::{PublicKey, Signer};
-use apiserver::{Deployment, StartError, StoreChoice, identity};
-use etcd::testing::{IN_ORDER, OVERTAKING, StandIn};
+use apiserver::authentication::jose::{PublicKey, Signer};
+use apiserver::{Deployment, StartError, StoreChoice, authentication};
+use store_etcd::testing::{IN_ORDER, OVERTAKING, StandIn};
 use tests::{Cluster, Options};
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 fn sharing(etcd: &StandIn, prefix: &str) -> Options {
-    let store = etcd::Options {
+    let store = store_etcd::Options {
         servers: etcd.targets(),
         prefix: prefix.to_owned(),
         compaction: None,
-        ..etcd::Options::default()
+        ..store_etcd::Options::default()
     };
     Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }
 }
@@ -125,13 +125,13 @@ async fn events_end_with_their_lease() {
     watch.expect("DELETED", "e").await;
 }
 
-fn signed_by(key: &str) -> identity::Options {
-    let mut options = identity::Options::default();
+fn signed_by(key: &str) -> authentication::Options {
+    let mut options = authentication::Options::default();
     options.service_accounts.signer = Some(Signer::from_pem(key.as_bytes()).unwrap());
     options
 }
 
-async fn attempt(etcd: &StandIn, identity: identity::Options) -> Result<Cluster, StartError> {
+async fn attempt(etcd: &StandIn, identity: authentication::Options) -> Result<Cluster, StartError> {
     Cluster::attempt(Options { identity, ..sharing(etcd, "/registry") }).await
 }
 

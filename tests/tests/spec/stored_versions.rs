@@ -4,14 +4,15 @@
 use super::*;
 use apiserver::StoreChoice;
 use bytes::Bytes;
-use etcd::testing::StandIn;
 use kinds::tables::{KINDS, RETIRED};
 use schema::table::{Kind, Type};
 use schema::{decode, encode, proto, yaml};
+use store_etcd::testing::StandIn;
 use tests::{Cluster, Options};
 
 async fn server(etcd: &StandIn) -> Cluster {
-    let store = etcd::Options { servers: etcd.targets(), compaction: None, ..etcd::Options::default() };
+    let store =
+        store_etcd::Options { servers: etcd.targets(), compaction: None, ..store_etcd::Options::default() };
     Cluster::with(Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }).await
 }
 

@@ -1,8 +1,8 @@
 //! "Authentication": tokens of service accounts, good ones and all the ways in which they can be bad.
 
 use super::*;
-use apiserver::identity::jose::{PublicKey, Signer};
-use apiserver::identity::{self, ServiceAccounts};
+use apiserver::authentication::jose::{PublicKey, Signer};
+use apiserver::authentication::{self, ServiceAccounts};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
@@ -12,8 +12,8 @@ use tests::{Cluster, NOW, Options, Who, authority};
 const ISSUER: &str = "https://kubernetes.default.svc";
 const FORMER: &str = "https://former.example";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-const RSA: &str = include_str!("../../../crates/apiserver/src/identity/jose/tests/rsa.pem");
-const RSA_PUBLIC: &str = include_str!("../../../crates/apiserver/src/identity/jose/tests/rsa.pub.pem");
+const RSA: &str = include_str!("../../../crates/apiserver/src/authentication/jose/tests/rsa.pem");
+const RSA_PUBLIC: &str = include_str!("../../../crates/apiserver/src/authentication/jose/tests/rsa.pub.pem");
 
 /// A server that signs with one key and believes another as well, which is here to make tokens with.
 struct Setup {
@@ -22,9 +22,9 @@ struct Setup {
     account: String,
 }
 
-async fn setup(change: impl FnOnce(&mut identity::Options)) -> Setup {
+async fn setup(change: impl FnOnce(&mut authentication::Options)) -> Setup {
     let own = Signer::from_pem(authority().client("signer", "").key.as_bytes()).unwrap();
-    let mut identity = identity::Options {
+    let mut identity = authentication::Options {
         service_accounts: ServiceAccounts {
             signer: Some(own),
             keys: PublicKey::all_from_pem(RSA_PUBLIC.as_bytes()).unwrap(),

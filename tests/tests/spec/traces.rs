@@ -1,7 +1,7 @@
 //! Spans of requests, as a collector receives them.
 
 use super::*;
-use apiserver::{observe, permission, trace};
+use apiserver::{authorization, observability, trace};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -145,7 +145,8 @@ async fn collector() -> (String, UnboundedReceiver<Span>) {
 
 fn traced(endpoint: &str, per_million: u32) -> Options {
     let configuration = trace::Configuration { endpoint: endpoint.parse().unwrap(), per_million };
-    let observe = observe::Options { tracing: Some(configuration), ..observe::Options::default() };
+    let observe =
+        observability::Options { tracing: Some(configuration), ..observability::Options::default() };
     Options { observe, ..Options::default() }
 }
 
@@ -204,10 +205,10 @@ async fn calls_on_behalf_of_a_request_say_so() {
     })
     .await;
     let mut options = traced(&endpoint, 0);
-    options.permission = permission::Options {
+    options.permission = authorization::Options {
         modes: vec![auth::Mode::Webhook],
-        webhook: Some(permission::webhook::Options::new(elsewhere.caller())),
-        ..permission::Options::default()
+        webhook: Some(authorization::webhook::Options::new(elsewhere.caller())),
+        ..authorization::Options::default()
     };
     let cluster = Cluster::with(options).await;
     let with = format!("00-{TRACE}-{PARENT}-01");

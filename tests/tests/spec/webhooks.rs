@@ -1,9 +1,9 @@
 //! "Authentication" and "Authorization": other servers that say whose a token is, and what somebody may do.
 
 use super::*;
-use apiserver::{identity, permission};
+use apiserver::{authentication, authorization};
 use auth::Mode;
-use call::Version;
+use outbound::Version;
 use std::time::Duration;
 use tests::{Cluster, Elsewhere, Options, Reply, Who};
 
@@ -67,33 +67,36 @@ const FAILURES: [(&str, usize, &str); 7] = [
 ];
 
 async fn who_knows_tokens(hook: &Elsewhere, version: Version) -> Cluster {
-    let options = identity::webhook::Options {
+    let options = authentication::webhook::Options {
         version,
         backoff: Elsewhere::backoff(),
-        ..identity::webhook::Options::new(hook.caller())
+        ..authentication::webhook::Options::new(hook.caller())
     };
     Cluster::with(Options {
-        identity: identity::Options {
+        identity: authentication::Options {
             tokens: auth::Tokens::parse("local,alice,1").unwrap(),
             token_webhook: Some(options),
             ..Default::default()
         },
-        permission: permission::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
+        permission: authorization::Options { modes: vec![Mode::AlwaysAllow], ..Default::default() },
         ..Options::default()
     })
     .await
 }
 
 async fn who_permits(hook: &Elsewhere, version: Version, modes: Vec<Mode>) -> Cluster {
-    let options = permission::webhook::Options {
+    let options = authorization::webhook::Options {
         version,
         backoff: Elsewhere::backoff(),
-        ..permission::webhook::Options::new(hook.caller())
+        ..authorization::webhook::Options::new(hook.caller())
     };
     let tokens = "allow,allow,1,staff\ndeny,deny,1\nbob,bob,1\nboth,both,1\nhtml,html,1";
     Cluster::with(Options {
-        identity: identity::Options { tokens: auth::Tokens::parse(tokens).unwrap(), ..Default::default() },
-        permission: permission::Options { modes, webhook: Some(options), ..Default::default() },
+        identity: authentication::Options {
+            tokens: auth::Tokens::parse(tokens).unwrap(),
+            ..Default::default()
+        },
+        permission: authorization::Options { modes, webhook: Some(options), ..Default::default() },
         ..Options::default()
     })
     .await
@@ -296,14 +299,14 @@ async fn a_server_that_fails_or_lies_permits_nothing() {
 async fn a_server_that_hangs_is_not_waited_for_for_ever() {
     let hook = Elsewhere::start(by_name).await;
     let cluster = Cluster::with(Options {
-        identity: identity::Options {
+        identity: authentication::Options {
             tokens: auth::Tokens::parse("local,hang,1").unwrap(),
-            token_webhook: Some(identity::webhook::Options::new(hook.hasty())),
+            token_webhook: Some(authentication::webhook::Options::new(hook.hasty())),
             ..Default::default()
         },
-        permission: permission::Options {
+        permission: authorization::Options {
             modes: vec![Mode::Webhook],
-            webhook: Some(permission::webhook::Options::new(hook.hasty())),
+            webhook: Some(authorization::webhook::Options::new(hook.hasty())),
             ..Default::default()
         },
         ..Options::default()

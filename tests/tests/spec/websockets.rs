@@ -119,7 +119,7 @@ async fn handshakes_that_make_no_sense_are_refused() {
 #[tokio::test]
 async fn pages_show_their_token_as_a_protocol() {
     let tokens = auth::Tokens::parse("secret,jane,1,system:masters").unwrap();
-    let identity = apiserver::identity::Options { tokens, ..Default::default() };
+    let identity = apiserver::authentication::Options { tokens, ..Default::default() };
     let cluster = Cluster::with(Options { identity, ..Options::default() }).await;
     cluster.named(CONFIGMAPS, "a").await;
     let token = format!("base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode("secret"));

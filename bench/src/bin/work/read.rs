@@ -1,11 +1,11 @@
 //! A read through the whole pipeline but for the network: authentication, audit, authorization, the answer's bytes.
 
-use ambient::{Simulated, World};
 use anyhow::ensure;
 use apiserver::audit::{self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target};
 use apiserver::serve::{Certificate, ClientCertificate, Limits, Listen, Peer, TlsMaterial};
 use apiserver::{Config, Server, StoreChoice};
 use bytes::Bytes;
+use env::{Simulated, World};
 use http::{Request, header};
 use http_body_util::{BodyExt, Empty, Full};
 use names::Names;
@@ -67,7 +67,7 @@ impl Reads {
             event_ttl: Duration::from_secs(3600),
             delete_workers: 1,
             identity: Default::default(),
-            permission: apiserver::permission::Options {
+            permission: apiserver::authorization::Options {
                 modes: vec![auth::Mode::Rbac],
                 ..Default::default()
             },

@@ -1,7 +1,7 @@
 //! The two plugins that decide nothing by looking: everything is taken, or nothing is.
 
-use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
 /// Takes everything, as if it were not there.
@@ -19,10 +19,10 @@ pub struct Deny;
 impl Admission for Deny {
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         Err(write.forbidden(object.as_deref(), "admission control is denying all modifications")).into()
     }
 }

@@ -1,7 +1,7 @@
 //! Images are pulled whenever a container starts, so that only who may read an image runs it.
 
 use super::plain::{Decide, Verdict, containers, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ impl Decide for AlwaysPullImages {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }
 
-    fn change(&self, _: &Admitted<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
+    fn change(&self, _: &AdmissionAttributes<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
         if brings_no_images(object, old) {
             return Ok(());
         }
@@ -26,7 +26,7 @@ impl Decide for AlwaysPullImages {
     }
 
     /// Nobody who came later has undone it.
-    fn review(&self, _: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+    fn review(&self, _: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         if brings_no_images(object, old) {
             return Ok(());
         }

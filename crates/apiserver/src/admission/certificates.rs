@@ -5,10 +5,10 @@
 //! for one is a permission for the other.
 
 use super::plain::is;
-use crate::answers::user_of;
-use ambient::Soon;
+use crate::reviews::user_of;
 use auth::{Attributes, Authorizer, MASTERS};
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ impl Admission for Approval {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         _: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         match old.filter(|_| write.subresource == "approval") {
-            Some(old) => Soon::later(permitted(&*self.authorizer, write, "approve", old)),
+            Some(old) => MaybeReady::later(permitted(&*self.authorizer, write, "approve", old)),
             None => Ok(()).into(),
         }
     }
@@ -51,14 +51,14 @@ impl Admission for Signing {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let differs = |old: &Value, field| object.at(&["status", field]) != old.at(&["status", field]);
         let signs = |old: &&Value| differs(old, "certificate") || differs(old, "conditions");
         match old.filter(|_| write.subresource == "status").filter(signs) {
-            Some(old) => Soon::later(permitted(&*self.authorizer, write, "sign", old)),
+            Some(old) => MaybeReady::later(permitted(&*self.authorizer, write, "sign", old)),
             None => Ok(()).into(),
         }
     }
@@ -67,7 +67,7 @@ impl Admission for Signing {
 /// For this signer however it is spelled, or for all of its domain.
 async fn permitted(
     authorizer: &dyn Authorizer,
-    write: &Admitted<'_>,
+    write: &AdmissionAttributes<'_>,
     verb: &str,
     request: &Value,
 ) -> Result<(), ApiError> {
@@ -111,15 +111,15 @@ impl Admission for SubjectRestriction {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         restrict(write, object).into()
     }
 }
 
-fn restrict(write: &Admitted<'_>, object: &Value) -> Result<(), ApiError> {
+fn restrict(write: &AdmissionAttributes<'_>, object: &Value) -> Result<(), ApiError> {
     let names = &write.api.names;
     let signer = object.text(&["spec", "signerName"]);
     if names.signer(signer) != Some(names.client_signer()) {

@@ -1,9 +1,9 @@
 //! Who makes an object by writing or patching what is not there must be permitted to create it as well.
 
-use crate::answers::user_of;
-use ambient::Soon;
+use crate::reviews::user_of;
 use auth::{Attributes, Authorizer};
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ impl Admission for Creation {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         _: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         // a request that leaves the name to the object was one to create, and has been permitted
         if write.asked_name.is_empty() {
             return Ok(()).into();
         }
-        Soon::later(self.permitted(write))
+        MaybeReady::later(self.permitted(write))
     }
 }
 
 impl Creation {
-    async fn permitted(&self, write: &Admitted<'_>) -> Result<(), ApiError> {
+    async fn permitted(&self, write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
         let asked = Attributes {
             user: &user_of(write.user),
             verb: "create",

@@ -1,7 +1,7 @@
 //! Ingresses that name no class get the default one.
 
 use super::plain::{Decide, Verdict, is, looking};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DefaultIngressClass;
@@ -11,7 +11,7 @@ impl Decide for DefaultIngressClass {
         Interest::CREATE.when(is(resource, "networking", "ingresses"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         looking(write, |context| kinds::ingress::give_class(object, context));
         Ok(())
     }

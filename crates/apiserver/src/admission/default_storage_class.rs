@@ -1,7 +1,7 @@
 //! Claims that say nothing about their class get the default one.
 
 use super::plain::{Decide, Verdict, is, looking};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DefaultStorageClass;
@@ -11,7 +11,7 @@ impl Decide for DefaultStorageClass {
         Interest::CREATE.when(is(resource, "", "persistentvolumeclaims"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         looking(write, |context| kinds::persistentvolumeclaim::give_class(object, context));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::plain::{Decide, Verdict, is};
 use kinds::pod::admit::{Tolerated, tolerate_lost_nodes};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DefaultTolerationSeconds(pub Tolerated);
@@ -12,7 +12,7 @@ impl Decide for DefaultTolerationSeconds {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         tolerate_lost_nodes(object, self.0, &write.api.names);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Services get no further addresses from outside, which would let them take over the traffic of others.
 
 use super::plain::{Decide, Verdict, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct DenyServiceExternalIps;
@@ -11,7 +11,7 @@ impl Decide for DenyServiceExternalIps {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "services"))
     }
 
-    fn review(&self, _: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+    fn review(&self, _: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         const FIELD: &[&str] = &["spec", "externalIPs"];
         let had = old.map_or(&[][..], |old| old.items(FIELD));
         if object.items(FIELD).iter().all(|ip| had.contains(ip)) {

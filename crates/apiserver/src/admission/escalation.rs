@@ -3,12 +3,12 @@
 //! A role may be written by who holds all of its permissions, or may `escalate` roles. A binding may be written
 //! by who holds all permissions of its role, or may `bind` that role. The masters' group may do anything.
 
-use crate::answers::user_of;
-use crate::permission::roles::read;
-use ambient::Soon;
+use crate::authorization::roles::read;
+use crate::reviews::user_of;
 use auth::rbac::{Rbac, Rule, missing, refusal};
 use auth::{Attributes, Authorizer, User};
-use rest::{Admission, Admitted, ApiError, Interest, Resource, Subject};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};
 use schema::Value;
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ impl Admission for Escalation {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let Some(object) = object else {
             return Ok(()).into();
         };
@@ -35,7 +35,7 @@ impl Admission for Escalation {
         if user.is_in(auth::MASTERS) || old.is_some_and(|old| same_but_for_owners(object, old)) {
             return Ok(()).into();
         }
-        Soon::later(async move {
+        MaybeReady::later(async move {
             match &*write.resource.kind.plural {
                 "roles" | "clusterroles" => self.role(write, &user, object, old).await,
                 "rolebindings" | "clusterrolebindings" => self.binding(write, &user, object).await,
@@ -48,7 +48,7 @@ impl Admission for Escalation {
 impl Escalation {
     async fn role(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         user: &User,
         object: &Value,
         old: Option<&Value>,
@@ -70,7 +70,12 @@ impl Escalation {
         Ok(())
     }
 
-    async fn binding(&self, write: &Admitted<'_>, user: &User, object: &Value) -> Result<(), ApiError> {
+    async fn binding(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        user: &User,
+        object: &Value,
+    ) -> Result<(), ApiError> {
         let (role, kind) = (read::role_ref(object), object.text(&["roleRef", "kind"]));
         let known = matches!(kind, "Role" | "ClusterRole");
         if known && self.may(user, "bind", role.plural(), write.namespace, &role.name).await {
@@ -108,7 +113,7 @@ impl Escalation {
     }
 
     /// Whether the user has all of the permissions itself.
-    fn hold(&self, write: &Admitted<'_>, user: &User, wanted: &[&Rule]) -> Result<(), ApiError> {
+    fn hold(&self, write: &AdmissionAttributes<'_>, user: &User, wanted: &[&Rule]) -> Result<(), ApiError> {
         let policy = self.rbac.policy();
         let (held, dangling) = policy.held(user, write.namespace);
         let refused = |why: &str| ApiError::object_forbidden(write.resource.subject(write.name), why);

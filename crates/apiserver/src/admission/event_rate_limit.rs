@@ -6,10 +6,10 @@
 
 use super::configuration::{Part, Wrong, whole};
 use super::plain::is;
-use ambient::{Soon, World};
+use env::{MaybeReady, World};
 use names::Names;
 use parking_lot::Mutex;
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ impl Scope {
     ];
 
     /// What shares a bucket.
-    fn key(self, write: &Admitted<'_>, event: &Value) -> String {
+    fn key(self, write: &AdmissionAttributes<'_>, event: &Value) -> String {
         match self {
             Scope::Server => String::new(),
             Scope::Namespace => write.namespace.to_owned(),
@@ -69,10 +69,10 @@ impl Admission for EventRateLimit {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         if write.dry_run {
             return Ok(()).into();
         }

@@ -1,7 +1,7 @@
 //! Who asks for a resource that only some nodes have tolerates that these are kept for it.
 
 use super::plain::{Decide, Verdict, containers, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ impl Decide for ExtendedResourceToleration {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }
 
-    fn change(&self, _: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, _: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         let requests = containers(object).filter(|(list, ..)| *list != "ephemeralContainers");
         let requests = requests.filter_map(|(_, _, it)| it.at(&["resources", "requests"])?.as_map());
         let names = requests.flat_map(|requests| requests.keys());

@@ -6,9 +6,9 @@
 use super::Parts;
 use super::configuration::{Part, Wrong};
 use super::plain::is;
-use ambient::Soon;
-use call::{Backoff, Caller, Limits, Memory, NoVerdict, Webhook};
-use rest::{Admission, Admitted, ApiError, Interest, Resource, Shown};
+use env::MaybeReady;
+use outbound::{Backoff, HttpClient, Limits, NoVerdict, TtlCache, Webhook};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
 use schema::{Map, Value, encode};
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct ImagePolicyWebhook {
     meant_for_it: String,
     /// What the keys of its notes for the record begin with.
     notes: String,
-    memory: Memory<Verdict>,
+    memory: TtlCache<Verdict>,
     settings: Settings,
 }
 
@@ -47,7 +47,7 @@ struct Settings {
 impl ImagePolicyWebhook {
     pub fn new(parts: &Parts, told: &Value) -> Result<Self, String> {
         let settings = settings(told)?;
-        let caller = Caller::from_kubeconfig(Path::new(&settings.kubeconfig), Limits::REVIEW);
+        let caller = HttpClient::from_kubeconfig(Path::new(&settings.kubeconfig), Limits::REVIEW);
         let caller = caller.map_err(|why| why.to_string())?;
         caller.measure(&parts.calls);
         let backoff = Backoff { first: settings.backoff, ..Backoff::default() };
@@ -57,13 +57,13 @@ impl ImagePolicyWebhook {
             api_version: format!("{}/v1alpha1", parts.names.group("imagepolicy")),
             meant_for_it: format!(".{domain}/"),
             notes: format!("imagepolicywebhook.{domain}/"),
-            memory: Memory::new(parts.world.clone(), KEPT, KEPT_BYTES),
+            memory: TtlCache::new(parts.world.clone(), KEPT, KEPT_BYTES),
             settings,
         })
     }
 
     /// What is asked about a pod.
-    fn question(&self, write: &Admitted<'_>, pod: &Value) -> Value {
+    fn question(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Value {
         let lists: &[&str] = match write.subresource {
             "" => &["containers", "initContainers"],
             _ => &["ephemeralContainers"],
@@ -92,7 +92,7 @@ impl ImagePolicyWebhook {
         spec
     }
 
-    async fn judge(&self, write: &Admitted<'_>, pod: &Value) -> Result<(), ApiError> {
+    async fn judge(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
         let spec = self.question(write, pod);
         let key = self.memory.key([&*encode::untyped(&spec)]);
         let verdict = match self.memory.get(&key) {
@@ -129,7 +129,7 @@ impl ImagePolicyWebhook {
         Err(write.forbidden(Some(pod), &why))
     }
 
-    fn unasked(&self, write: &Admitted<'_>, pod: &Value, why: &NoVerdict) -> Result<(), ApiError> {
+    fn unasked(&self, write: &AdmissionAttributes<'_>, pod: &Value, why: &NoVerdict) -> Result<(), ApiError> {
         tracing::warn!(%why, "the server that knows images could not be asked");
         if !self.settings.default_allow {
             return Err(write.forbidden(Some(pod), &why.to_string()));
@@ -166,14 +166,14 @@ impl Admission for ImagePolicyWebhook {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         if !matches!(write.subresource, "" | "ephemeralcontainers") {
             return Ok(()).into();
         }
-        Soon::later(self.judge(write, object))
+        MaybeReady::later(self.judge(write, object))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pods may insist on being apart from others by node alone: whole zones must not be closed to everybody else.
 
 use super::plain::{Decide, Verdict, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct LimitPodHardAntiAffinityTopology;
@@ -11,7 +11,7 @@ impl Decide for LimitPodHardAntiAffinityTopology {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, _: Option<&Value>) -> Verdict {
         let host = write.api.names.well_known("hostname");
         const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
         let terms = object.items(&["spec", "affinity", "podAntiAffinity", REQUIRED]).iter();

@@ -2,7 +2,7 @@
 
 use super::plain::{Decide, Verdict, is};
 use kinds::limits;
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct LimitRanger;
@@ -14,14 +14,14 @@ impl Decide for LimitRanger {
         claims.and(Interest::CREATE.when(is(resource, "", "pods")))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         if write.resource.kind.plural == "pods" {
             limits::fill_pod(object, &ranges(write), &write.api.names);
         }
         Ok(())
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         if old.is_some_and(|old| !old.text(&["metadata", "deletionTimestamp"]).is_empty()) {
             return Ok(());
         }
@@ -32,6 +32,6 @@ impl Decide for LimitRanger {
     }
 }
 
-fn ranges(write: &Admitted<'_>) -> Vec<Value> {
+fn ranges(write: &AdmissionAttributes<'_>) -> Vec<Value> {
     write.api.list_of("limitranges", Some(write.namespace))
 }

@@ -4,7 +4,7 @@
 //! object in the version of the rule.
 
 use rest::selector::{Operator, Requirement};
-use rest::{Admitted, ApiError, Form, Operation, Resource, Subject};
+use rest::{AdmissionAttributes, ApiError, Form, Operation, Resource, Subject};
 use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Rule {
         plurals().all(|it| it != "*").then(plurals)
     }
 
-    fn means(&self, write: &Admitted<'_>, resource: &Resource) -> bool {
+    fn means(&self, write: &AdmissionAttributes<'_>, resource: &Resource) -> bool {
         let of = |(plural, sub): &(String, String)| {
             (plural == "*" || *plural == resource.kind.plural) && (sub == "*" || *sub == write.subresource)
         };
@@ -84,7 +84,7 @@ pub(super) enum Meant {
 }
 
 impl Meant {
-    pub fn resource<'a>(&'a self, write: &Admitted<'a>) -> &'a Resource {
+    pub fn resource<'a>(&'a self, write: &AdmissionAttributes<'a>) -> &'a Resource {
         match self {
             Meant::AsItIs => write.resource,
             Meant::As(other) => other,
@@ -92,7 +92,7 @@ impl Meant {
     }
 
     /// Another version that the object is shown in.
-    pub fn other(&self, write: &Admitted<'_>) -> Option<&Arc<Resource>> {
+    pub fn other(&self, write: &AdmissionAttributes<'_>) -> Option<&Arc<Resource>> {
         match (self, write.other) {
             (Meant::As(other), None) => Some(other),
             _ => None,
@@ -100,12 +100,16 @@ impl Meant {
     }
 
     /// What the object is, as it is shown.
-    pub fn form<'a>(&'a self, write: &Admitted<'a>) -> Form<'a> {
+    pub fn form<'a>(&'a self, write: &AdmissionAttributes<'a>) -> Form<'a> {
         self.other(write).map_or(write.form(), |other| other.form())
     }
 
     /// The object as it is shown; null where there is none.
-    pub async fn json(&self, write: &Admitted<'_>, object: Option<&Value>) -> Result<Vec<u8>, ApiError> {
+    pub async fn json(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<Vec<u8>, ApiError> {
         let Some(object) = object.filter(|it| !it.is_null()) else { return Ok(b"null".to_vec()) };
         let Some(other) = self.other(write) else { return Ok(encode::json(object, write.form().ty)) };
         let shown = write.api.convert(write.resource, other, object.clone()).await?;
@@ -153,7 +157,7 @@ impl Index {
 }
 
 /// Whether one of the rules means a write, and as what.
-pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &Admitted<'_>) -> Option<Meant> {
+pub(super) fn meant(rules: &[Rule], equivalent: bool, write: &AdmissionAttributes<'_>) -> Option<Meant> {
     if rules.iter().any(|rule| rule.means(write, write.resource)) {
         return Some(Meant::AsItIs);
     }
@@ -217,7 +221,7 @@ impl Selected {
     /// Whether a write is selected. The object is null where there is none.
     pub fn select(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<bool, ApiError> {
@@ -230,7 +234,7 @@ impl Selected {
         Ok(of_object && self.namespace(write, object)?)
     }
 
-    fn namespace(&self, write: &Admitted<'_>, object: &Value) -> Result<bool, ApiError> {
+    fn namespace(&self, write: &AdmissionAttributes<'_>, object: &Value) -> Result<bool, ApiError> {
         let itself = is_namespace(write.resource);
         if self.namespaces.0.is_empty() || write.namespace.is_empty() && !itself {
             return Ok(true);
@@ -255,7 +259,7 @@ fn is_namespace(resource: &Resource) -> bool {
 }
 
 /// The namespace of a write; a namespace is in its own.
-pub(super) fn namespace_of<'a>(write: &Admitted<'a>) -> &'a str {
+pub(super) fn namespace_of<'a>(write: &AdmissionAttributes<'a>) -> &'a str {
     if is_namespace(write.resource) { write.name } else { write.namespace }
 }
 

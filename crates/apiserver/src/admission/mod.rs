@@ -21,7 +21,7 @@ mod image_policy_webhook;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
 mod matching;
-mod measured;
+mod metrics;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -34,7 +34,7 @@ mod pod_node_selector;
 pub(crate) mod pod_security;
 mod pod_toleration_restriction;
 mod policies;
-pub(crate) mod policy_counters;
+pub(crate) mod policy_metrics;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -44,14 +44,14 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
-use crate::reach::Way;
-use ambient::World;
+use crate::webhook_target::Way;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
+use env::World;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
 pub use kinds::pod::admit::Tolerated;
-pub(crate) use measured::Answers;
+pub(crate) use metrics::Answers;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
@@ -92,13 +92,13 @@ pub(crate) struct Parts {
     /// Where the calls of webhooks are counted.
     pub webhooks: webhooks::Counters,
     /// Where all calls to other servers are.
-    pub calls: Arc<call::Counted>,
+    pub calls: Arc<outbound::Counted>,
     /// How services are reached that webhooks name.
     pub way: Way,
     /// Whether policies are enforced.
     pub policies: bool,
     /// Where they count.
-    pub policy_counters: policy_counters::Counters,
+    pub policy_counters: policy_metrics::Counters,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -238,8 +238,8 @@ mod tests {
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));
-        let (names, world) = (Names::kubernetes(), ambient::Simulated::new(0, 0) as World);
-        let registry = metrics::Registry::default();
+        let (names, world) = (Names::kubernetes(), env::Simulated::new(0, 0) as World);
+        let registry = ::metrics::Registry::default();
         let parts = Parts {
             names,
             world: world.clone(),
@@ -249,10 +249,10 @@ mod tests {
             authorizer: rbac,
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
-            calls: call::Counted::new(&registry),
+            calls: outbound::Counted::new(&registry),
             way: Way::default(),
             policies: true,
-            policy_counters: policy_counters::Counters::new(&registry),
+            policy_counters: policy_metrics::Counters::new(&registry),
         };
         chain(&options, &parts).err().map(|why| why.to_string()).unwrap_or_default()
     }

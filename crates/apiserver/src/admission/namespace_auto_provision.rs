@@ -1,8 +1,8 @@
 //! Namespaces are made when something is created in them.
 
-use crate::own;
-use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use crate::loopback;
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
 pub struct NamespaceAutoProvision;
@@ -16,15 +16,15 @@ impl Admission for NamespaceAutoProvision {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let there = write.api.lookup_field(PLURAL, "", write.namespace, "status.phase").is_some();
         if there || write.dry_run {
             return Ok(()).into();
         }
-        Soon::later(async move {
+        MaybeReady::later(async move {
             match make(write).await {
                 // somebody else was faster, which is as good
                 Err(why) if why.code == 409 => Ok(()),
@@ -35,11 +35,11 @@ impl Admission for NamespaceAutoProvision {
     }
 }
 
-async fn make(write: &Admitted<'_>) -> Result<(), ApiError> {
+async fn make(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
     let resources = write.api.resources();
     let Some(resource) = resources.get("v1", PLURAL) else { return Ok(()) };
     let mut namespace = Value::map();
     namespace.set(&["metadata", "name"], write.namespace);
-    let place = own::Place { resource, namespace: "", name: "", subresource: "" };
-    own::write(write.api, place, &namespace).await.map(drop)
+    let place = loopback::Place { resource, namespace: "", name: "", subresource: "" };
+    loopback::write(write.api, place, &namespace).await.map(drop)
 }

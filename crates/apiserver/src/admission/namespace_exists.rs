@@ -1,7 +1,7 @@
 //! Nothing is written into namespaces that do not exist.
 
-use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Interest, Resource, Subject};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Subject};
 use schema::Value;
 
 pub struct NamespaceExists;
@@ -14,10 +14,10 @@ impl Admission for NamespaceExists {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         _: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let namespace = write.namespace;
         match write.api.lookup_field("namespaces", "", namespace, "status.phase") {
             Some(_) => Ok(()).into(),

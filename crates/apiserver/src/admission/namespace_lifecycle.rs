@@ -1,7 +1,7 @@
 //! Objects are made only in namespaces that exist and are not going away, and some namespaces never go.
 
-use ambient::Soon;
-use rest::{Admission, Admitted, ApiError, Cause, Interest, Operation, Resource, Subject};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Cause, Interest, Operation, Resource, Subject};
 use schema::Value;
 
 pub struct NamespaceLifecycle;
@@ -18,10 +18,10 @@ impl Admission for NamespaceLifecycle {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         match write.operation {
             Operation::Delete => deletion(write).into(),
             _ => creation(write, object.as_deref()).into(),
@@ -29,14 +29,14 @@ impl Admission for NamespaceLifecycle {
     }
 }
 
-fn deletion(write: &Admitted<'_>) -> Result<(), ApiError> {
+fn deletion(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
     if kinds::namespace::is_kept(write.name, &write.api.names) {
         return Err(write.forbidden(None, "this namespace may not be deleted"));
     }
     Ok(())
 }
 
-fn creation(write: &Admitted<'_>, object: Option<&Value>) -> Result<(), ApiError> {
+fn creation(write: &AdmissionAttributes<'_>, object: Option<&Value>) -> Result<(), ApiError> {
     let namespace = write.namespace;
     let Some(phase) = write.api.lookup_field("namespaces", "", namespace, "status.phase") else {
         return Err(ApiError::not_found(Subject { group: "", kind: "namespaces", name: namespace }));

@@ -5,11 +5,11 @@
 //! status of pods on its node, tokens bound to them, its lease, its drivers.
 
 use super::plain::is;
-use crate::permission::node::node_of;
-use ambient::Soon;
+use crate::authorization::node::node_of;
+use env::MaybeReady;
 use kinds::pod::references::{self, Referred};
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource, Subject};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource, Subject};
 use schema::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -31,10 +31,10 @@ impl Admission for NodeRestriction {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         match node_of(&write.user.name, &write.user.groups) {
             None => Ok(()).into(),
             Some(node) => Write { write, node, object: object.as_deref(), old }.check().into(),
@@ -44,7 +44,7 @@ impl Admission for NodeRestriction {
 
 /// What an agent writes.
 struct Write<'a> {
-    write: &'a Admitted<'a>,
+    write: &'a AdmissionAttributes<'a>,
     node: &'a str,
     object: Option<&'a Value>,
     old: Option<&'a Value>,

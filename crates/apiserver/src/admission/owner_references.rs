@@ -1,10 +1,10 @@
 //! Who gives an object an owner must be permitted to delete that object, since owners take it with them; and who
 //! makes an owner wait for it must be permitted to make that owner wait.
 
-use crate::answers::user_of;
-use ambient::Soon;
+use crate::reviews::user_of;
 use auth::{Attributes, Authorizer, Decision, User};
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use env::MaybeReady;
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ impl Admission for OwnerReferencesPermissionEnforcement {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let before = old.map_or(&[][..], |old| old.items(OWNERS));
         let reports = write.resource.kind.plural == "pods" && write.subresource == "status";
         if reports || object.items(OWNERS) == before {
             return Ok(()).into();
         }
-        Soon::later(async move {
+        MaybeReady::later(async move {
             let decided = self.decide(write, object, before).await;
             decided.map_err(|why| write.forbidden(Some(object), &why))
         })
@@ -39,7 +39,12 @@ impl Admission for OwnerReferencesPermissionEnforcement {
 }
 
 impl OwnerReferencesPermissionEnforcement {
-    async fn decide(&self, write: &Admitted<'_>, object: &Value, before: &[Value]) -> Result<(), String> {
+    async fn decide(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        object: &Value,
+        before: &[Value],
+    ) -> Result<(), String> {
         let user = user_of(write.user);
         if write.operation == Operation::Update {
             let asked = Attributes {
@@ -62,7 +67,12 @@ impl OwnerReferencesPermissionEnforcement {
         Ok(())
     }
 
-    async fn may_block(&self, write: &Admitted<'_>, user: &User, owner: &Value) -> Result<(), String> {
+    async fn may_block(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        user: &User,
+        owner: &Value,
+    ) -> Result<(), String> {
         let (version, kind) = (owner.text(&["apiVersion"]), owner.text(&["kind"]));
         let resources = write.api.resources();
         let plain = kind.strip_suffix("List").unwrap_or(kind);

@@ -1,7 +1,7 @@
 //! Claims grow where their class allows it.
 
 use super::plain::{Decide, Verdict, is, looking};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct PersistentVolumeClaimResize;
@@ -11,7 +11,7 @@ impl Decide for PersistentVolumeClaimResize {
         Interest::UPDATE.when(is(resource, "", "persistentvolumeclaims"))
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         let Some(old) = old else { return Ok(()) };
         looking(write, |context| kinds::persistentvolumeclaim::check_growth(object, old, context))
     }

@@ -5,7 +5,7 @@
 
 use super::plain::{Decide, Verdict, is};
 use names::Names;
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct PersistentVolumeLabel;
@@ -26,7 +26,7 @@ impl Decide for PersistentVolumeLabel {
         Interest::CREATE.when(is(resource, "", "persistentvolumes"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         match place(object, &write.api.names) {
             Some(place) => keep_to(object, place),
             None => ask(object),

@@ -1,8 +1,8 @@
 //! Plugins that decide at once, from the object and what the caches hold: most of them.
 
-use ambient::Soon;
+use env::MaybeReady;
 use rest::hooks::Context;
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::Value;
 
 /// Why a write is refused: what stands behind `pods "x" is forbidden`.
@@ -13,12 +13,12 @@ pub trait Decide: Send + Sync {
     fn interest(&self, resource: &Resource) -> Interest;
 
     /// May change the object before it is validated.
-    fn change(&self, _: &Admitted<'_>, _object: &mut Value, _old: Option<&Value>) -> Verdict {
+    fn change(&self, _: &AdmissionAttributes<'_>, _object: &mut Value, _old: Option<&Value>) -> Verdict {
         Ok(())
     }
 
     /// Looks at the object once it is in order.
-    fn review(&self, _: &Admitted<'_>, _object: &Value, _old: Option<&Value>) -> Verdict {
+    fn review(&self, _: &AdmissionAttributes<'_>, _object: &Value, _old: Option<&Value>) -> Verdict {
         Ok(())
     }
 }
@@ -33,10 +33,10 @@ impl<T: Decide> Admission for Plain<T> {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let Some(object) = object else { return Ok(()).into() };
         let verdict = self.0.change(write, object, old);
         verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
@@ -44,10 +44,10 @@ impl<T: Decide> Admission for Plain<T> {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let verdict = self.0.review(write, object, old);
         verdict.map_err(|why| write.forbidden(Some(object), &why)).into()
     }
@@ -59,7 +59,7 @@ pub fn is(resource: &Resource, group: &str, plural: &str) -> bool {
 }
 
 /// Works with what the caches hold.
-pub fn looking<T>(write: &Admitted<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
+pub fn looking<T>(write: &AdmissionAttributes<'_>, work: impl FnOnce(&Context<'_>) -> T) -> T {
     write.api.with_context(write.user, work)
 }
 

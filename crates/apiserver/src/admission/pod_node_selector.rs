@@ -6,9 +6,9 @@
 
 use super::configuration::{Part, Wrong};
 use super::plain::is;
-use ambient::Soon;
+use env::MaybeReady;
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::{Map, Value, format};
 use std::collections::BTreeMap;
 
@@ -31,19 +31,19 @@ impl Admission for PodNodeSelector {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         object.map_or(Ok(()), |object| self.complete(write, object)).into()
     }
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         if write.operation != Operation::Create {
             return Ok(()).into();
         }
@@ -76,7 +76,7 @@ impl PodNodeSelector {
         wrong.unless(plugin)
     }
 
-    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
         let selector = self.of_namespace(write)?;
         if conflicts(pod, &selector) {
             return Err(write.forbidden(Some(pod), CONFLICT));
@@ -88,7 +88,12 @@ impl PodNodeSelector {
         self.check(write, pod, &Selector::new())
     }
 
-    fn check(&self, write: &Admitted<'_>, pod: &Value, selector: &Selector) -> Result<(), ApiError> {
+    fn check(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        pod: &Value,
+        selector: &Selector,
+    ) -> Result<(), ApiError> {
         if conflicts(pod, selector) {
             return Err(write.forbidden(Some(pod), CONFLICT));
         }
@@ -103,7 +108,7 @@ impl PodNodeSelector {
         Ok(())
     }
 
-    fn of_namespace(&self, write: &Admitted<'_>) -> Result<Selector, ApiError> {
+    fn of_namespace(&self, write: &AdmissionAttributes<'_>) -> Result<Selector, ApiError> {
         let namespace = write.api.lookup("namespaces", "", write.namespace).unwrap_or_default();
         match namespace.at(&["metadata", "annotations", &self.annotation]).and_then(Value::as_str) {
             Some(text) => parse(text).map_err(ApiError::internal),

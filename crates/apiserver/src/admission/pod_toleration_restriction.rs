@@ -5,11 +5,11 @@
 
 use super::configuration::{Part, Wrong, whole};
 use super::plain::is;
-use ambient::Soon;
+use env::MaybeReady;
 use kinds::pod::quality;
 use kinds::scheduling::{covers, merge_tolerations, tolerations};
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::problem::Problems;
 use schema::{Path, Value, decode};
 
@@ -30,24 +30,24 @@ impl Admission for PodTolerationRestriction {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         object.map_or(Ok(()), |object| self.complete(write, object)).into()
     }
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         _: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         self.check(&namespace(write), object).into()
     }
 }
 
-fn namespace(write: &Admitted<'_>) -> Value {
+fn namespace(write: &AdmissionAttributes<'_>) -> Value {
     write.api.lookup("namespaces", "", write.namespace).unwrap_or_default()
 }
 
@@ -78,7 +78,7 @@ impl PodTolerationRestriction {
         wrong.unless(plugin)
     }
 
-    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
         let namespace = namespace(write);
         let mut next = pod.items(&["spec", "tolerations"]).to_vec();
         if write.operation == Operation::Create {

@@ -7,11 +7,13 @@
 use super::Parts;
 use super::derived::{Derived, Made};
 use super::matching::{self, Index, Meant, Rule, Selected, is_exempt};
-use super::policy_counters::Counters;
-use ambient::Soon;
+use super::policy_metrics::Counters;
 use cel::{Budget, Program, Variables};
-use rest::measure::Timing;
-use rest::{Admission, Admitted, ApiError, Cause, Collection, Interest, Object, Operation, Resource};
+use env::MaybeReady;
+use rest::metrics::Timing;
+use rest::{
+    Admission, AdmissionAttributes, ApiError, Cause, Collection, Interest, Object, Operation, Resource,
+};
 use schema::{Value, decode};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,10 +45,10 @@ impl Admission for ValidatingAdmissionPolicy {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let policies = self.policies.get(write.api, |collection, objects, before| {
             Policies::of(collection, objects, before, &|name, policy| {
                 self.counters.read();
@@ -59,7 +61,7 @@ impl Admission for ValidatingAdmissionPolicy {
         if bindings.it.0.is_empty() || policies.it.index.candidates(plural).next().is_none() {
             return Ok(()).into();
         }
-        Soon::later(judge(write, object, old, policies, bindings, &self.counters))
+        MaybeReady::later(judge(write, object, old, policies, bindings, &self.counters))
     }
 }
 
@@ -186,7 +188,7 @@ impl Matches {
 
     fn meant(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<Option<Meant>, ApiError> {
@@ -209,7 +211,7 @@ struct Denied {
 }
 
 async fn judge(
-    write: &Admitted<'_>,
+    write: &AdmissionAttributes<'_>,
     object: &Value,
     old: Option<&Value>,
     policies: Arc<Made<Policies>>,
@@ -245,7 +247,7 @@ async fn judge(
 
 /// A policy that looks at a write.
 struct Asked<'a> {
-    write: &'a Admitted<'a>,
+    write: &'a AdmissionAttributes<'a>,
     object: &'a Value,
     old: Option<&'a Value>,
     policy: &'a Policy,
@@ -351,7 +353,7 @@ fn tree(json: &[u8]) -> Value {
 }
 
 /// The request as expressions see it.
-fn request(write: &Admitted<'_>, meant: &Meant) -> Value {
+fn request(write: &AdmissionAttributes<'_>, meant: &Meant) -> Value {
     let mut request = Value::map();
     let names = &write.api.names;
     for (field, form) in [("kind", meant.form(write)), ("requestKind", write.form())] {
@@ -381,7 +383,7 @@ fn request(write: &Admitted<'_>, meant: &Meant) -> Value {
         }
     }
     request.set(&["operation"], write.operation.name());
-    request.set(&["userInfo"], crate::answers::user_value(&crate::answers::user_of(write.user)));
+    request.set(&["userInfo"], crate::reviews::user_value(&crate::reviews::user_of(write.user)));
     request.set(&["dryRun"], super::webhooks::is_dry_run(write));
     if let Some(options) = write.options(names) {
         request.set(&["options"], options);

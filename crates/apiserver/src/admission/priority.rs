@@ -2,7 +2,7 @@
 
 use super::plain::{Decide, Verdict, is, looking};
 use kinds::{pod, priorityclass};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct Priority;
@@ -13,7 +13,7 @@ impl Decide for Priority {
         Interest::CREATE.and(Interest::UPDATE).when(concerned)
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, old: Option<&Value>) -> Verdict {
         match old {
             _ if write.resource.kind.plural != "pods" => {}
             Some(old) => pod::admit::keep_priority(object, old),
@@ -22,7 +22,7 @@ impl Decide for Priority {
         Ok(())
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         if write.resource.kind.plural == "pods" {
             return Ok(());
         }

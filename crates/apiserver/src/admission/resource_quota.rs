@@ -5,11 +5,11 @@
 //! the others. A write that fails after it was charged stays charged until somebody counts again.
 
 use super::configuration::{self, Part, Wrong};
-use crate::own;
-use ambient::Soon;
-use kinds::quota::{Limited, Refusal, Scope, Written, charge, follows_changes};
+use crate::loopback;
+use env::MaybeReady;
+use kinds::quota::{Limited, QuotaRequest, Refusal, Scope, charge, follows_changes};
 use names::Names;
-use rest::{Admission, Admitted, ApiError, Interest, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource};
 use schema::{Map, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tokio::sync::Mutex;
@@ -34,14 +34,14 @@ impl ResourceQuota {
 
     async fn charge(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
         let turn = turn_of(write.namespace);
         let _turn = self.turns[turn].lock().await;
         let (group, plural) = (&*write.resource.group, &*write.resource.kind.plural);
-        let written = Written { group, plural, object, old };
+        let written = QuotaRequest { group, plural, object, old };
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let quotas = write.api.list_of(PLURAL, Some(write.namespace));
@@ -74,14 +74,14 @@ impl Admission for ResourceQuota {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         if self.limited.is_empty() && !write.api.any_of(PLURAL, write.namespace) {
             return Ok(()).into();
         }
-        Soon::later(self.charge(write, object, old))
+        MaybeReady::later(self.charge(write, object, old))
     }
 }
 
@@ -92,15 +92,19 @@ fn turn_of(namespace: &str) -> usize {
 }
 
 /// Writes what is used now, unless a quota has changed since it was read.
-async fn tell(write: &Admitted<'_>, quotas: &[Value], changed: Vec<(usize, Map)>) -> Result<(), ApiError> {
+async fn tell(
+    write: &AdmissionAttributes<'_>,
+    quotas: &[Value],
+    changed: Vec<(usize, Map)>,
+) -> Result<(), ApiError> {
     let resources = write.api.resources();
     let Some(resource) = resources.get("v1", PLURAL) else { return Ok(()) };
     for (at, used) in changed {
         let mut next = quotas[at].clone();
         next.set(&["status", "used"], Value::Map(used));
         let name = quotas[at].text(&["metadata", "name"]);
-        let place = own::Place { resource, namespace: write.namespace, name, subresource: "status" };
-        own::write(write.api, place, &next).await?;
+        let place = loopback::Place { resource, namespace: write.namespace, name, subresource: "status" };
+        loopback::write(write.api, place, &next).await?;
     }
     Ok(())
 }

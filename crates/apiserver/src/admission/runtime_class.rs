@@ -2,7 +2,7 @@
 
 use super::plain::{Decide, Verdict, is, looking};
 use kinds::pod::admit;
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct RuntimeClass;
@@ -12,11 +12,11 @@ impl Decide for RuntimeClass {
         Interest::CREATE.when(is(resource, "", "pods"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         looking(write, |context| admit::use_runtime(object, context))
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, _: Option<&Value>) -> Verdict {
         looking(write, |context| admit::check_runtime(object, context))
     }
 }

@@ -1,7 +1,7 @@
 //! Pods choose neither their user nor their groups nor their labels for the kernel.
 
 use super::plain::{Decide, Verdict, containers, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct SecurityContextDeny;
@@ -21,7 +21,7 @@ impl Decide for SecurityContextDeny {
         Interest::CREATE.and(Interest::UPDATE).when(is(resource, "", "pods"))
     }
 
-    fn review(&self, _: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+    fn review(&self, _: &AdmissionAttributes<'_>, object: &Value, _: Option<&Value>) -> Verdict {
         let has = |value: &Value, path: &[&str]| value.at(path).is_some_and(|it| !it.is_null());
         if let Some((_, told)) = OF_PODS.iter().find(|(it, _)| has(object, &["spec", "securityContext", it]))
         {

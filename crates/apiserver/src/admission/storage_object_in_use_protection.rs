@@ -1,7 +1,7 @@
 //! Volumes and claims in use are not deleted: a finalizer says so from the start.
 
 use super::plain::{Decide, Verdict, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct StorageObjectInUseProtection;
@@ -12,7 +12,7 @@ impl Decide for StorageObjectInUseProtection {
         Interest::CREATE.when(storage)
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         match &*write.resource.kind.plural {
             "persistentvolumes" => kinds::persistentvolume::protect(object, &write.api.names),
             _ => kinds::persistentvolumeclaim::protect(object, &write.api.names),

@@ -1,7 +1,7 @@
 //! New nodes take no pods before they have said that they are ready.
 
 use super::plain::{Decide, Verdict, is};
-use rest::{Admitted, Interest, Resource};
+use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 
 pub struct TaintNodesByCondition;
@@ -11,7 +11,7 @@ impl Decide for TaintNodesByCondition {
         Interest::CREATE.when(is(resource, "", "nodes"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         kinds::node::taint_new(object, &write.api.names);
         Ok(())
     }

@@ -146,12 +146,12 @@ impl Worker {
         let bytes = self.bytes.clone();
         let delivered = Sink::deliver(&self.sink, events);
         match delivered {
-            ambient::Soon::Now(_) => {
+            env::MaybeReady::Now(_) => {
                 bytes.fetch_sub(size, Ordering::Relaxed);
                 // a file takes events without ever waiting: others must have their turn
                 tokio::task::yield_now().await;
             }
-            ambient::Soon::Later(delivery) => {
+            env::MaybeReady::Later(delivery) => {
                 let place = self.places.clone().acquire_owned().await;
                 tokio::spawn(async move {
                     delivery.await;

@@ -5,7 +5,7 @@
 
 use super::json;
 use super::policy::{Level, Stage, Verdict};
-use crate::request::Asked;
+use crate::request::RequestInfo;
 use auth::{Attributes, User};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Uri};
@@ -373,7 +373,7 @@ pub(crate) fn sources(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
 }
 
 /// Whether the answer may take any time: such requests are recorded when it begins, too.
-pub(crate) fn takes_its_time(asked: &Asked) -> bool {
+pub(crate) fn takes_its_time(asked: &RequestInfo) -> bool {
     let part = asked.target.as_ref().map_or("", |target| &*target.subresource);
     asked.verb == "watch" || matches!(part, "attach" | "exec" | "proxy" | "log" | "portforward")
 }

@@ -10,7 +10,7 @@
 //! begins a new one. Files are for their owner's eyes only. Putting aside loses nothing; only files that are too
 //! old or too many are removed, and only those whose names were made here.
 
-use ambient::World;
+use env::World;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
@@ -218,7 +218,7 @@ fn compress(file: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ambient::Simulated;
+    use env::Simulated;
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
 

@@ -5,7 +5,7 @@
 //!        └ refused: ResponseStarted                                    └ watches: ResponseStarted before it
 //! ```
 //!
-//! A request leaves a [`Trail`] while it is carried out. The policy says which requests are recorded and how much
+//! A request leaves a [`AuditContext`] while it is carried out. The policy says which requests are recorded and how much
 //! of each; what is recorded goes to a log, a webhook, or both.
 //!
 //! What always holds: without a policy nothing is done per request. What is refused is recorded like what is done.
@@ -13,6 +13,7 @@
 //! when its client goes away or the server makes a mistake.
 
 mod batch;
+mod context;
 mod event;
 mod json;
 mod log;
@@ -20,18 +21,17 @@ mod policy;
 mod sink;
 #[cfg(test)]
 mod tests;
-mod trail;
 mod webhook;
 
 pub use batch::{Batching, Throttle};
+pub(crate) use context::{AuditContext, ID};
 pub(crate) use json::patch as patch_body;
 pub use log::{Rotation, Target};
 pub use policy::{BadPolicy, Level, Policy, Stage};
 pub use sink::{Format, Mode, Truncate};
-pub(crate) use trail::{ID, Trail};
 
-use ambient::{Soon, World};
 use batch::Batch;
+use env::{MaybeReady, World};
 use event::{Record, Words};
 use metrics::{About, Counter, Family, Registry};
 use names::Names;
@@ -64,7 +64,7 @@ pub struct LogOptions {
 
 pub struct WebhookOptions {
     /// Whom to post to.
-    pub receiver: call::Target,
+    pub receiver: outbound::Target,
     pub initial_backoff: Duration,
     pub mode: Mode,
     pub truncate: Option<Truncate>,
@@ -76,7 +76,7 @@ pub enum BadAudit {
     #[error("the audit log cannot be written: {0}")]
     Log(std::io::Error),
     #[error("the receiver of audit events cannot be called: {0}")]
-    Webhook(call::BadTarget),
+    Webhook(outbound::BadTarget),
 }
 
 const EVENTS: About = About::alpha("apiserver_audit_event_total", "Audit events that were made.");
@@ -133,7 +133,7 @@ impl Audit {
         names: &Names,
         world: &World,
         counters: &Counters,
-        calls: &Arc<call::Counted>,
+        calls: &Arc<outbound::Counted>,
     ) -> Result<Option<Arc<Self>>, BadAudit> {
         let (stopping, stopped) = watch::channel(false);
         let words = Arc::new(Words::new(names));
@@ -143,8 +143,8 @@ impl Audit {
             wanted.push((Backend::Log(open, log.format), log.mode, log.truncate));
         }
         if let Some(hook) = options.webhook {
-            let caller =
-                call::Caller::new(&hook.receiver, call::Limits::default()).map_err(BadAudit::Webhook)?;
+            let caller = outbound::HttpClient::new(&hook.receiver, outbound::Limits::default())
+                .map_err(BadAudit::Webhook)?;
             caller.measure(calls);
             let webhook = webhook::Webhook {
                 caller,
@@ -192,7 +192,7 @@ impl Audit {
     }
 
     /// Hands the event of a stage to all who take events; says whether the request may go on.
-    fn emit(&self, record: &Record, stage: Stage) -> Soon<'static, bool> {
+    fn emit(&self, record: &Record, stage: Stage) -> MaybeReady<'static, bool> {
         if record.verdict.omitted.has(stage) {
             return true.into();
         }
@@ -201,14 +201,14 @@ impl Audit {
         let (mut json, mut go_on, mut later) = (None, true, Vec::new());
         for sink in &self.sinks {
             match sink.take(record, stage, at, &mut json) {
-                Soon::Now(taken) => go_on &= taken,
-                Soon::Later(taken) => later.push(taken),
+                MaybeReady::Now(taken) => go_on &= taken,
+                MaybeReady::Later(taken) => later.push(taken),
             }
         }
         if later.is_empty() {
             return go_on.into();
         }
-        Soon::later(async move {
+        MaybeReady::later(async move {
             for taken in later {
                 go_on &= taken.await;
             }

@@ -13,8 +13,8 @@ use super::event::{Record, Words};
 use super::log::Log;
 use super::policy::{Level, Stage};
 use super::webhook::Webhook;
-use ambient::Soon;
 use bytes::Bytes;
+use env::MaybeReady;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -73,7 +73,7 @@ impl Sink {
         stage: Stage,
         at: SystemTime,
         json: &mut Option<Bytes>,
-    ) -> Soon<'static, bool> {
+    ) -> MaybeReady<'static, bool> {
         let Some(event) = self.form(record, stage, at, json) else {
             self.counters.lost("truncate", 1);
             tracing::error!("an audit event is lost: it is too large even without bodies");
@@ -87,8 +87,8 @@ impl Sink {
         }
         let strict = self.strict;
         match Sink::deliver(self, vec![event]) {
-            Soon::Now(taken) => (taken || !strict).into(),
-            Soon::Later(delivery) => Soon::later(async move { delivery.await || !strict }),
+            MaybeReady::Now(taken) => (taken || !strict).into(),
+            MaybeReady::Later(delivery) => MaybeReady::later(async move { delivery.await || !strict }),
         }
     }
 
@@ -127,7 +127,7 @@ impl Sink {
     }
 
     /// Hands events on; says whether they were taken.
-    pub fn deliver(sink: &Arc<Self>, events: Vec<Bytes>) -> Soon<'static, bool> {
+    pub fn deliver(sink: &Arc<Self>, events: Vec<Bytes>) -> MaybeReady<'static, bool> {
         match &sink.backend {
             Backend::Log(log, _) => {
                 let mut lines = Vec::with_capacity(events.iter().map(|event| event.len() + 1).sum());
@@ -140,7 +140,7 @@ impl Sink {
             }
             Backend::Webhook(_) => {
                 let sink = sink.clone();
-                Soon::later(async move {
+                MaybeReady::later(async move {
                     let Backend::Webhook(webhook) = &sink.backend else { return false };
                     let posted = webhook.post(&events, &sink.words).await;
                     sink.delivered(events.len(), posted)

@@ -1,9 +1,9 @@
 use super::event::{Answered, Reference};
 use super::policy::Verdict;
 use super::*;
-use ambient::Simulated;
 use auth::User;
 use bytes::Bytes;
+use env::Simulated;
 use http::HeaderValue;
 use rest::Traffic;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 /// A receiver that answers its requests with these codes, the last of them for ever; 0 is no answer.
-async fn receiver(codes: &'static [u16]) -> (call::Target, mpsc::UnboundedReceiver<String>) {
+async fn receiver(codes: &'static [u16]) -> (outbound::Target, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let (sender, received) = mpsc::unbounded_channel();
@@ -45,7 +45,7 @@ async fn receiver(codes: &'static [u16]) -> (call::Target, mpsc::UnboundedReceiv
             });
         }
     });
-    (call::Target { url, ..call::Target::default() }, received)
+    (outbound::Target { url, ..outbound::Target::default() }, received)
 }
 
 fn everything() -> Policy {
@@ -77,13 +77,13 @@ fn record(id: &str) -> Record {
 
 fn start(options: Options) -> (Arc<Audit>, Counters) {
     let registry = metrics::Registry::default();
-    let (counters, calls) = (Counters::new(&registry), call::Counted::new(&registry));
+    let (counters, calls) = (Counters::new(&registry), outbound::Counted::new(&registry));
     let world: World = Simulated::new(1_700_000_000, 5);
     let audit = Audit::start(options, &Names::kubernetes(), &world, &counters, &calls).unwrap();
     (audit.unwrap(), counters)
 }
 
-fn to(receiver: call::Target, mode: Mode) -> Options {
+fn to(receiver: outbound::Target, mode: Mode) -> Options {
     let initial_backoff = Duration::from_millis(1);
     let webhook = WebhookOptions { receiver, initial_backoff, mode, truncate: None };
     Options { policy: Some(everything()), webhook: Some(webhook), log: None }
@@ -279,7 +279,7 @@ async fn a_request_that_was_received_has_an_end() {
     };
     let (audit, _) = start(Options { policy: Some(everything()), log: Some(log), webhook: None });
     let (parts, ()) = http::Request::get("/version").body(()).unwrap().into_parts();
-    let asked = crate::request::Asked::parse(&parts.method, "/version", "");
+    let asked = crate::request::RequestInfo::parse(&parts.method, "/version", "");
     let remote = ([10, 0, 0, 9], 1).into();
     let peer = crate::serve::Peer { connection: 1, remote, certificate: None, http2: false };
     let user = Arc::new(User::named("jane"));
@@ -295,7 +295,7 @@ async fn a_request_that_was_received_has_an_end() {
         path: "/version",
         resource_request: false,
     };
-    let begin = |notes| Trail::begin(&audit, &asked, &parts, &peer, notes);
+    let begin = |notes| AuditContext::begin(&audit, &asked, &parts, &peer, notes);
     let notes = Default::default();
     let mut trail = begin(&notes);
     assert!(trail.received(&user, &attributes).get().await);

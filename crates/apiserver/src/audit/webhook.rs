@@ -5,9 +5,9 @@
 //! time, and the pauses end when the server does.
 
 use super::event::Words;
-use ambient::World;
 use bytes::Bytes;
-use call::Caller;
+use env::World;
+use outbound::HttpClient;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ const JITTER: f64 = 0.2;
 
 /// Posts events.
 pub(super) struct Webhook {
-    pub caller: Caller,
+    pub caller: HttpClient,
     pub initial_backoff: Duration,
     pub world: World,
     /// Turns true when the server ends.
@@ -43,7 +43,7 @@ impl Webhook {
                 return Err(why);
             }
             tracing::debug!(%why, attempt, "audit events are tried again");
-            let share = (ambient::random_u64(&self.world) % 1000) as f64 / 1000.0;
+            let share = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
             tokio::select! {
                 () = tokio::time::sleep(pause.mul_f64(1.0 + JITTER * share)) => {}
                 // one more attempt, and that is it

@@ -7,7 +7,7 @@
 //! What always holds: whoever has a place gives it back, however the request ends; `wait_for_none` returns only when
 //! nobody has one.
 
-use crate::request::Asked;
+use crate::request::RequestInfo;
 use auth::User;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     Reading,
-    Writing,
+    WriteRequest,
     Beyond,
 }
 
@@ -80,8 +80,8 @@ impl InFlight {
     }
 
     /// A place for a request, or none where too many are under way.
-    pub fn enter(self: &Arc<Self>, asked: &Asked, user: &User) -> Option<Place> {
-        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::Writing };
+    pub fn enter(self: &Arc<Self>, asked: &RequestInfo, user: &User) -> Option<Place> {
+        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::WriteRequest };
         self.take(which).or_else(|| {
             let unbounded = user.is_in(auth::MASTERS);
             unbounded.then(|| self.take(Which::Beyond)).flatten()
@@ -95,7 +95,7 @@ impl InFlight {
     fn lane(&self, which: Which) -> &Lane {
         match which {
             Which::Reading => &self.reading,
-            Which::Writing => &self.writing,
+            Which::WriteRequest => &self.writing,
             Which::Beyond => &self.beyond,
         }
     }
@@ -124,7 +124,7 @@ impl InFlight {
 }
 
 /// Whether a request lasts as long as both sides like.
-pub fn lasts(asked: &Asked) -> bool {
+pub fn lasts(asked: &RequestInfo) -> bool {
     asked.verb == "watch"
         || asked.target.as_ref().is_some_and(|target| LASTING.contains(&target.subresource.as_str()))
 }
@@ -134,9 +134,9 @@ mod tests {
     use super::*;
     use http::Method;
 
-    fn asked(method: Method, path: &str) -> Asked {
+    fn asked(method: Method, path: &str) -> RequestInfo {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        Asked::parse(&method, path, query)
+        RequestInfo::parse(&method, path, query)
     }
 
     #[tokio::test]

@@ -13,17 +13,17 @@
 
 pub mod in_flight;
 
-use crate::audit::Trail;
-use crate::describe::metrics::Callers;
-use crate::fairness::{Busy, Fairness, Seat};
-use crate::identity::Chain;
-use crate::request::Asked;
+use crate::audit::AuditContext;
+use crate::authentication::Chain;
+use crate::discovery::metrics::Callers;
+use crate::flowcontrol::{Busy, Fairness, Seat};
+use crate::request::RequestInfo;
 use crate::serve::Peer;
 use auth::{Attributes, AuthError, Authorizer, Decision, User, forbidden_message, impersonate};
 use http::HeaderMap;
 use in_flight::InFlight;
 use names::Names;
-use rest::{Api, ApiError, Notes, Step, Subject};
+use rest::{Api, ApiError, RequestRecord, Step, Subject};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl From<ApiError> for Refused {
 }
 
 /// Those who decide.
-pub struct Gate<'a> {
+pub struct FilterContext<'a> {
     pub callers: &'a Chain,
     pub authorizer: &'a dyn Authorizer,
     pub names: &'a Names,
@@ -64,7 +64,7 @@ pub struct Gate<'a> {
 /// Time from filter to filter: the end of one is the beginning of the next.
 struct Laps<'a> {
     api: &'a Api,
-    notes: &'a Notes,
+    notes: &'a RequestRecord,
     last: Duration,
 }
 
@@ -79,15 +79,15 @@ impl Laps<'_> {
 
 /// Runs the list; gives the user that the request is carried out for. Its seat is kept until it is done.
 pub async fn pass(
-    asked: &Asked,
+    asked: &RequestInfo,
     headers: &HeaderMap,
     peer: &Peer,
-    gate: &Gate<'_>,
-    notes: &Notes,
+    gate: &FilterContext<'_>,
+    notes: &RequestRecord,
     seat: &mut Seat,
-    mut trail: Option<&mut Trail<'_>>,
+    mut trail: Option<&mut AuditContext<'_>>,
 ) -> Result<Arc<User>, Refused> {
-    let Gate { authorizer, names, in_flight, fairness, api, counted, came, .. } = *gate;
+    let FilterContext { authorizer, names, in_flight, fairness, api, counted, came, .. } = *gate;
     let mut laps = Laps { api, notes, last: came };
     let caller = match authenticate(headers, peer, gate, notes, &mut laps).await {
         Ok(caller) => caller,
@@ -129,7 +129,7 @@ pub async fn pass(
 }
 
 /// Records a request that is refused before anybody knows who asked.
-pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
+pub fn unidentified(asked: &RequestInfo, trail: Option<&mut AuditContext<'_>>) {
     if let Some(trail) = trail {
         trail.refused(&attributes(asked, &User::default()));
     }
@@ -138,8 +138,8 @@ pub fn unidentified(asked: &Asked, trail: Option<&mut Trail<'_>>) {
 async fn authenticate(
     headers: &HeaderMap,
     peer: &Peer,
-    gate: &Gate<'_>,
-    notes: &Notes,
+    gate: &FilterContext<'_>,
+    notes: &RequestRecord,
     laps: &mut Laps<'_>,
 ) -> Result<Arc<User>, ApiError> {
     let found = gate.callers.caller(headers, peer, notes).await;
@@ -161,7 +161,7 @@ async fn act_as(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
     names: &Names,
-    trail: Option<&mut Trail<'_>>,
+    trail: Option<&mut AuditContext<'_>>,
 ) -> Result<Arc<User>, Refused> {
     let listed = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let group = names.group("authentication");
@@ -189,7 +189,7 @@ fn permitted(asked: &Attributes<'_>, decision: &Decision) -> Result<(), ApiError
 }
 
 /// The one name that a request for many objects selects: that counts as naming it.
-fn selected_name(asked: &Asked) -> &str {
+fn selected_name(asked: &RequestInfo) -> &str {
     if !matches!(asked.verb, "list" | "watch" | "deletecollection") {
         return "";
     }
@@ -202,7 +202,7 @@ fn selected_name(asked: &Asked) -> &str {
     named.filter(usable).unwrap_or("")
 }
 
-fn attributes<'a>(asked: &'a Asked, user: &'a User) -> Attributes<'a> {
+fn attributes<'a>(asked: &'a RequestInfo, user: &'a User) -> Attributes<'a> {
     let plain = Attributes {
         user,
         verb: asked.verb,

@@ -1,6 +1,6 @@
 //! Objects, documents and errors as responses, in the form that the client asked for.
 
-use super::{Call, Service};
+use super::{RequestContext, Service};
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Offer, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
 use crate::serve::Body;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use names::Names;
-use rest::{ApiError, Notes, Resource, Shown};
+use rest::{ApiError, RequestRecord, Resource, Shown};
 use schema::table::Type;
 use schema::{decode, encode, proto, yaml};
 use std::sync::Arc;
@@ -25,26 +25,26 @@ pub(crate) fn meta_type(name: &str) -> Option<&'static Type> {
 
 /// How one client wants its answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Manner {
+pub(crate) struct ResponseFormat {
     pub output: Output,
     pub pretty: bool,
     pub gzip: bool,
     /// Who is shown what is answered, where the record wants it.
-    notes: Option<Arc<Notes>>,
+    notes: Option<Arc<RequestRecord>>,
 }
 
-impl Manner {
+impl ResponseFormat {
     /// The same without a note of it.
     #[must_use]
     pub fn unrecorded(self) -> Self {
-        Manner { notes: None, ..self }
+        ResponseFormat { notes: None, ..self }
     }
 
     /// Plain JSON in the same shape, without a note of it; only where the record shows answers.
     pub fn for_record(&self) -> Option<Self> {
         let shown = self.notes.as_ref().is_some_and(|notes| notes.shown() == Shown::Response);
         let output = Output { form: Form::Json, ..self.output };
-        shown.then_some(Manner { output, pretty: false, gzip: false, notes: None })
+        shown.then_some(ResponseFormat { output, pretty: false, gzip: false, notes: None })
     }
 
     /// Notes what is answered.
@@ -54,13 +54,13 @@ impl Manner {
     }
 
     /// For a document that is neither an object nor a list of them.
-    pub fn of_document(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
+    pub fn of_document(call: &RequestContext<'_>, names: &Names) -> Result<Self, ApiError> {
         let offer = Offer { transforms: false, tables: false, stream: false, protobuf: true, route: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For a document that there is in one form only.
-    pub fn of_plain(call: &Call<'_>) -> Result<Self, ApiError> {
+    pub fn of_plain(call: &RequestContext<'_>) -> Result<Self, ApiError> {
         let accept = call.header(header::ACCEPT).unwrap_or("*/*");
         let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
         let plain = |clause| matches!(&*media(clause), "application/json" | "*/*" | "");
@@ -71,17 +71,22 @@ impl Manner {
     }
 
     /// For what is JSON whatever is asked for.
-    pub fn of_page(call: &Call<'_>) -> Self {
+    pub fn of_page(call: &RequestContext<'_>) -> Self {
         Self::with(call, Output::JSON)
     }
 
     /// The same, always indented.
     pub fn indented(self) -> Self {
-        Manner { pretty: true, ..self }
+        ResponseFormat { pretty: true, ..self }
     }
 
     /// For objects of a resource; `stream`: whether a watch could be had here.
-    pub fn of(call: &Call<'_>, names: &Names, resource: &Resource, stream: bool) -> Result<Self, ApiError> {
+    pub fn of(
+        call: &RequestContext<'_>,
+        names: &Names,
+        resource: &Resource,
+        stream: bool,
+    ) -> Result<Self, ApiError> {
         let part = call.asked.target.as_ref().map_or("", |target| &target.subresource);
         let untabled = resource.hooks.subresources.iter().any(|one| one.without_table && one.name == part);
         let tables = !untabled && resource.kind.verbs.iter().any(|verb| verb == "get");
@@ -91,24 +96,24 @@ impl Manner {
     }
 
     /// For what an action gives, of which there is no table.
-    pub fn of_action(call: &Call<'_>, names: &Names) -> Result<Self, ApiError> {
+    pub fn of_action(call: &RequestContext<'_>, names: &Names) -> Result<Self, ApiError> {
         let offer = Offer { transforms: true, tables: false, stream: false, protobuf: true, route: true };
         Ok(Self::with(call, Output::parse(call.header(header::ACCEPT), names, offer)?))
     }
 
     /// For answers that must be given whatever the client accepts.
-    pub fn forgiving(call: &Call<'_>, names: &Names) -> Self {
+    pub fn forgiving(call: &RequestContext<'_>, names: &Names) -> Self {
         let offer = Offer { transforms: false, tables: false, stream: true, protobuf: true, route: true };
         let form = Output::parse(call.header(header::ACCEPT), names, offer).map(|output| output.form);
         let output = Output { form: form.unwrap_or(Form::Json), transform: Transform::Whole };
         Self::with(call, output)
     }
 
-    fn with(call: &Call<'_>, output: Output) -> Self {
+    fn with(call: &RequestContext<'_>, output: Output) -> Self {
         let agent = call.header(header::USER_AGENT).unwrap_or("");
         let pretty = output.form == Form::Json && wants_pretty(&call.asked.query, agent);
         let notes = (call.notes.shown() > Shown::Nothing).then(|| call.notes.clone());
-        Manner { output, pretty, gzip: Self::accepts_gzip(call), notes }
+        ResponseFormat { output, pretty, gzip: Self::accepts_gzip(call), notes }
     }
 
     /// What tells this form of a document from the others; nothing for the usual one.
@@ -121,14 +126,14 @@ impl Manner {
         }
     }
 
-    pub fn accepts_gzip(call: &Call<'_>) -> bool {
+    pub fn accepts_gzip(call: &RequestContext<'_>) -> bool {
         accepts_gzip(call.header(header::ACCEPT_ENCODING))
     }
 }
 
 /// An error, in a form that the client reads.
-pub(crate) fn failure(error: &ApiError, call: &Call<'_>, names: &Names) -> Response<Body> {
-    let mut manner = Manner::forgiving(call, names);
+pub(crate) fn failure(error: &ApiError, call: &RequestContext<'_>, names: &Names) -> Response<Body> {
+    let mut manner = ResponseFormat::forgiving(call, names);
     if error.code == 406 {
         // told in a form that nobody asked for, beside the way of all answers
         manner = manner.unrecorded();
@@ -146,7 +151,7 @@ pub(crate) fn document(
     code: u16,
     json: Bytes,
     ty: Option<&Type>,
-    manner: &Manner,
+    manner: &ResponseFormat,
     names: &Names,
 ) -> Response<Body> {
     manner.record(&json);
@@ -171,7 +176,7 @@ pub(crate) fn typed(
     code: u16,
     json: Bytes,
     ty: &Type,
-    manner: &Manner,
+    manner: &ResponseFormat,
     names: &Names,
 ) -> Result<Response<Body>, ApiError> {
     match manner.output.transform {
@@ -189,8 +194,8 @@ pub(crate) fn object(
     code: u16,
     json: Bytes,
     resource: &Resource,
-    manner: &Manner,
-    call: &Call<'_>,
+    manner: &ResponseFormat,
+    call: &RequestContext<'_>,
     service: &Service,
 ) -> Result<Response<Body>, ApiError> {
     let names = &service.api.names;
@@ -239,10 +244,10 @@ pub(crate) fn wrong_shape(wanted: &str, but: &str) -> ApiError {
 pub(crate) fn layout<'a>(
     resource: &'a Resource,
     beta: bool,
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     service: &'a Service,
 ) -> Result<Layout<'a>, ApiError> {
-    let now = Duration::from_secs(ambient::unix_seconds(&service.api.world).max(0) as u64);
+    let now = Duration::from_secs(env::unix_seconds(&service.api.world).max(0) as u64);
     let include = Include::parse(&call.asked.query)?;
     Ok(Layout { resource, names: &service.api.names, beta, include, now, headers: true })
 }

@@ -6,13 +6,13 @@
 //! What always holds: the seat of a request stays taken until its work has ended, however long after its deadline or
 //! after its client has gone that is. A write that has missed its deadline is not stored.
 
-use super::{Call, Service};
-use crate::fairness::Seat;
+use super::{RequestContext, Service};
+use crate::flowcontrol::Seat;
 use crate::serve::{Body, Bulk};
 use http::Response;
 use http::header::HeaderValue;
 use parking_lot::Mutex;
-use rest::{ApiError, Notes};
+use rest::{ApiError, RequestRecord};
 use std::sync::Arc;
 
 /// Decoding and validating a body of this size takes about a millisecond.
@@ -33,7 +33,7 @@ impl Default for Threads {
 }
 
 /// Tells the work on a request that its result is no longer awaited.
-struct GiveUp(Arc<Notes>);
+struct GiveUp(Arc<RequestRecord>);
 
 impl Drop for GiveUp {
     fn drop(&mut self) {
@@ -43,7 +43,7 @@ impl Drop for GiveUp {
 
 impl Service {
     /// Whether a request may compute for long.
-    pub(super) fn is_bulk(&self, call: &Call<'_>) -> bool {
+    pub(super) fn is_bulk(&self, call: &RequestContext<'_>) -> bool {
         if call.body.len() >= BODY_BYTES {
             return true;
         }
@@ -67,7 +67,7 @@ impl Service {
     /// Carries out a bulk request. To be dropped at its deadline.
     pub(super) async fn carry_out_in_bulk(
         self: &Arc<Self>,
-        call: Call<'_>,
+        call: RequestContext<'_>,
         seat: &mut Seat,
         traceparent: Option<HeaderValue>,
     ) -> Result<Response<Body>, ApiError> {
@@ -78,15 +78,15 @@ impl Service {
         let held = Arc::new(Mutex::new(seat.hand_over()));
         let (service, working) = (self.clone(), held.clone());
         let (asked, headers) = (call.asked.clone(), call.headers.clone());
-        let Call { user, body, connection, notes, .. } = call;
+        let RequestContext { user, body, connection, notes, .. } = call;
         let work = async move {
             let _working = working;
-            let call = Call { asked: &asked, headers: &headers, user, body, connection, notes };
+            let call = RequestContext { asked: &asked, headers: &headers, user, body, connection, notes };
             service.carry_out(&call).await
         };
         let done = match traceparent {
             None => threads.run(work).await,
-            Some(parent) => threads.run(call::within(parent, work)).await,
+            Some(parent) => threads.run(outbound::within(parent, work)).await,
         };
         *seat = std::mem::take(&mut held.lock());
         done

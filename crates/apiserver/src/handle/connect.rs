@@ -4,7 +4,7 @@
 //! it. Reading logs is no such request.
 
 use super::resource::{Place, requester};
-use super::{Call, Service};
+use super::{RequestContext, Service};
 use crate::serve::Body;
 use http::Response;
 use rest::{ApiError, Connecting, Form};
@@ -12,7 +12,7 @@ use rest::{ApiError, Connecting, Form};
 impl Service {
     pub(super) async fn connect(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         place: &Place<'_>,
     ) -> Result<Response<Body>, ApiError> {
         let (resource, sub) = (place.resource, place.subresource);
@@ -25,7 +25,7 @@ impl Service {
         Err(ApiError::unavailable(format!("no node agent can be reached for {sub:?} of {plural} {name:?}")))
     }
 
-    async fn judge(&self, call: &Call<'_>, place: &Place<'_>) -> Result<(), ApiError> {
+    async fn judge(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<(), ApiError> {
         let (resource, of_kind) = (place.resource, &place.resource.kind);
         let part = resource.subresource(place.subresource).ok_or_else(ApiError::no_such_path)?;
         let kind = kinds::tables::kind_named(&of_kind.group, &of_kind.version, &part.kind);

@@ -1,7 +1,7 @@
 //! What clients of a version that is going away are told with every answer.
 
 use names::Names;
-use rest::{Notes, Resource};
+use rest::{RequestRecord, Resource};
 use schema::table::Release;
 
 /// The warning, where this release is one in which the version is deprecated.
@@ -27,7 +27,7 @@ pub(crate) fn warning(resource: &Resource, names: &Names, now: Release) -> Optio
 }
 
 /// Notes for the record that the version is going away, and when.
-pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &Notes) {
+pub(crate) fn annotate(resource: &Resource, names: &Names, notes: &RequestRecord) {
     let (domain, removed) = (&names.api_domain, &resource.kind.lifecycle.removed);
     notes.annotate(format!("{domain}/deprecated"), "true");
     if !removed.is_empty() {

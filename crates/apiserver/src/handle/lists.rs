@@ -3,8 +3,8 @@
 //! No tree is built for the whole form: JSON items are the stored bytes, protobuf items are made once per
 //! object and kept.
 
-use super::answer::{self, Manner};
-use super::{Call, Service};
+use super::answer::{self, ResponseFormat};
+use super::{RequestContext, Service};
 use crate::negotiate::table::{self, Layout};
 use crate::negotiate::{Form, Indenter, Transform, WORTH_IT, gzip};
 use crate::serve::Body;
@@ -25,8 +25,8 @@ const BULK_BYTES: usize = 256 * 1024;
 pub(crate) fn answer(
     page: Page,
     resource: &Arc<Resource>,
-    manner: &Manner,
-    call: &Call<'_>,
+    manner: &ResponseFormat,
+    call: &RequestContext<'_>,
     service: &Service,
 ) -> Result<Response<Body>, ApiError> {
     if let Some(plain) = manner.for_record() {

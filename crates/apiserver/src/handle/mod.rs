@@ -5,31 +5,31 @@ mod bulk;
 mod connect;
 mod deprecation;
 mod lists;
+mod request_scope;
 mod resource;
-mod underway;
 mod watch;
 mod websocket;
 
-use crate::aggregate::{self, Aggregation};
-use crate::audit::{Audit, Trail};
-use crate::browsers::Browsers;
-use crate::describe::debug;
-use crate::describe::discovery::{Documents, Made};
-use crate::describe::health::{self, Health};
-use crate::describe::metrics::Metrics;
-use crate::describe::openapi::OpenApi;
-use crate::describe::version;
-use crate::fairness::{Fairness, Seat};
+use crate::aggregation::{self, Aggregation};
+use crate::audit::{Audit, AuditContext};
+use crate::authentication::Chain;
+use crate::authentication::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
+use crate::cors::Browsers;
+use crate::discovery::debug;
+use crate::discovery::groups::{Documents, Made};
+use crate::discovery::health::{self, Health};
+use crate::discovery::metrics::Metrics;
+use crate::discovery::openapi::OpenApi;
+use crate::discovery::version;
 use crate::filters::in_flight::{self, InFlight};
-use crate::filters::{self, Gate, Refused};
+use crate::filters::{self, FilterContext, Refused};
+use crate::flowcontrol::{Fairness, Seat};
 use crate::gates::Gates;
-use crate::identity::Chain;
-use crate::identity::service_accounts::{CONFIGURATION_PATH, KEYS_PATH, Published};
 use crate::limits;
 use crate::negotiate::{gzip, tagged};
-use crate::observe::{self, Verbosity};
-use crate::request::Asked;
-use crate::serve::{Body, Handler, Leave, Peer, Seldom, Shutdown, panic_text, unpanicked};
+use crate::observability::{self, Verbosity};
+use crate::request::RequestInfo;
+use crate::serve::{Body, Handler, Leave, LogThrottle, Peer, Shutdown, panic_text, unpanicked};
 use crate::start::Start;
 use crate::trace::Tracing;
 use arc_swap::ArcSwap;
@@ -38,12 +38,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use rest::{Api, ApiError, Notes, Resource, Step};
+use request_scope::RequestScope;
+use rest::{Api, ApiError, RequestRecord, Resource, Step};
 use schema::Value;
 use schema::table::Release;
 use std::sync::Arc;
 use std::time::Duration;
-use underway::Underway;
 
 /// The largest body that is taken.
 pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -52,10 +52,10 @@ pub const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const FAIRNESS_PAGES: &str = "/debug/api_priority_and_fairness/";
 
 /// Longer than any request lasts.
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+const NO_DEADLINE: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What is taken of the body of a request that is refused.
-const LITTLE: usize = 64 * 1024;
+const REFUSED_BODY_LIMIT: usize = 64 * 1024;
 
 /// Answers requests.
 pub struct Service {
@@ -91,7 +91,7 @@ pub struct Service {
     /// Where requests are carried out that compute for long.
     bulk: bulk::Threads,
     /// Requests that took long.
-    slow: Seldom,
+    slow: LogThrottle,
     /// Who sends spans to a collector, if anybody does.
     pub(crate) tracing: Option<Tracing>,
     /// How much is logged, where that can be changed.
@@ -103,18 +103,18 @@ pub struct Service {
 }
 
 /// A request with everything that is known about it.
-pub(crate) struct Call<'a> {
-    pub asked: &'a Asked,
+pub(crate) struct RequestContext<'a> {
+    pub asked: &'a RequestInfo,
     pub headers: &'a HeaderMap,
     pub user: Arc<auth::User>,
     pub body: Bytes,
     /// Which connection it came on.
     pub connection: u64,
     /// What is noted about it on its way.
-    pub notes: Arc<Notes>,
+    pub notes: Arc<RequestRecord>,
 }
 
-impl Call<'_> {
+impl RequestContext<'_> {
     pub fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -161,12 +161,12 @@ impl Service {
         callers: Arc<Chain>,
         authorizer: Arc<dyn Authorizer>,
         limits: limits::Options,
-        observe: observe::Options,
+        observe: observability::Options,
     ) -> Self {
         let start = Arc::<Start>::default();
         let (store, world) = (api.storage.store.clone(), api.world.clone());
         let health = Health::new(store, shutdown.clone(), start.clone(), world, &limits);
-        let aggregation = Aggregation::new(api.clone(), aggregate::Options::default(), shutdown.clone());
+        let aggregation = Aggregation::new(api.clone(), aggregation::Options::default(), shutdown.clone());
         Service {
             api,
             metrics: Metrics::new(observe.metrics),
@@ -189,7 +189,7 @@ impl Service {
             documents: ArcSwap::default(),
             openapi: OpenApi::default(),
             bulk: bulk::Threads::default(),
-            slow: Seldom::default(),
+            slow: LogThrottle::default(),
             tracing: None,
             verbosity: observe.verbosity,
             profiling: observe.profiling,
@@ -213,16 +213,17 @@ impl Service {
         if let Some(turned_away) = self.outside_of_its_time(parts.uri.path()).await {
             return turned_away;
         }
-        let mut asked = Asked::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
+        let mut asked = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or(""));
         self.gates.narrow(&mut asked, &mut parts.headers);
-        let underway = Underway::new(self, &asked, &parts, &peer, came);
-        let notes = Arc::<Notes>::default();
+        let underway = RequestScope::new(self, &asked, &parts, &peer, came);
+        let notes = Arc::<RequestRecord>::default();
         let mut seat = Seat::default();
-        let mut trail = self.audit.as_ref().map(|audit| Trail::begin(audit, &asked, &parts, &peer, &notes));
+        let mut trail =
+            self.audit.as_ref().map(|audit| AuditContext::begin(audit, &asked, &parts, &peer, &notes));
         let work = || self.answer(&underway, &parts, &peer, body, (&notes, &mut seat), trail.as_mut());
         let answered = match underway.traceparent() {
             None => unpanicked(work()).await,
-            Some(parent) => Box::pin(call::within(parent, unpanicked(work()))).await,
+            Some(parent) => Box::pin(outbound::within(parent, unpanicked(work()))).await,
         };
         let answered = match answered {
             Ok(answered) => answered,
@@ -239,7 +240,8 @@ impl Service {
             Err(error) => {
                 let user = Arc::new(auth::User::anonymous());
                 let (headers, notes) = (&parts.headers, notes.clone());
-                let call = Call { asked: &asked, headers, user, body: Bytes::new(), connection: 0, notes };
+                let call =
+                    RequestContext { asked: &asked, headers, user, body: Bytes::new(), connection: 0, notes };
                 answer::failure(&error, &call, &self.api.names)
             }
         };
@@ -264,12 +266,12 @@ impl Service {
 
     async fn answer<B>(
         self: &Arc<Self>,
-        underway: &Underway<'_>,
+        underway: &RequestScope<'_>,
         parts: &http::request::Parts,
         peer: &Peer,
         body: B,
-        (notes, seat): (&Arc<Notes>, &mut Seat),
-        mut trail: Option<&mut Trail<'_>>,
+        (notes, seat): (&Arc<RequestRecord>, &mut Seat),
+        mut trail: Option<&mut AuditContext<'_>>,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -277,7 +279,7 @@ impl Service {
     {
         let asked = underway.asked;
         let (callers, authorizer) = (&*self.callers, &*self.authorizer);
-        let gate = Gate {
+        let gate = FilterContext {
             callers,
             authorizer,
             names: &self.api.names,
@@ -319,7 +321,7 @@ impl Service {
             if let Some(remote) = elsewhere {
                 let id = trail.map(|trail| trail.id().clone());
                 let patience = (!lasts).then_some(patience);
-                let incoming = aggregate::Incoming { parts, user: &user, callers, peer, id, patience };
+                let incoming = aggregation::Incoming { parts, user: &user, callers, peer, id, patience };
                 return Ok(Box::pin(self.aggregation.pass(&remote, &incoming, body)).await);
             }
             let body = read_body(body).await?;
@@ -327,13 +329,13 @@ impl Service {
                 notes.reached(Step::Received, self.api.world.elapsed());
             }
             let (connection, notes) = (peer.connection, notes.clone());
-            let call = Call { asked, headers, user, body, connection, notes };
+            let call = RequestContext { asked, headers, user, body, connection, notes };
             match self.is_bulk(&call) {
                 false => self.carry_out(&call).await,
                 true => Box::pin(self.carry_out_in_bulk(call, seat, underway.traceparent())).await,
             }
         };
-        let patience = if lasts { FOR_EVER } else { patience };
+        let patience = if lasts { NO_DEADLINE } else { patience };
         match tokio::time::timeout(patience, work).await {
             Ok(result) => result,
             Err(_) => {
@@ -343,7 +345,7 @@ impl Service {
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    async fn carry_out(self: &Arc<Self>, call: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
         match &call.asked.target {
             Some(target) => self.resource(call, target).await,
             None => match health::parse(&call.asked.path) {
@@ -354,7 +356,7 @@ impl Service {
     }
 
     /// How long a request may take; clients may ask for less than what they would be given.
-    fn patience(&self, asked: &Asked) -> Result<Duration, ApiError> {
+    fn patience(&self, asked: &RequestInfo) -> Result<Duration, ApiError> {
         let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty() && asked.verb != "watch")
         else {
             return Ok(self.limits.request_timeout);
@@ -387,7 +389,7 @@ impl Service {
     fn moves_on(&self, peer: &Peer) -> bool {
         let chance = self.limits.goaway_chance;
         // 53 bits are as many as fit
-        let drawn = || (ambient::random_u64(&self.api.world) >> 11) as f64 / (1u64 << 53) as f64;
+        let drawn = || (env::random_u64(&self.api.world) >> 11) as f64 / (1u64 << 53) as f64;
         chance > 0.0 && peer.http2 && drawn() < chance
     }
 
@@ -395,7 +397,7 @@ impl Service {
         &self,
         endpoint: &'static str,
         check: Option<&str>,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
     ) -> Response<Body> {
         match self.health.answer(endpoint, check, &call.asked.query).await {
             None => not_a_page(),
@@ -409,7 +411,7 @@ impl Service {
     }
 
     /// Paths that name no resource.
-    fn plain(self: &Arc<Self>, call: &Call<'_>) -> Result<Response<Body>, ApiError> {
+    fn plain(self: &Arc<Self>, call: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
         let path = call.asked.path.as_str();
         let trimmed = path.trim_end_matches('/');
         match trimmed {
@@ -450,9 +452,9 @@ impl Service {
                 }
                 let names = &self.api.names;
                 let manner = match trimmed {
-                    "/version" => answer::Manner::of_plain(call)?.indented().unrecorded(),
-                    "" | "/index.html" => answer::Manner::of_page(call).indented().unrecorded(),
-                    _ => answer::Manner::of_document(call, names)?,
+                    "/version" => answer::ResponseFormat::of_plain(call)?.indented().unrecorded(),
+                    "" | "/index.html" => answer::ResponseFormat::of_page(call).indented().unrecorded(),
+                    _ => answer::ResponseFormat::of_document(call, names)?,
                 };
                 let response = answer::document(200, json.clone(), document_type(&json), &manner, names);
                 Ok(match hash {
@@ -477,12 +479,12 @@ impl Service {
     }
 
     /// Everything that is counted.
-    fn numbers(&self, call: &Call<'_>) -> Response<Body> {
+    fn numbers(&self, call: &RequestContext<'_>) -> Response<Body> {
         numbers(self.metrics.registry.pages().map(Bytes::from), call)
     }
 
     /// How health checks went, or, where somebody deletes that, nothing from now on.
-    fn levels(&self, call: &Call<'_>) -> Response<Body> {
+    fn levels(&self, call: &RequestContext<'_>) -> Response<Body> {
         if call.asked.method == Method::DELETE {
             self.health.slis.reset();
             return text(200, "metrics reset\n".to_owned());
@@ -491,7 +493,7 @@ impl Service {
     }
 
     /// What verifiers of tokens elsewhere need to know.
-    fn about_issuer(&self, call: &Call<'_>, path: &str) -> Result<Response<Body>, ApiError> {
+    fn about_issuer(&self, call: &RequestContext<'_>, path: &str) -> Result<Response<Body>, ApiError> {
         let Some(issuer) = &self.issuer else { return Ok(not_a_page()) };
         if call.asked.method != Method::GET {
             return Err(ApiError::method_not_allowed());
@@ -548,8 +550,8 @@ impl Service {
 }
 
 /// What collectors read.
-fn numbers(pages: impl Iterator<Item = Bytes> + Send + 'static, call: &Call<'_>) -> Response<Body> {
-    let mut response = match answer::Manner::accepts_gzip(call) {
+fn numbers(pages: impl Iterator<Item = Bytes> + Send + 'static, call: &RequestContext<'_>) -> Response<Body> {
+    let mut response = match answer::ResponseFormat::accepts_gzip(call) {
         true => answer::compressed(Response::new(Body::frames(gzip(pages)))),
         false => Response::new(Body::frames(pages)),
     };
@@ -597,7 +599,7 @@ where
     let all = async {
         let mut body = Box::pin(body);
         let mut taken = 0;
-        while taken < LITTLE
+        while taken < REFUSED_BODY_LIMIT
             && let Some(Ok(frame)) = body.frame().await
         {
             taken += frame.data_ref().map_or(0, Bytes::len);

@@ -1,7 +1,7 @@
 //! Requests for resources: which verb, on what, with which options.
 
-use super::answer::{self, Manner};
-use super::{Call, Service, deprecation, lists, watch};
+use super::answer::{self, ResponseFormat};
+use super::{RequestContext, Service, deprecation, lists, watch};
 use crate::audit;
 use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
@@ -11,7 +11,7 @@ use merge::managed::default_manager;
 use rest::hooks::Part;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
-use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, Writing};
+use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, WriteRequest};
 use schema::{Value, proto};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn on_node(subresource: &str) -> bool {
 impl Service {
     pub(crate) async fn resource(
         self: &Arc<Self>,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         target: &Target,
     ) -> Result<Response<Body>, ApiError> {
         let resources = self.api.resources();
@@ -82,7 +82,11 @@ impl Service {
         Ok(response)
     }
 
-    async fn verb(self: &Arc<Self>, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+    async fn verb(
+        self: &Arc<Self>,
+        call: &RequestContext<'_>,
+        place: &Place<'_>,
+    ) -> Result<Response<Body>, ApiError> {
         if !matches!(call.asked.verb, "get" | "list" | "watch") {
             // what is changed, and what decides about it, is the newest; reads say themselves what they want
             self.api.catch_up().await?;
@@ -105,8 +109,8 @@ impl Service {
         }
     }
 
-    async fn get(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+    async fn get(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let version = call.asked.query.get("resourceVersion").unwrap_or("");
         if call.asked.query.get("export").is_some_and(|_| call.asked.query.flag("export")) {
             return Err(ApiError::bad_request(
@@ -132,8 +136,8 @@ impl Service {
         answer::object(200, resource.json(&object), resource, &manner, call, self)
     }
 
-    async fn list(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, true)?;
+    async fn list(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, true)?;
         let options = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let mut page = match &place.resource.hooks.answer {
             Some(answer) => self.api.answer_list(place.resource, &**answer, &options)?,
@@ -145,15 +149,16 @@ impl Service {
         lists::answer(page, place.resource, &manner, call, self)
     }
 
-    async fn create(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+    async fn create(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         if place.resource.hooks.acts_on.is_some() {
             return self.act(call, place).await;
         }
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         if let Some(answer) = &place.resource.hooks.answer {
-            let work = async |writing: &mut Writing<'_>| self.api.answer(writing, &**answer, &input).await;
+            let work =
+                async |writing: &mut WriteRequest<'_>| self.api.answer(writing, &**answer, &input).await;
             return self.write(call, place, &options, &manner, work).await;
         }
         self.write(call, place, &options, &manner, async |writing| self.api.create(writing, &input).await)
@@ -161,8 +166,8 @@ impl Service {
     }
 
     /// A post that changes an object elsewhere, or takes it away.
-    async fn act(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of_action(call, &self.api.names)?;
+    async fn act(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = ResponseFormat::of_action(call, &self.api.names)?;
         if let Some(part) = place.resource.hooks.parts.iter().find(|one| one.name == place.subresource) {
             return self.answer_part(call, place, part, &manner).await;
         }
@@ -171,7 +176,7 @@ impl Service {
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(call), manager(call, &options));
-        let mut writing = Writing {
+        let mut writing = WriteRequest {
             resource: place.resource,
             namespace: place.namespace,
             name: place.name,
@@ -196,15 +201,15 @@ impl Service {
     /// A post to a part of an object that is answered and changes nothing.
     async fn answer_part(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         place: &Place<'_>,
         part: &Part,
-        manner: &Manner,
+        manner: &ResponseFormat,
     ) -> Result<Response<Body>, ApiError> {
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "CreateOptions", &self.api.names)?;
         let (user, manager) = (requester(call), manager(call, &options));
-        let mut writing = Writing {
+        let mut writing = WriteRequest {
             resource: place.resource,
             namespace: place.namespace,
             name: place.name,
@@ -221,15 +226,15 @@ impl Service {
         Ok(response)
     }
 
-    async fn update(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+    async fn update(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let input = self.input(call)?;
         let options = WriteOptions::parse(&call.asked.query, "UpdateOptions", &self.api.names)?;
         self.write(call, place, &options, &manner, async |writing| self.api.update(writing, &input).await)
             .await
     }
 
-    async fn patch(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+    async fn patch(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
         let merges_lists = place.resource.kind.kind_first;
         let kind = match patch_type(call.header(header::CONTENT_TYPE)) {
             "application/json-patch+json" => Some(PatchKind::Json),
@@ -242,11 +247,11 @@ impl Service {
             _ if call.body.is_empty() => return Err(ApiError::nothing_acceptable(&[])),
             _ => return Err(ApiError::unknown_media_type()),
         };
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let options = WriteOptions::parse_patch(&call.asked.query, kind.is_none(), &self.api.names)?;
         let input = Input { bytes: call.body.clone(), format: Format::Json };
         call.notes.saw_request(|| audit::patch_body(&call.body));
-        let work = async |writing: &mut Writing<'_>| match kind {
+        let work = async |writing: &mut WriteRequest<'_>| match kind {
             Some(kind) => self.api.patch(writing, kind, &input).await,
             None => self.api.apply(writing, &input).await,
         };
@@ -255,15 +260,15 @@ impl Service {
 
     async fn write(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         place: &Place<'_>,
         options: &WriteOptions,
-        manner: &Manner,
-        work: impl AsyncFnOnce(&mut Writing<'_>) -> Result<rest::Written, ApiError>,
+        manner: &ResponseFormat,
+        work: impl AsyncFnOnce(&mut WriteRequest<'_>) -> Result<rest::WriteOutcome, ApiError>,
     ) -> Result<Response<Body>, ApiError> {
         let user = requester(call);
         let manager = manager(call, options);
-        let mut writing = Writing {
+        let mut writing = WriteRequest {
             resource: place.resource,
             namespace: place.namespace,
             name: place.name,
@@ -289,8 +294,8 @@ impl Service {
         Ok(response)
     }
 
-    async fn delete(&self, call: &Call<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+    async fn delete(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let (resource, name) = (place.resource, place.name);
         let deleted = self.api.delete(resource, place.namespace, name, &options, &requester(call)).await;
@@ -300,10 +305,10 @@ impl Service {
 
     fn deleted(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         place: &Place<'_>,
         options: &DeleteOptions,
-        manner: &Manner,
+        manner: &ResponseFormat,
         deleted: Deleted,
     ) -> Result<Response<Body>, ApiError> {
         let (resource, name) = (place.resource, place.name);
@@ -324,7 +329,7 @@ impl Service {
     /// Tells a client that left open what becomes of dependents, whatever the answer is.
     fn warn_of_orphans(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         resource: &Resource,
         options: &DeleteOptions,
         answered: Result<Response<Body>, ApiError>,
@@ -338,10 +343,10 @@ impl Service {
 
     async fn delete_collection(
         &self,
-        call: &Call<'_>,
+        call: &RequestContext<'_>,
         place: &Place<'_>,
     ) -> Result<Response<Body>, ApiError> {
-        let manner = Manner::of(call, &self.api.names, place.resource, false)?;
+        let manner = ResponseFormat::of(call, &self.api.names, place.resource, false)?;
         let list = ListOptions::parse(&call.asked.query, &self.api.names)?;
         let options = DeleteOptions::parse(&call.asked.query, &self.delete_body(call)?, &self.api.names)?;
         let user = requester(call);
@@ -353,13 +358,13 @@ impl Service {
         Ok(self.warn_of_orphans(call, place.resource, &options, answered))
     }
 
-    fn input(&self, call: &Call<'_>) -> Result<Input, ApiError> {
+    fn input(&self, call: &RequestContext<'_>) -> Result<Input, ApiError> {
         let format = body_format(call.header(header::CONTENT_TYPE), &self.api.names)?;
         Ok(Input { bytes: call.body.clone(), format })
     }
 
     /// The options in the body of a delete, `Null` when there is none.
-    fn delete_body(&self, call: &Call<'_>) -> Result<Value, ApiError> {
+    fn delete_body(&self, call: &RequestContext<'_>) -> Result<Value, ApiError> {
         if call.body.is_empty() {
             return Ok(Value::Null);
         }
@@ -463,14 +468,14 @@ fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {
 }
 
 /// Who owns what is written.
-fn manager(call: &Call<'_>, options: &WriteOptions) -> String {
+fn manager(call: &RequestContext<'_>, options: &WriteOptions) -> String {
     match &*options.field_manager {
         "" => default_manager(call.header(header::USER_AGENT).unwrap_or("")),
         given => given.to_owned(),
     }
 }
 
-pub(super) fn requester(call: &Call<'_>) -> Requester {
+pub(super) fn requester(call: &RequestContext<'_>) -> Requester {
     let user = &call.user;
     Requester {
         name: user.name.clone(),

@@ -1,9 +1,9 @@
 //! Watches as streams of events, each encoded once however many clients get it.
 
-use super::answer::{self, Manner};
+use super::answer::{self, ResponseFormat};
 use super::resource::Place;
-use super::{Call, Service, lists};
-use crate::describe::metrics::{self, Labels, Lasting};
+use super::{RequestContext, Service, lists};
+use crate::discovery::metrics::{self, Labels, Lasting};
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Transform};
 use crate::serve::Body;
@@ -26,10 +26,10 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn start(
     service: &Arc<Service>,
-    call: &Call<'_>,
+    call: &RequestContext<'_>,
     place: &Place<'_>,
 ) -> Result<Response<Body>, ApiError> {
-    let Manner { output, .. } = Manner::of(call, &service.api.names, place.resource, true)?;
+    let ResponseFormat { output, .. } = ResponseFormat::of(call, &service.api.names, place.resource, true)?;
     // events come as JSON documents or protobuf frames
     let form = output.form;
     if form == Form::Yaml {
@@ -61,7 +61,7 @@ pub(crate) async fn start(
     let limit = match options.timeout_seconds {
         // less than no time is over at once
         Some(seconds) if seconds != 0 => Duration::from_secs(seconds.try_into().unwrap_or(0)),
-        _ => shortest.mul_f64(1.0 + (ambient::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
+        _ => shortest.mul_f64(1.0 + (env::random_u64(&service.api.world) % 1000) as f64 / 1000.0),
     };
     let (requests, labels) = (&service.metrics.requests, Labels::of(call.asked, call.headers, &service.api));
     let lasting = requests.lasts(&labels, service.api.world.elapsed());
@@ -264,7 +264,7 @@ impl Events {
                 table::partial(&self.resource.outline(&json), names, beta)
             }
             Transform::Table { beta } => {
-                let now = Duration::from_secs(ambient::unix_seconds(&self.service.api.world).max(0) as u64);
+                let now = Duration::from_secs(env::unix_seconds(&self.service.api.world).max(0) as u64);
                 let layout = Layout {
                     resource: &self.resource,
                     names,

@@ -6,7 +6,7 @@
 //! closed properly. A connection that was switched keeps its place among the listener's connections until it is closed.
 
 use super::text;
-use crate::identity::is_websocket;
+use crate::authentication::is_websocket;
 use crate::serve::{Body, Phase, Shutdown};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -9,7 +9,7 @@ use schema::url::unescape_path;
 
 /// A request as the pipeline sees it.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct RequestInfo {
     pub method: Method,
     /// Without escapes; what is not UTF-8 is replaced.
     pub path: String,
@@ -37,7 +37,7 @@ pub struct Target {
     pub watching: bool,
 }
 
-impl Asked {
+impl RequestInfo {
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
         let mut query = Query::parse(query);
         let path = match path.contains('%') {
@@ -53,7 +53,7 @@ impl Asked {
             None => plain_verb(method),
             Some(target) => verb(method, target, &query),
         };
-        Asked { method: method.clone(), path, query, verb, target }
+        RequestInfo { method: method.clone(), path, query, verb, target }
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
 
     fn check(method: &str, path: &str, expect: &str) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let asked = Asked::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, query);
+        let asked = RequestInfo::parse(&Method::from_bytes(method.as_bytes()).unwrap(), path, query);
         let shown = match &asked.target {
             None => format!("{} {}", asked.verb, asked.path),
             Some(t) => format!(

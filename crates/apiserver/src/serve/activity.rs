@@ -17,8 +17,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, Sleep};
 
 use super::bulk::{self, BULK_BYTES};
-use super::lasting;
-use super::pace::Pace;
+use super::rate_limit::Pace;
+use super::stream_driver;
 use super::{Body, Limits};
 
 /// The bytes with which every HTTP/2 connection begins.
@@ -162,7 +162,7 @@ impl Tracked {
             // the rest comes in its own time
             self.begins_in_bulk = false;
             self.end_bulk();
-            lasting::streaming();
+            stream_driver::streaming();
             if bulk::is_bulk_thread() {
                 // the task goes back before anything else is made
                 cx.waker().wake_by_ref();

@@ -5,9 +5,9 @@
 //! gets it back with the authority.
 
 use super::authorities::{Authorities, Bundle};
-use ambient::World;
 use arc_swap::{ArcSwap, Guard};
 use auth::{AuthError, User};
+use env::World;
 use rustls_pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Clients {
             return Verified { certificate, generation };
         };
         let intermediates: Vec<&[u8]> = intermediates.iter().map(|it| it.as_ref()).collect();
-        let now = ambient::unix_seconds(&self.world);
+        let now = env::unix_seconds(&self.world);
         let verify = |bundle: &Bundle| {
             bundle.authorities.verify(leaf, &intermediates, now).map_err(|why| why.to_string())
         };

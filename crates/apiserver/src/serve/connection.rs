@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use ambient::World;
+use env::World;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -33,14 +33,14 @@ use tokio_rustls::server::TlsStream;
 use super::activity::{Activity, Prompt, Tracked};
 use super::bulk::Bulk;
 use super::certificates::CAME_TO;
+use super::connection_limit::Crowd;
 use super::cork::{Release, cork};
-use super::crowd::Crowd;
 use super::frame_limit::FrameLimit;
 use super::host;
-use super::lasting::{self, Lasting, Requests};
 use super::quiet::quiet;
+use super::stream_driver::{self, Lasting, Requests};
 use super::tls::Tls;
-use super::{Body, Handler, Leave, Limits, Peer, Phase, Seldom, Shutdown};
+use super::{Body, Handler, Leave, Limits, LogThrottle, Peer, Phase, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;
@@ -55,14 +55,14 @@ pub(super) struct Server<H> {
     shutdown: Shutdown,
     pub(super) crowd: Crowd,
     /// Clients that did not take their answers.
-    overdue: Seldom,
+    overdue: LogThrottle,
     /// Clients that ask as nobody should.
-    odd: Seldom,
+    odd: LogThrottle,
     /// Connections that never became safe.
-    unsafe_ones: Seldom,
+    unsafe_ones: LogThrottle,
     /// Requests that have come and are not answered yet.
     pending: Arc<AtomicUsize>,
-    swamped: Seldom,
+    swamped: LogThrottle,
     /// How many there have been.
     connections: AtomicU64,
     http1: http1::Builder,
@@ -81,11 +81,11 @@ impl<H> Server<H> {
             handler,
             shutdown,
             crowd,
-            overdue: Seldom::default(),
-            odd: Seldom::default(),
-            unsafe_ones: Seldom::default(),
+            overdue: LogThrottle::default(),
+            odd: LogThrottle::default(),
+            unsafe_ones: LogThrottle::default(),
             pending: Arc::default(),
-            swamped: Seldom::default(),
+            swamped: LogThrottle::default(),
             connections: AtomicU64::new(1),
             http1,
             bulk: Bulk::new("bulk-send"),
@@ -172,7 +172,7 @@ pub(super) async fn serve<H: Handler>(
     });
     let ended = if peer.http2 {
         let (io, release) = cork(FrameLimit::new(io, server.world.clone()));
-        let (requests, streams) = lasting::requests(server.bulk.clone());
+        let (requests, streams) = stream_driver::requests(server.bulk.clone());
         let connection = http2_of(&server.limits, requests).serve_connection(TokioIo::new(io), service);
         let multiplexed = Multiplexed { release, streams };
         drive(&server, &activity, connection, Some(multiplexed), |c| c.graceful_shutdown()).await
@@ -420,7 +420,7 @@ async fn answer<H: Handler>(
         activity.upgrade();
     }
     if matches!(response.body(), Body::Stream(_)) {
-        lasting::streaming();
+        stream_driver::streaming();
     }
     if response.extensions_mut().remove::<Leave>().is_some() {
         match http2 {

@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ambient::World;
+use env::World;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const PREFACE_BYTES: usize = 24;
@@ -201,7 +201,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameLimit<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ambient::Simulated;
+    use env::Simulated;
     use std::sync::Arc;
 
     const WINDOW_UPDATE: u8 = 8;

@@ -26,16 +26,16 @@ mod bulk;
 mod certificates;
 mod client_certificate;
 mod connection;
+mod connection_limit;
 mod cork;
-mod crowd;
 mod frame_limit;
 mod host;
 mod in_memory;
-mod lasting;
-mod pace;
+mod log_throttle;
 mod quiet;
-mod seldom;
+mod rate_limit;
 mod shutdown;
+mod stream_driver;
 mod tls;
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::World;
+use env::World;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -59,7 +59,7 @@ pub use certificates::Pair;
 pub use client_certificate::{Certificate, ClientCertificate, Verified};
 pub(crate) use connection::{panic_text, unpanicked};
 pub use in_memory::InMemory;
-pub use seldom::Seldom;
+pub use log_throttle::LogThrottle;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::{TlsMaterial, suites};
 

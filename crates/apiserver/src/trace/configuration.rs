@@ -7,8 +7,8 @@
 //! samplingRatePerMillion: 100
 //! ```
 
-use call::Endpoint;
 use names::Names;
+use outbound::Endpoint;
 use rest::input::{Format, Input};
 use schema::Value;
 

@@ -1,9 +1,9 @@
 //! Hands spans to a collector, many at a time.
 
 use super::{Span, otlp};
-use crate::serve::Seldom;
-use call::{Endpoint, Limits, Procedures, WayOut};
+use crate::serve::LogThrottle;
 use metrics::{About, Counter, Registry};
+use outbound::{Dialer, Endpoint, GrpcClient, Limits};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
@@ -25,15 +25,15 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub fn start(endpoint: Endpoint, way: WayOut, instance: String, registry: &Registry) -> Self {
+    pub fn start(endpoint: Endpoint, way: Dialer, instance: String, registry: &Registry) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
         let lost: Counter = registry.one(LOST);
         let work = Work {
-            collector: Procedures::new(endpoint, LIMITS).by(way),
+            collector: GrpcClient::new(endpoint, LIMITS).by(way),
             instance,
             sent: registry.one(SENT),
             lost: lost.clone(),
-            told: Seldom::default(),
+            told: LogThrottle::default(),
         };
         tokio::spawn(work.run(waiting));
         Exporter { queue, lost }
@@ -49,11 +49,11 @@ impl Exporter {
 }
 
 struct Work {
-    collector: Procedures,
+    collector: GrpcClient,
     instance: String,
     sent: Counter,
     lost: Counter,
-    told: Seldom,
+    told: LogThrottle,
 }
 
 impl Work {

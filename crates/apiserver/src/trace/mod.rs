@@ -16,12 +16,12 @@ mod otlp;
 
 pub use configuration::{BadConfiguration, Configuration};
 
-use ambient::World;
-use call::{TRACEPARENT, WayOut};
+use env::World;
 use export::Exporter;
 use http::{HeaderMap, HeaderValue};
 use metrics::Registry;
-use rest::Notes;
+use outbound::{Dialer, TRACEPARENT};
+use rest::RequestRecord;
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -135,7 +135,7 @@ impl Tracing {
     /// Spans are sent from now on, until all who could make some are gone.
     pub fn start(
         configuration: Configuration,
-        way: WayOut,
+        way: Dialer,
         instance: String,
         world: World,
         registry: &Registry,
@@ -151,8 +151,7 @@ impl Tracing {
         let sampled = match given {
             Some(parent) => parent.sampled,
             None => {
-                self.per_million > 0
-                    && ambient::random_u64(&self.world) % 1_000_000 < u64::from(self.per_million)
+                self.per_million > 0 && env::random_u64(&self.world) % 1_000_000 < u64::from(self.per_million)
             }
         };
         if !sampled {
@@ -173,7 +172,7 @@ impl Tracing {
     }
 
     /// A request is answered: hands over its span, and one for each of its steps.
-    pub fn end(&self, traced: &Traced, took: Duration, notes: &Notes, told: &Told<'_>) {
+    pub fn end(&self, traced: &Traced, took: Duration, notes: &RequestRecord, told: &Told<'_>) {
         let since = |at: Duration| traced.began + at.saturating_sub(traced.came);
         let (mut spans, mut before) = (Vec::with_capacity(8), traced.came);
         for (step, at) in notes.steps() {
@@ -248,11 +247,11 @@ mod tests {
 
     #[tokio::test]
     async fn clients_decide_and_else_the_lot_does() {
-        let world: World = ambient::Simulated::new(1_700_000_000, 3);
+        let world: World = env::Simulated::new(1_700_000_000, 3);
         let start = |per_million| {
             let endpoint = "localhost:1".parse().unwrap();
             let configuration = Configuration { endpoint, per_million };
-            Tracing::start(configuration, WayOut::Direct, String::new(), world.clone(), &Registry::default())
+            Tracing::start(configuration, Dialer::Direct, String::new(), world.clone(), &Registry::default())
         };
         let with = |text: &str| HeaderMap::from_iter([(TRACEPARENT, text.parse().unwrap())]);
         let (never, always, half) = (start(0), start(1_000_000), start(500_000));

@@ -219,9 +219,9 @@ fn check_step(step: &Value, file: &Path) -> bool {
 struct Fixed(Decision);
 
 impl Authorizer for Fixed {
-    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> Soon<'a, Decision> {
+    fn authorize<'a>(&'a self, _: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
         let decision = self.0.clone();
-        Soon::later(async move { decision })
+        MaybeReady::later(async move { decision })
     }
 
     fn rules(&self, _: &User, _: &str) -> Rules {

@@ -8,7 +8,7 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::{Simulated, World};
+use env::{Simulated, World};
 
 use crate::{Cache, Change, Entry, Options, Published};
 

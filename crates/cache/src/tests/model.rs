@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ambient::{Simulated, World, random_u64};
+use env::{Simulated, World, random_u64};
 
 use super::{Bench, Doc, doc};
 use crate::{Change, Entry, Interest, Key, Options, Snapshot, TryRecvError, Watcher};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ambient::{Simulated, World, random_u64};
+use env::{Simulated, World, random_u64};
 
 use super::{Doc, doc, put};
 use crate::{Cache, Interest, Key, Options, Published, Snapshot, Watcher};

@@ -12,11 +12,11 @@ mod csi;
 mod decide;
 mod listen;
 mod look;
-mod numbers;
+mod metrics;
 
-use crate::events::Tone;
+use crate::events::EventType;
 use crate::volumes::claims;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, pods::rank, run, unless};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, pods::rank, run, unless};
 use decide::Plan;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{
@@ -26,7 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use look::Look;
-use numbers::{Numbers, Operation};
+use metrics::{Numbers, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
@@ -55,9 +55,9 @@ struct Attacher {
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     drivers: Informer<CSIDriver>,
-    nodes: Written<Node>,
+    nodes: WriteTracker<Node>,
     /// By node, and by volume.
-    attachments: Written<VolumeAttachment>,
+    attachments: WriteTracker<VolumeAttachment>,
     /// Since when it is tried to detach something.
     since: Mutex<HashMap<At, Duration>>,
     /// What people were told last about something that does not work.
@@ -75,8 +75,8 @@ pub async fn run(context: Context, options: Options) {
         claims: context.informer(),
         volumes: context.informer(),
         drivers: context.informer(),
-        nodes: Written::new(nodes.clone()),
-        attachments: Written::new(attachments.clone()),
+        nodes: WriteTracker::new(nodes.clone()),
+        attachments: WriteTracker::new(attachments.clone()),
         since: Mutex::default(),
         told: Mutex::default(),
         context,
@@ -138,7 +138,7 @@ impl Attacher {
         for name in &plan.new {
             let message = format!("AttachVolume.Attach succeeded for volume {:?} ", look.object(name));
             for pod in look.pods(name) {
-                self.context.events.tell(&**pod, Tone::Normal, "SuccessfulAttachVolume", &*message);
+                self.context.events.tell(&**pod, EventType::Normal, "SuccessfulAttachVolume", &*message);
             }
         }
         for (name, forced) in &plan.detach {
@@ -232,7 +232,7 @@ impl Attacher {
         let before = self.told.lock().insert((key.name.clone(), name.to_owned()), why.clone());
         if before.as_ref() != Some(&why) {
             for pod in look.pods(name) {
-                self.context.events.tell(&**pod, Tone::Warning, "FailedAttachVolume", &*why);
+                self.context.events.tell(&**pod, EventType::Warning, "FailedAttachVolume", &*why);
             }
         }
     }

@@ -5,14 +5,15 @@
 
 mod decide;
 
-use crate::adopt::{self, controller_key, controller_reference, is_controlled_by};
+use crate::controller_ref::{self, controller_key, controller_reference, is_controlled_by};
 use crate::events::{Note, reference};
-use crate::rewrite::{self, beside};
+use crate::retry_on_conflict::{self, beside};
 use crate::{
-    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, is_terminating, run, unless,
+    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run,
+    unless,
 };
-use ambient::World;
 use decide::{Verdict, decide};
+use env::World;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -33,15 +34,15 @@ const LATENESS: About = About::stable(
 
 struct CronJobs {
     context: Context,
-    crons: Written<CronJob>,
-    jobs: Written<Job>,
+    crons: WriteTracker<CronJob>,
+    jobs: WriteTracker<Job>,
     late: Histogram,
 }
 
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (crons, jobs) = (context.informer::<CronJob>(), context.informer::<Job>());
-    adopt::index(&jobs);
+    controller_ref::index(&jobs);
     listen(&context.world, &crons, &queue);
     let news = queue.clone();
     jobs.listen(move |change| {
@@ -53,7 +54,7 @@ pub async fn run(context: Context) {
     crons.synced().await;
     jobs.synced().await;
     let late = context.measures.registry().one(LATENESS);
-    let this = CronJobs { context, crons: Written::new(crons), jobs: Written::new(jobs), late };
+    let this = CronJobs { context, crons: WriteTracker::new(crons), jobs: WriteTracker::new(jobs), late };
     run::run(Arc::new(this), queue, run::WORKERS).await;
 }
 
@@ -65,7 +66,7 @@ fn listen(world: &World, crons: &Informer<CronJob>, queue: &Queue<Key>) {
         match change {
             Change::Updated { old, new } if schedule(old) != schedule(new) => {
                 // without a time it is looked at now, which tells what is wrong
-                let time = decide::after_change(new, ambient::unix_seconds(&world));
+                let time = decide::after_change(new, env::unix_seconds(&world));
                 let pause = time.map_or(Duration::ZERO, |time| until(&world, time));
                 news.add_after(change.key(), pause);
             }
@@ -91,7 +92,7 @@ impl Reconcile for CronJobs {
         self.crons.seen(key).await?;
         self.jobs.seen(key).await?;
         let Some(cron) = self.crons.informer().get(key) else { return Ok(Next::Changes) };
-        let jobs = adopt::controlled(self.jobs.informer(), &*cron);
+        let jobs = controller_ref::controlled(self.jobs.informer(), &*cron);
         let mut told = Vec::new();
         let before = cron.status.clone().unwrap_or_default();
         let mut status = decide::settled(&before, &jobs, &mut told);
@@ -140,7 +141,7 @@ impl CronJobs {
 
     async fn write(&self, key: &Key, cron: &CronJob, status: CronJobStatus) -> Result<(), Failure> {
         let change = |cron: &mut CronJob| cron.status = Some(status.clone());
-        if let Some(written) = rewrite::status(&self.context.client, cron, change).await? {
+        if let Some(written) = retry_on_conflict::status(&self.context.client, cron, change).await? {
             self.crons.wrote(key, &written);
         }
         Ok(())

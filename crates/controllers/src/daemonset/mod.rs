@@ -12,11 +12,13 @@ mod plan;
 mod pod;
 mod status;
 
-use crate::adopt::{self, Claims};
-use crate::events::Tone;
+use crate::controller_ref::{self, Claims};
+use crate::events::EventType;
 use crate::pods::{Pods, slow_start, state};
 use crate::revisions::{HASH_LABEL, History, Revisions};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, rewrite, run};
+use crate::{
+    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
+};
 use backoff::Failures;
 use fit::{Asks, Fit};
 use futures_util::future::join_all;
@@ -37,7 +39,7 @@ const WORKERS: usize = 2;
 
 struct DaemonSets {
     context: Context,
-    sets: Written<DaemonSet>,
+    sets: WriteTracker<DaemonSet>,
     nodes: Informer<Node>,
     revisions: Revisions,
     pods: Pods,
@@ -53,13 +55,13 @@ pub async fn run(context: Context) {
     let all = Everyone::default();
     sets.listen(all.asks(&context, queue.clone()));
     nodes.listen(all.concerned(queue.clone()));
-    adopt::follow(&pods, &sets, selector, &queue);
+    controller_ref::follow(&pods, &sets, selector, &queue);
     sets.synced().await;
     pods.synced().await;
     nodes.synced().await;
     revisions.written().informer().synced().await;
     let this = Arc::new(DaemonSets {
-        sets: Written::new(sets),
+        sets: WriteTracker::new(sets),
         nodes,
         revisions,
         pods: Pods::new(context.clone()),
@@ -74,7 +76,7 @@ fn template(set: &DaemonSet) -> Option<&PodTemplateSpec> {
 }
 
 fn selector(set: &DaemonSet) -> Option<Selector> {
-    adopt::selector(set.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(set.spec.as_ref().map(|it| &it.selector))
 }
 
 /// What all sets ask of nodes, so that a node that changes need not be looked at with all that they are.
@@ -136,7 +138,7 @@ impl Reconcile for DaemonSets {
         let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else { return Ok(Next::Changes) };
         if selector.selects_all() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
-            self.context.events.tell(&*set, Tone::Warning, "SelectingAll", message);
+            self.context.events.tell(&*set, EventType::Warning, "SelectingAll", message);
             return Ok(Next::Changes);
         }
         if set.metadata.deletion_timestamp.is_some() {
@@ -197,11 +199,11 @@ impl DaemonSets {
             if state::phase(pod) == "Failed" {
                 self.failures.note(set, node, elapsed);
                 let message = format!("Found failed daemon pod {key} on node {node}, will try to kill it");
-                self.context.events.tell(set, Tone::Warning, "FailedDaemonPod", message);
+                self.context.events.tell(set, EventType::Warning, "FailedDaemonPod", message);
             } else {
                 let message =
                     format!("Found succeeded daemon pod {key} on node {node}, will try to delete it");
-                self.context.events.tell(set, Tone::Normal, "SucceededDaemonPod", message);
+                self.context.events.tell(set, EventType::Normal, "SucceededDaemonPod", message);
             }
         }
         let made = async {
@@ -229,7 +231,7 @@ impl DaemonSets {
             return Ok(());
         }
         let change = |it: &mut DaemonSet| it.status = Some(status.clone());
-        let written = rewrite::status(&self.context.client, set, change).await?;
+        let written = retry_on_conflict::status(&self.context.client, set, change).await?;
         written.iter().for_each(|it| self.sets.wrote(&Key::of(set), it));
         Ok(())
     }

@@ -6,9 +6,9 @@
 
 use super::fit::Fit;
 use super::pod::target;
+use crate::int_or_percent::{Round, scaled_value};
 use crate::pods::rank::node;
 use crate::pods::state::{available_in, is_available, is_finished, is_ready, phase};
-use crate::share::{Round, share};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
             return (0, 0);
         }
         let rolling = self.spec.update_strategy.as_ref().and_then(|it| it.rolling_update.as_ref());
-        let of = |part: Option<&IntOrString>| share(part, nodes, Round::Up);
+        let of = |part: Option<&IntOrString>| scaled_value(part, nodes, Round::Up);
         let surge = of(rolling.and_then(|it| it.max_surge.as_ref()));
         let unavailable = of(rolling.and_then(|it| it.max_unavailable.as_ref()));
         // otherwise no step could be taken

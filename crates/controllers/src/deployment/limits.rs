@@ -1,6 +1,6 @@
 //! Within which bounds a rollout moves.
 
-use crate::share::{Round, share};
+use crate::int_or_percent::{Round, scaled_value};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -33,8 +33,8 @@ impl Limits {
     /// Of percents, surge is rounded up and what may be missing down. If both come to nothing one may be missing:
     /// otherwise no step could be taken.
     fn resolve(replicas: i32, surge: Option<&IntOrString>, unavailable: Option<&IntOrString>) -> Self {
-        let surge = share(surge, replicas, Round::Up);
-        let unavailable = match share(unavailable, replicas, Round::Down) {
+        let surge = scaled_value(surge, replicas, Round::Up);
+        let unavailable = match scaled_value(unavailable, replicas, Round::Down) {
             0 if surge == 0 => 1,
             some => some,
         };

@@ -11,13 +11,14 @@ mod scale;
 mod sets;
 mod status;
 
-use crate::adopt::{self, Claims, controller_reference};
-use crate::events::Tone;
+use crate::controller_ref::{self, Claims, controller_reference};
+use crate::events::EventType;
 use crate::pods::state::is_finished;
 use crate::replicas::Replicated;
-use crate::rewrite::{self, beside};
+use crate::retry_on_conflict::{self, beside};
 use crate::{
-    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, is_terminating, run, unless,
+    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run,
+    unless,
 };
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
@@ -37,8 +38,8 @@ struct Deployments {
     context: Context,
     marks: Marks,
     pods: Informer<Pod>,
-    deployments: Written<Deployment>,
-    sets: Written<ReplicaSet>,
+    deployments: WriteTracker<Deployment>,
+    sets: WriteTracker<ReplicaSet>,
 }
 
 pub async fn run(context: Context, workers: usize) {
@@ -48,8 +49,8 @@ pub async fn run(context: Context, workers: usize) {
     let (sets, pods) = (context.informer::<ReplicaSet>(), context.informer::<Pod>());
     let news = queue.clone();
     deployments.listen(move |change| news.add(change.key()));
-    adopt::follow(&sets, &deployments, selector, &queue);
-    adopt::index(&pods);
+    controller_ref::follow(&sets, &deployments, selector, &queue);
+    controller_ref::index(&pods);
     pods.listen(awaited(deployments.clone(), sets.clone(), queue.clone()));
     deployments.synced().await;
     sets.synced().await;
@@ -58,14 +59,14 @@ pub async fn run(context: Context, workers: usize) {
         marks: Marks::new(&context.names),
         context,
         pods,
-        deployments: Written::new(deployments),
-        sets: Written::new(sets),
+        deployments: WriteTracker::new(deployments),
+        sets: WriteTracker::new(sets),
     });
     run::run(this, queue, workers).await;
 }
 
 fn selector(deployment: &Deployment) -> Option<Selector> {
-    adopt::selector(deployment.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(deployment.spec.as_ref().map(|it| &it.selector))
 }
 
 /// Deployments that replace all pods at once wait until the last old one has ended.
@@ -78,8 +79,9 @@ fn awaited(
         if !change.is_removal() && !is_finished(change.object()) {
             return;
         }
-        let set = adopt::controller_key::<ReplicaSet>(&**change.object()).and_then(|key| sets.get(&key));
-        let owner = set.and_then(|set| adopt::controller_key::<Deployment>(&*set));
+        let set =
+            controller_ref::controller_key::<ReplicaSet>(&**change.object()).and_then(|key| sets.get(&key));
+        let owner = set.and_then(|set| controller_ref::controller_key::<Deployment>(&*set));
         let owner = owner.and_then(|key| deployments.get(&key));
         if let Some(owner) = owner.filter(|it| !is_rolling(it)) {
             queue.add(Key::of(&*owner));
@@ -102,7 +104,7 @@ impl Reconcile for Deployments {
         let mut draft = Draft::new(&deployment, self.context.time());
         if selector.selects_all() {
             let message = "This deployment is selecting all pods. A non-empty selector is required.";
-            self.tell(&deployment, Tone::Warning, "SelectingAll", message);
+            self.tell(&deployment, EventType::Warning, "SelectingAll", message);
             draft.status.observed_generation = deployment.metadata.generation;
             self.report(&draft, &deployment, None).await?;
             return Ok(Next::Changes);
@@ -152,8 +154,9 @@ impl Deployments {
     /// Takes the next step and counts. Whether there was one.
     async fn advance(&self, work: &mut Work<'_>) -> Result<bool, Failure> {
         self.mark_new(work).await?;
-        let is_there =
-            |set: &ReplicaSet| adopt::controlled(&self.pods, set).iter().any(|pod| !is_finished(pod));
+        let is_there = |set: &ReplicaSet| {
+            controller_ref::controlled(&self.pods, set).iter().any(|pod| !is_finished(pod))
+        };
         let old_pods = !is_rolling(work.deployment) && work.sets.old.iter().any(|set| is_there(set));
         let view = View {
             deployment: work.deployment,
@@ -215,7 +218,7 @@ impl Deployments {
         set: &ReplicaSet,
         change: impl Fn(&mut ReplicaSet) + Send + Sync,
     ) -> Result<bool, Failure> {
-        let Some(written) = rewrite::object(&self.context.client, set, change).await? else {
+        let Some(written) = retry_on_conflict::object(&self.context.client, set, change).await? else {
             self.sets.deleted(&Key::of(work.deployment), set);
             return Ok(false);
         };
@@ -237,7 +240,7 @@ impl Deployments {
         if is_there && from != to {
             let (way, name) = (if to > from { "up" } else { "down" }, set.name_any());
             let message = format!("Scaled {way} replica set {name} to {to} from {from}");
-            self.tell(work.deployment, Tone::Normal, "ScalingReplicaSet", message);
+            self.tell(work.deployment, EventType::Normal, "ScalingReplicaSet", message);
         }
         Ok(())
     }
@@ -251,7 +254,7 @@ impl Deployments {
             Ok(made) => {
                 if replicas > 0 {
                     let message = format!("Scaled up replica set {name} to {replicas}");
-                    self.tell(deployment, Tone::Normal, "ScalingReplicaSet", message);
+                    self.tell(deployment, EventType::Normal, "ScalingReplicaSet", message);
                 }
                 self.sets.wrote(&key, &made);
                 work.sets.new = Some(Arc::new(made));
@@ -263,7 +266,7 @@ impl Deployments {
                 let Some(there) = unless(404, api.get(&name).await)? else {
                     return Err(kube::Error::Api(answer).into());
                 };
-                let is_mine = adopt::is_controlled_by(&there, deployment)
+                let is_mine = controller_ref::is_controlled_by(&there, deployment)
                     && Sets::sorted(deployment, vec![Arc::new(there.clone())]).new.is_some();
                 if is_mine {
                     // made before, and not seen yet
@@ -278,7 +281,7 @@ impl Deployments {
             Err(why) => {
                 let why = Failure::from(why);
                 let message = format!("Failed to create new replica set {name:?}: {}", why.message());
-                self.tell(deployment, Tone::Warning, "ReplicaSetCreateError", message.clone());
+                self.tell(deployment, EventType::Warning, "ReplicaSetCreateError", message.clone());
                 work.draft.not_created(message);
                 Err(why)
             }
@@ -331,7 +334,7 @@ impl Deployments {
         Ok(())
     }
 
-    fn tell(&self, deployment: &Deployment, tone: Tone, reason: &str, message: impl Into<String>) {
+    fn tell(&self, deployment: &Deployment, tone: EventType, reason: &str, message: impl Into<String>) {
         self.context.events.tell(deployment, tone, reason, message);
     }
 
@@ -352,7 +355,7 @@ impl Deployments {
                 it.annotations_mut().insert(self.marks.revision.clone(), revision.clone());
             }
         };
-        let written = rewrite::status(&self.context.client, deployment, change).await?;
+        let written = retry_on_conflict::status(&self.context.client, deployment, change).await?;
         written.iter().for_each(|it| self.deployments.wrote(&Key::of(deployment), it));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! How many pods the owners of pods ask for.
 
-use crate::adopt::{controller_key, controller_of};
+use crate::controller_ref::{controller_key, controller_of};
 use crate::informer::Watched;
 use crate::scales::{Found, Scales, Target};
 use crate::{Context, Failure, Informer, Key};

@@ -9,9 +9,9 @@ mod status;
 
 use crate::events::Note;
 use crate::pods::state;
-use crate::rewrite::beside;
+use crate::retry_on_conflict::beside;
 use crate::scales::Scales;
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run, unless};
+use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
 use expected::Owners;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 struct Budgets {
     context: Context,
-    budgets: Written<PodDisruptionBudget>,
+    budgets: WriteTracker<PodDisruptionBudget>,
     pods: Informer<Pod>,
     owners: Owners,
 }
@@ -42,7 +42,7 @@ pub async fn run(context: Context) {
     budgets.synced().await;
     pods.synced().await;
     owners.synced().await;
-    let this = Budgets { context, budgets: Written::new(budgets), pods, owners };
+    let this = Budgets { context, budgets: WriteTracker::new(budgets), pods, owners };
     tokio::join!(run::run(Arc::new(this), queue, 1), stale.run());
 }
 

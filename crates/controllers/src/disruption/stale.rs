@@ -2,7 +2,7 @@
 
 use super::status::DELETION;
 use crate::pods::state;
-use crate::rewrite::beside;
+use crate::retry_on_conflict::beside;
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};

@@ -5,9 +5,9 @@
 pub(crate) mod subsets;
 
 use crate::backends::{self, Backends, Triggers};
-use crate::events::Tone;
+use crate::events::EventType;
 use crate::pods::state;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run, unless};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -37,7 +37,7 @@ struct Loop {
     context: Context,
     backends: Backends,
     endpoints: Informer<Endpoints>,
-    written: Written<Endpoints>,
+    written: WriteTracker<Endpoints>,
     triggers: Triggers,
 }
 
@@ -61,7 +61,7 @@ pub async fn run(context: Context, options: Options) {
     let this = Loop {
         context,
         backends,
-        written: Written::new(endpoints.clone()),
+        written: WriteTracker::new(endpoints.clone()),
         endpoints,
         triggers: Triggers::default(),
     };
@@ -120,7 +120,7 @@ impl Loop {
             true => ("FailedToCreateEndpoint", format!("Failed to create endpoint for service {of}: {why}")),
             false => ("FailedToUpdateEndpoint", format!("Failed to update endpoint {of}: {why}")),
         };
-        self.context.events.tell(service, Tone::Warning, reason, message);
+        self.context.events.tell(service, EventType::Warning, reason, message);
     }
 }
 

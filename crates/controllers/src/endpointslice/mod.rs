@@ -2,19 +2,19 @@
 
 mod desired;
 mod hints;
-mod measured;
+mod metrics;
 mod pack;
 
 use crate::backends::{self, Backends, Triggers};
-use crate::events::Tone;
-use crate::slices::counted::Writes;
+use crate::events::EventType;
+use crate::slices::metrics::Writes;
 use crate::slices::{self, Plan, Template};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, adopt, run};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, controller_ref, run};
 use hints::Zones;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use measured::Measured;
+use metrics::Measured;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Loop {
     backends: Backends,
     nodes: Informer<Node>,
     slices: Informer<EndpointSlice>,
-    written: Written<EndpointSlice>,
+    written: WriteTracker<EndpointSlice>,
     triggers: Triggers,
     most: usize,
     manager: String,
@@ -54,7 +54,7 @@ pub async fn run(context: Context, options: slices::Options) {
         context,
         backends,
         nodes,
-        written: Written::new(slices.clone()),
+        written: WriteTracker::new(slices.clone()),
         slices,
         triggers: Triggers::default(),
         most,
@@ -100,7 +100,7 @@ impl Reconcile for Loop {
             && !why.is(409)
         {
             let why = format!("Error updating Endpoint Slices for Service {key}: {}", why.message());
-            self.context.events.tell(&*service, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+            self.context.events.tell(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", why);
         }
         done.map(|()| Next::Changes)
     }
@@ -163,7 +163,7 @@ impl Wanted<'_> {
         let mut plan = Plan::default();
         let mut by_ports: BTreeMap<slices::Ports, Vec<Arc<EndpointSlice>>> = BTreeMap::new();
         for slice in existing {
-            if adopt::is_controlled_by(&**slice, self.service) {
+            if controller_ref::is_controlled_by(&**slice, self.service) {
                 let ports = slices::ports(slice.ports.as_deref().unwrap_or_default());
                 by_ports.entry(ports).or_default().push(slice.clone());
             } else {
@@ -194,7 +194,7 @@ impl Wanted<'_> {
             it.endpoints.is_empty()
                 && it.ports.as_ref().is_none_or(Vec::is_empty)
                 && it.metadata.labels == empty.metadata.labels
-                && adopt::is_controlled_by(it, self.service)
+                && controller_ref::is_controlled_by(it, self.service)
         };
         match plan.delete.iter().position(|it| is_it(it)) {
             Some(at) => drop(plan.delete.remove(at)),
@@ -219,7 +219,7 @@ impl Wanted<'_> {
         Template {
             namespace: self.service.namespace().unwrap_or_default(),
             prefix: self.service.name_any(),
-            owner: adopt::controller_reference(self.service),
+            owner: controller_ref::controller_reference(self.service),
             labels,
             annotations: BTreeMap::new(),
             address_type: family.to_owned(),

@@ -1,6 +1,6 @@
 //! The slices that say what endpoints say: one for each family and each list of ports.
 
-use crate::adopt;
+use crate::controller_ref;
 use crate::endpoint::subsets;
 use crate::slices::{self, Plan, Ports, Same, Template};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
@@ -134,7 +134,7 @@ impl Mirror<'_> {
         Template {
             namespace: self.endpoints.namespace().unwrap_or_default(),
             prefix: self.endpoints.name_any(),
-            owner: adopt::controller_reference(self.endpoints),
+            owner: controller_ref::controller_reference(self.endpoints),
             labels,
             annotations,
             address_type: family,

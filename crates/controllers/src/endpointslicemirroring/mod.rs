@@ -2,18 +2,18 @@
 //!
 //! Only those of services that select no pods: for the others a loop makes both.
 
-mod measured;
+mod metrics;
 mod mirror;
 #[cfg(test)]
 mod tests;
 
-use crate::events::Tone;
-use crate::slices::{self, counted::Writes};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run};
+use crate::events::EventType;
+use crate::slices::{self, metrics::Writes};
+use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use measured::Measured;
+use metrics::Measured;
 use names::Names;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Loop {
     services: Informer<Service>,
     endpoints: Informer<Endpoints>,
     slices: Informer<EndpointSlice>,
-    written: Written<EndpointSlice>,
+    written: WriteTracker<EndpointSlice>,
     most: usize,
     manager: String,
     measured: Measured,
@@ -82,7 +82,7 @@ pub async fn run(context: Context, options: slices::Options) {
         context,
         services,
         endpoints,
-        written: Written::new(slices.clone()),
+        written: WriteTracker::new(slices.clone()),
         slices,
         most: options.most,
     };
@@ -128,7 +128,12 @@ impl Loop {
             Err(why) if why.is(409) => {}
             Err(why) => {
                 let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
-                self.context.events.tell(&*endpoints, Tone::Warning, "FailedToUpdateEndpointSlices", why);
+                self.context.events.tell(
+                    &*endpoints,
+                    EventType::Warning,
+                    "FailedToUpdateEndpointSlices",
+                    why,
+                );
             }
         }
         done.map(|()| Next::Changes)
@@ -136,7 +141,7 @@ impl Loop {
 
     fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {
         let warn =
-            |reason: &str, why: String| self.context.events.tell(endpoints, Tone::Warning, reason, why);
+            |reason: &str, why: String| self.context.events.tell(endpoints, EventType::Warning, reason, why);
         if skipped.invalid > 0 {
             let count = skipped.invalid;
             warn(

@@ -2,8 +2,8 @@
 //! clock stands still while anything can go on, so that a change that is mirrored only after a timer rang shows.
 
 use super::*;
-use ambient::{Simulated, World, random_u64};
 use bytes::Bytes;
+use env::{Simulated, World, random_u64};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use kube::Client;

@@ -3,10 +3,10 @@
 //! What always holds: a claim that has the name already and belongs to somebody else is left alone, and so is the pod,
 //! which cannot start; it is told why.
 
-use crate::events::Tone;
-use crate::rewrite::beside;
+use crate::events::EventType;
+use crate::retry_on_conflict::beside;
 use crate::volumes::claims::{self, check_made_for, ephemeral_name};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, adopt, is_terminating, run};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, controller_ref, is_terminating, run};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -71,7 +71,7 @@ fn claim_for(pod: &Pod, volume: &Volume) -> Option<PersistentVolumeClaim> {
         namespace: pod.namespace(),
         labels: given.labels,
         annotations: given.annotations,
-        owner_references: Some(vec![adopt::controller_reference(pod)]),
+        owner_references: Some(vec![controller_ref::controller_reference(pod)]),
         ..ObjectMeta::default()
     };
     Some(PersistentVolumeClaim { metadata, spec: Some(template.spec), status: None })
@@ -96,7 +96,7 @@ impl Reconcile for Ephemeral {
                 Err(Failure::Api(why)) if is_terminating(&why) => return Ok(Next::Changes),
                 Err(why) => {
                     let message = format!("ephemeral volume {}: {}", volume.name, why.message());
-                    self.context.events.tell(&*pod, Tone::Warning, "FailedBinding", message);
+                    self.context.events.tell(&*pod, EventType::Warning, "FailedBinding", message);
                     return Err(why);
                 }
             }

@@ -4,7 +4,7 @@
 //! they are combined, and the last one stands for all. Whoever has much to tell about one object is heard at first, and
 //! then rarely.
 
-use super::{Told, Tone};
+use super::{EventType, Told};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ONE_PER: Duration = Duration::from_secs(300);
 
 /// What makes two events the same: whom they are about, their tone, their reason, and their message unless they are
 /// combined.
-pub type Same = (String, Tone, String, Option<String>);
+pub type Same = (String, EventType, String, Option<String>);
 
 /// Things by key, the oldest forgotten first.
 struct Remembered<K, V> {
@@ -61,7 +61,7 @@ struct Bucket {
 
 #[derive(Default)]
 pub struct Correlator {
-    groups: Remembered<(String, Tone, String), Group>,
+    groups: Remembered<(String, EventType, String), Group>,
     buckets: Remembered<String, Bucket>,
     written: Remembered<Same, (String, i32)>,
 }
@@ -109,7 +109,7 @@ mod tests {
     fn told(message: &str) -> Told {
         Told {
             about: Default::default(),
-            tone: Tone::Normal,
+            tone: EventType::Normal,
             reason: "Made".to_owned(),
             message: message.to_owned(),
         }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn little_is_remembered() {
         let mut correlator = Correlator::default();
-        let same = |turn: usize| (turn.to_string(), Tone::Normal, String::new(), None);
+        let same = |turn: usize| (turn.to_string(), EventType::Normal, String::new(), None);
         for turn in 0..REMEMBERED + 10 {
             correlator.correlate(&turn.to_string(), &told("m"), Duration::ZERO);
             correlator.remember(&same(turn), "event".to_owned(), 1);

@@ -4,9 +4,9 @@ use super::decide::{Action, Propagation};
 use super::graph::{FOREGROUND, ORPHAN, View};
 use super::identity::{Identity, Uid};
 use super::{Collector, graph};
-use crate::ask::ask;
 use crate::discovery::Resource;
 use crate::monitors::{Metadata, Object};
+use crate::request::send;
 use crate::{Failure, unless};
 use futures_util::{TryStreamExt, stream};
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, Preconditions, PropagationPolicy};
@@ -72,7 +72,7 @@ impl Collector {
     ) -> Result<Option<T>, Failure> {
         let path = resource.path(&identity.namespace);
         let request = Request::new(path).get_metadata(&identity.name, &GetParams::default());
-        Ok(unless(404, ask(&self.context.client, request).await)?)
+        Ok(unless(404, send(&self.context.client, request).await)?)
     }
 
     /// The object as the server has it now, if it is there.
@@ -123,7 +123,7 @@ impl Collector {
                 ..DeleteParams::default()
             };
             let request = path.delete(&identity.name, &params);
-            match unless(404, ask::<IgnoredAny>(&self.context.client, request).await) {
+            match unless(404, send::<IgnoredAny>(&self.context.client, request).await) {
                 Err(kube::Error::Api(why)) if why.code == 409 && attempt < TRIES => {
                     let Some(now) = self.get(&resource, identity).await? else { return Ok(()) };
                     // what was decided still holds if only something else has changed
@@ -149,7 +149,7 @@ impl Collector {
             &PatchParams::default(),
             &patch,
         );
-        unless(404, ask::<IgnoredAny>(&self.context.client, request).await).map(drop)
+        unless(404, send::<IgnoredAny>(&self.context.client, request).await).map(drop)
     }
 
     async fn relink(&self, item: &View, change: Relink<'_>) -> Result<(), Failure> {

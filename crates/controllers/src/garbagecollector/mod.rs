@@ -15,7 +15,7 @@ mod graph;
 mod identity;
 
 use crate::discovery::{Discovery, Resource};
-use crate::events::{Recorder, Tone};
+use crate::events::{EventType, Recorder};
 use crate::monitors::{Listener, Metadata, Monitors};
 use crate::{Context, Failure, Next, Queue, Reconcile, run};
 use graph::{Graph, Known, Owner, Todo, View};
@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the first look at everything is waited for; what must not begin without it waits on.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an owner that exists may take to be seen before it is asked for again.
 const UNSEEN: Duration = Duration::from_secs(30);
 /// How old the answer may be that a kind does not exist.
@@ -86,7 +86,7 @@ pub async fn run(context: Context, options: Options) {
     let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], followed.troubles() as f64);
     context.measures.registry().ask::<Counter>(TROUBLES, answer);
     let (to_delete, to_orphan) = (seen.to_delete.clone(), seen.to_orphan.clone());
-    let _ = tokio::time::timeout(PATIENCE, monitors.synced()).await;
+    let _ = tokio::time::timeout(TIMEOUT, monitors.synced()).await;
     tracing::debug!(nodes = seen.graph.lock().len(), "everything has been seen");
     let this = Arc::new(Collector { discovery: context.discovery(), context, monitors, seen });
     let deleting = run::run(Arc::new(Deleting(this.clone())), to_delete, options.workers);
@@ -115,7 +115,7 @@ impl Seen {
             ..ObjectReference::default()
         };
         let why = format!("ownerRef {owner} does not exist in namespace {:?}", &*dependent.namespace);
-        self.events.tell_about(about, Tone::Warning, "OwnerRefInvalidNamespace", why);
+        self.events.tell_about(about, EventType::Warning, "OwnerRefInvalidNamespace", why);
     }
 }
 

@@ -16,7 +16,7 @@ mod status;
 
 use self::metrics::Metrics;
 use crate::events::Note;
-use crate::rewrite;
+use crate::retry_on_conflict;
 use crate::scales::{Found, Scales, Target};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
 use api::ApiMetrics;
@@ -117,7 +117,7 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
         }
         if next != before {
             let change = |it: &mut HorizontalPodAutoscaler| it.status = Some(next.clone());
-            rewrite::status(&self.context.client, &*autoscaler, change).await?;
+            retry_on_conflict::status(&self.context.client, &*autoscaler, change).await?;
         }
         // whatever went wrong is looked at again in its turn, and not before
         Ok(Next::After(self.options.sync_period))

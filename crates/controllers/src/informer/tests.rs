@@ -1,5 +1,5 @@
 use super::*;
-use crate::follow::{Source, follow};
+use crate::reflector::{Source, list_and_watch};
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -98,7 +98,7 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
     });
     let client = Client::new(server.clone(), "default");
     let source = Source { client, path: "/api/v1/configmaps".to_owned(), fields: String::new(), bare: false };
-    let following = tokio::spawn(follow(source, Box::new(informer.clone())));
+    let following = tokio::spawn(list_and_watch(source, Box::new(informer.clone())));
     informer.synced().await;
     while server.asked.lock().len() < 5 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;

@@ -16,7 +16,7 @@ mod conditions;
 mod decide;
 mod failure_policy;
 mod indexes;
-mod measured;
+mod metrics;
 mod orphans;
 mod status;
 mod tally;
@@ -24,11 +24,11 @@ mod view;
 
 pub use conditions::{Outcome, outcome};
 
-use crate::adopt::{self, Claims};
+use crate::controller_ref::{self, Claims};
 use crate::events::Note;
 use crate::pods::{Pods, slow_start, state, template};
-use crate::rewrite::beside;
-use crate::{Context, Failure, Key, Next, Queue, Reconcile, Written, run, unless};
+use crate::retry_on_conflict::beside;
+use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
 use backoff::Failures;
 use decide::{Failed, Plan};
 use futures_util::future::join_all;
@@ -37,7 +37,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use measured::{Action, Measured};
+use metrics::{Action, Measured};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ const LONGEST_PREFIX: usize = 58;
 
 struct Jobs {
     context: Context,
-    jobs: Written<Job>,
+    jobs: WriteTracker<Job>,
     pods: Pods,
     marks: Marks,
     failures: Failures,
@@ -59,15 +59,20 @@ struct Jobs {
 pub async fn run(context: Context) {
     let queue = Queue::<Key>::default();
     let (jobs, pods) = (context.informer::<Job>(), context.informer::<Pod>());
-    adopt::follow(&pods, &jobs, |job| adopt::selector(job.spec.as_ref()?.selector.as_ref()), &queue);
+    controller_ref::follow(
+        &pods,
+        &jobs,
+        |job| controller_ref::selector(job.spec.as_ref()?.selector.as_ref()),
+        &queue,
+    );
     let orphans = orphans::Orphans::listen(&context);
     let news = queue.clone();
     jobs.listen(move |change| news.add(change.key()));
     jobs.synced().await;
     pods.synced().await;
-    measured::follow(&context.measures, &pods, Marks::new(&context.names));
+    metrics::follow(&context.measures, &pods, Marks::new(&context.names));
     let this = Jobs {
-        jobs: Written::new(jobs),
+        jobs: WriteTracker::new(jobs),
         pods: Pods::new(context.clone()),
         marks: Marks::new(&context.names),
         failures: Failures::default(),
@@ -130,7 +135,7 @@ impl Jobs {
         let plain = (!self.context.gates.failure_policy && spec.pod_failure_policy.is_some())
             .then(|| JobSpec { pod_failure_policy: None, ..spec.clone() });
         let spec = plain.as_ref().unwrap_or(spec);
-        let selector = adopt::selector(spec.selector.as_ref());
+        let selector = controller_ref::selector(spec.selector.as_ref());
         let claims = Claims {
             client: &self.context.client,
             written: self.pods.written(),

@@ -2,7 +2,7 @@
 
 use super::view::Marks;
 use super::{outcome, release};
-use crate::adopt::{controlled, controller_key, controller_of};
+use crate::controller_ref::{controlled, controller_key, controller_of};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;

@@ -4,8 +4,8 @@ use super::End;
 use super::conditions::{self, FAILURE_TARGET, Outcome, SUSPENDED, condition};
 use super::decide::Failed;
 use super::view::View;
-use crate::events::{Note, Tone};
-use crate::rewrite::beside;
+use crate::events::{EventType, Note};
+use crate::retry_on_conflict::beside;
 use crate::{Failure, unless};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -61,7 +61,7 @@ pub(super) fn end(view: &View<'_>, next: &mut JobStatus, end: &End, now: &Time) 
                 "DeadlineExceeded" => "DeadlineExceeded",
                 _ => "PodFailurePolicy",
             };
-            vec![Note { tone: Tone::Warning, reason, message: why.message.clone() }]
+            vec![Note { tone: EventType::Warning, reason, message: why.message.clone() }]
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Deleting everything of a resource in a namespace, and seeing what stays.
 
-use crate::ask::ask;
 use crate::discovery::{Resource, Served};
 use crate::monitors::Metadata;
+use crate::request::send;
 use crate::{Failure, unless};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
@@ -83,11 +83,11 @@ fn if_possible<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, Failure> 
 /// Deletes all there is, and says what stays.
 pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> Result<Left, Failure> {
     let path = Request::new(resource.path(namespace));
-    let list = async || if_possible(ask::<List>(client, path.list(&ListParams::default())).await);
+    let list = async || if_possible(send::<List>(client, path.list(&ListParams::default())).await);
     let deleted = match resource.can("deletecollection") {
         true => {
             let request = path.delete_collection(&params(), &ListParams::default());
-            if_possible(ask::<List>(client, request).await)?
+            if_possible(send::<List>(client, request).await)?
         }
         false => None,
     };
@@ -98,7 +98,7 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
             let there = there.items.unwrap_or_default();
             for item in &there {
                 let request = path.delete(&item.metadata.name, &params());
-                if_possible(ask::<IgnoredAny>(client, request).await)?;
+                if_possible(send::<IgnoredAny>(client, request).await)?;
             }
             there
         }

@@ -7,9 +7,9 @@
 mod conditions;
 mod content;
 
-use crate::ask::ask;
 use crate::discovery::{Discovery, Resource, Served};
 use crate::monitors::{Listener, Metadata};
+use crate::request::send;
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use conditions::Found;
 use k8s_openapi::api::core::v1::Namespace;
@@ -224,7 +224,7 @@ impl Namespaces {
             let body = serde_json::to_vec(&now).map_err(kube::Error::SerdeError)?;
             let path = Request::new("/api/v1/namespaces");
             let request = path.replace_subresource("finalize", &name, &PostParams::default(), body);
-            match unless(404, ask::<IgnoredAny>(&self.context.client, request).await) {
+            match unless(404, send::<IgnoredAny>(&self.context.client, request).await) {
                 Err(kube::Error::Api(why)) if why.code == 409 && attempt < TRIES => {}
                 written => {
                     written?;

@@ -5,7 +5,7 @@
 
 use super::Options;
 use super::cidrs::Cidrs;
-use super::measured::Measured;
+use super::metrics::Measured;
 use k8s_openapi::api::core::v1::Node;
 use kinds::service::Network;
 use kube::ResourceExt;
@@ -112,7 +112,7 @@ impl Ranges {
 mod tests {
     use super::super::cidrs::Pool;
     use super::*;
-    use crate::measures::Measures;
+    use crate::metrics::Metrics;
     use serde_json::json;
 
     fn network(text: &str) -> Network {
@@ -124,7 +124,7 @@ mod tests {
             pools: pools.iter().map(|(text, prefix)| Pool::new(network(text), *prefix).unwrap()).collect(),
             services: services.iter().map(|it| network(it)).collect(),
         };
-        Ranges::new(&options, Measured::new(&Measures::default()))
+        Ranges::new(&options, Measured::new(&Metrics::default()))
     }
 
     fn node(name: &str, uid: &str, cidrs: &[&str]) -> Node {

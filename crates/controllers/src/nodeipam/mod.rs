@@ -5,7 +5,7 @@
 
 mod cidrs;
 mod held;
-mod measured;
+mod metrics;
 
 pub use cidrs::Pool;
 
@@ -15,7 +15,7 @@ use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
 use kinds::service::Network;
 use kube::ResourceExt;
-use measured::Measured;
+use metrics::Measured;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub async fn run(context: Context, options: Options) {
     }
     let ranges = Ranges::new(&options, Measured::new(&context.measures));
     let (ranges, queue) = (Arc::new(Mutex::new(ranges)), Queue::default());
-    measured::show(&context.measures, &ranges);
+    metrics::show(&context.measures, &ranges);
     let nodes = context.informer::<Node>();
     let (news, held) = (queue.clone(), ranges.clone());
     nodes.listen(move |change| {

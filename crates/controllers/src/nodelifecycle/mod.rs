@@ -15,7 +15,7 @@
 
 mod evict;
 mod health;
-mod measured;
+mod metrics;
 mod monitor;
 mod taints;
 mod unready;

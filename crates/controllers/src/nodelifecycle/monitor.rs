@@ -5,11 +5,11 @@
 //! are no looks. What is written is decided from what the node is when it is written.
 
 use super::health::{self, Health, Moment};
-use super::measured::Measured;
+use super::metrics::Measured;
 use super::taints::{Emptied, Spelled};
 use super::zones::{Count, Turn, Zones};
 use super::{AT_ONCE, Options};
-use crate::events::Tone;
+use crate::events::EventType;
 use crate::nodes::{self, Part};
 use crate::{Context, Failure, Informer, Key};
 use futures_util::{StreamExt, stream};
@@ -147,7 +147,7 @@ impl Monitor {
 
     fn tell(&self, node: &Node, reason: &str, what: &str) {
         let message = format!("Node {} event: {what}", node.name_any());
-        self.context.events.tell(node, Tone::Normal, reason, message);
+        self.context.events.tell(node, EventType::Normal, reason, message);
     }
 
     fn tell_gone(&self, node: &Node) {

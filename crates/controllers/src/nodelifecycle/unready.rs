@@ -7,7 +7,7 @@ use super::{AT_ONCE, Task, each_pod};
 use crate::events::Note;
 use crate::nodes;
 use crate::pods::{rank, state};
-use crate::rewrite::beside;
+use crate::retry_on_conflict::beside;
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;

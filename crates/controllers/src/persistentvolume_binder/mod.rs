@@ -16,7 +16,7 @@
 mod bind;
 mod claim;
 mod listen;
-mod numbers;
+mod metrics;
 mod search;
 mod shelf;
 mod volume;
@@ -24,12 +24,12 @@ mod write;
 
 use crate::events::Note;
 use crate::volumes::{self, Marks};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, run, unless};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
-use numbers::Lasting;
+use metrics::Lasting;
 use parking_lot::Mutex;
 use shelf::Shelf;
 use std::sync::Arc;
@@ -60,9 +60,9 @@ struct Binder {
     pods: Informer<Pod>,
     shelf: Arc<Mutex<Shelf>>,
     claim_queue: Queue<Key>,
-    wrote_claims: Written<PersistentVolumeClaim>,
+    wrote_claims: WriteTracker<PersistentVolumeClaim>,
     /// By claim.
-    wrote_volumes: Written<PersistentVolume>,
+    wrote_volumes: WriteTracker<PersistentVolume>,
     /// What others were asked for.
     lasting: Arc<Lasting>,
 }
@@ -73,7 +73,7 @@ struct Claims(Arc<Binder>);
 /// The loop over volumes.
 struct Volumes {
     binder: Arc<Binder>,
-    wrote: Written<PersistentVolume>,
+    wrote: WriteTracker<PersistentVolume>,
 }
 
 pub async fn run(context: Context, options: Options) {
@@ -87,8 +87,8 @@ pub async fn run(context: Context, options: Options) {
         options,
         shelf: Arc::default(),
         claim_queue: Queue::default(),
-        wrote_claims: Written::new(claims.clone()),
-        wrote_volumes: Written::new(volumes.clone()),
+        wrote_claims: WriteTracker::new(claims.clone()),
+        wrote_volumes: WriteTracker::new(volumes.clone()),
         claims,
         volumes,
         classes,
@@ -98,7 +98,7 @@ pub async fn run(context: Context, options: Options) {
     let volume_queue = Queue::<Key>::default();
     listen::listen(&binder, &volume_queue);
     let (measures, names) = (&binder.context.measures, &binder.context.names);
-    numbers::show(measures, &binder.claims, &binder.volumes, &binder.marks, names);
+    metrics::show(measures, &binder.claims, &binder.volumes, &binder.marks, names);
     tokio::join!(
         binder.claims.synced(),
         binder.volumes.synced(),
@@ -106,7 +106,7 @@ pub async fn run(context: Context, options: Options) {
         binder.pods.synced()
     );
     let claim_queue = binder.claim_queue.clone();
-    let wrote = Written::new(binder.volumes.clone());
+    let wrote = WriteTracker::new(binder.volumes.clone());
     let of_volumes =
         run::run(Arc::new(Volumes { binder: binder.clone(), wrote }), volume_queue, run::WORKERS);
     tokio::join!(run::run(Arc::new(Claims(binder)), claim_queue, run::WORKERS), of_volumes);
@@ -257,7 +257,7 @@ impl Volumes {
         let note = volume::not_reclaimed(volume, &binder.marks, names);
         if volume::is_to_be_deleted(volume, &binder.marks) {
             let class = binder.classes.get(&Key::new("", binder.marks.class_of_volume(volume)));
-            let by = numbers::remover(class.as_deref().filter(|_| note.is_none()), names);
+            let by = metrics::remover(class.as_deref().filter(|_| note.is_none()), names);
             binder.lasting.delete(key, &by, binder.context.world.elapsed());
         }
         let Some(note) = note else { return Ok(()) };

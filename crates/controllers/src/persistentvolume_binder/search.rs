@@ -2,7 +2,7 @@
 
 use super::bind::{self, Wish};
 use super::claim::{self, Searched, Unmatched};
-use super::{Binder, listen, numbers};
+use super::{Binder, listen, metrics};
 use crate::pods::rank;
 use crate::volumes::claims;
 use crate::{Failure, Key, Next};
@@ -54,7 +54,7 @@ impl Binder {
                 let mut next = claim.clone();
                 next.spec.get_or_insert_default().storage_class_name = Some(class);
                 let given = self.replace_claim(key, &next).await;
-                numbers::gave_class(&self.context.measures, given.is_ok());
+                metrics::gave_class(&self.context.measures, given.is_ok());
                 given.map(|_| Next::Changes)
             }
             Unmatched::Provision { by, note } => {

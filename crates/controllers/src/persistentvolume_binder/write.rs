@@ -1,8 +1,8 @@
 //! Writing claims and volumes, each as it was looked at: whoever was faster is looked at first.
 
 use super::{Binder, bind};
-use crate::rewrite::beside;
-use crate::{Failure, Key, Written};
+use crate::retry_on_conflict::beside;
+use crate::{Failure, Key, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
@@ -61,7 +61,7 @@ impl Binder {
 
     pub(super) async fn replace_volume(
         &self,
-        wrote: &Written<PersistentVolume>,
+        wrote: &WriteTracker<PersistentVolume>,
         key: &Key,
         next: &PersistentVolume,
     ) -> Result<PersistentVolume, Failure> {
@@ -74,7 +74,7 @@ impl Binder {
     /// The volume as it is then.
     pub(super) async fn volume_in<'v>(
         &self,
-        wrote: &Written<PersistentVolume>,
+        wrote: &WriteTracker<PersistentVolume>,
         key: &Key,
         volume: &'v PersistentVolume,
         phase: &str,

@@ -1,8 +1,8 @@
 //! Claims that ask for more than they have: no plugin of the manager makes volumes larger, so that is said, and where a
 //! driver has taken over from a plugin it is named as the one who is to do it.
 
-use crate::events::Tone;
-use crate::rewrite::beside;
+use crate::events::EventType;
+use crate::retry_on_conflict::beside;
 use crate::volumes::{self, Marks, migrated};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -81,12 +81,12 @@ impl Reconcile for Expander {
         let plugin = migrated::plugin_of(&volume).map(|plugin| self.context.names.well_known(plugin));
         let driver = plugin.as_deref().and_then(|plugin| migrated::driver(plugin, &self.context.names));
         let (Some(plugin), Some(driver)) = (plugin, driver) else {
-            self.context.events.tell(&*claim, Tone::Normal, "ExternalExpanding", WAITING);
+            self.context.events.tell(&*claim, EventType::Normal, "ExternalExpanding", WAITING);
             return Ok(Next::Changes);
         };
         let message =
             format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc");
-        self.context.events.tell(&*claim, Tone::Normal, "ExternalExpanding", message);
+        self.context.events.tell(&*claim, EventType::Normal, "ExternalExpanding", message);
         if claim.annotations().get(&self.marks.resizer).is_none_or(|it| it != driver) {
             let metadata = json!({"uid": claim.uid(), "annotations": {&self.marks.resizer: driver}});
             let patch = Patch::Merge(json!({ "metadata": metadata }));

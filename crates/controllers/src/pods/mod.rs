@@ -10,9 +10,9 @@ pub mod tolerate;
 
 pub use slow_start::slow_start;
 
-use crate::events::Tone;
-use crate::rewrite::{Kept, beside};
-use crate::{Context, Failure, Key, Written, is_terminating, unless};
+use crate::events::EventType;
+use crate::retry_on_conflict::{Kept, beside};
+use crate::{Context, Failure, Key, WriteTracker, is_terminating, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -20,16 +20,16 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 /// Makes and removes pods in the name of owners, tells of it, and remembers it.
 pub struct Pods {
     context: Context,
-    written: Written<Pod>,
+    written: WriteTracker<Pod>,
 }
 
 impl Pods {
     pub fn new(context: Context) -> Self {
-        let written = Written::new(context.informer::<Pod>());
+        let written = WriteTracker::new(context.informer::<Pod>());
         Pods { context, written }
     }
 
-    pub fn written(&self) -> &Written<Pod> {
+    pub fn written(&self) -> &WriteTracker<Pod> {
         &self.written
     }
 
@@ -40,12 +40,12 @@ impl Pods {
         match &made {
             Ok(Some(made)) => {
                 let message = format!("Created pod: {}", made.name_any());
-                self.context.events.tell(owner, Tone::Normal, "SuccessfulCreate", message);
+                self.context.events.tell(owner, EventType::Normal, "SuccessfulCreate", message);
             }
             Ok(None) => {}
             Err(why @ Failure::Api(_)) => {
                 let message = format!("Error creating: {}", why.message());
-                self.context.events.tell(owner, Tone::Warning, "FailedCreate", message);
+                self.context.events.tell(owner, EventType::Warning, "FailedCreate", message);
             }
             Err(Failure::Other(_)) => {}
         }
@@ -73,12 +73,12 @@ impl Pods {
         match &removed {
             Ok(true) => {
                 let message = format!("Deleted pod: {}", pod.name_any());
-                self.context.events.tell(owner, Tone::Normal, "SuccessfulDelete", message);
+                self.context.events.tell(owner, EventType::Normal, "SuccessfulDelete", message);
             }
             Ok(false) => {}
             Err(why) => {
                 let message = format!("Error deleting: {}", why.message());
-                self.context.events.tell(owner, Tone::Warning, "FailedDelete", message);
+                self.context.events.tell(owner, EventType::Warning, "FailedDelete", message);
             }
         }
         removed

@@ -2,7 +2,7 @@
 //!
 //! What always holds: it is this pod that is meant, never one that took its name.
 
-use crate::rewrite::beside;
+use crate::retry_on_conflict::beside;
 use crate::{Failure, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};

@@ -1,6 +1,6 @@
 //! A pod as its template describes it.
 
-use crate::adopt::controller_reference;
+use crate::controller_ref::controller_reference;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;

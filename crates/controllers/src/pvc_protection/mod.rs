@@ -4,7 +4,7 @@
 //! no node yet does not hold a claim that is going: no agent starts a pod whose claim is. So what the server said after a
 //! claim was going is as good as new for it, and many claims that go together cost one question.
 
-use crate::adopt::controller_of;
+use crate::controller_ref::controller_of;
 use crate::volumes::claims;
 use crate::volumes::protection::{self, Due, due};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};

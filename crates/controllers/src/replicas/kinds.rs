@@ -1,7 +1,7 @@
 //! The two kinds that keep so many pods, and what is the same in both.
 
 use crate::informer::Watched;
-use crate::rewrite::Kept;
+use crate::retry_on_conflict::Kept;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
@@ -46,7 +46,7 @@ impl Replicated for ReplicaSet {
     const HAS_SIBLINGS: bool = true;
 
     fn selector(&self) -> Option<Selector> {
-        crate::adopt::selector(self.spec.as_ref().map(|it| &it.selector))
+        crate::controller_ref::selector(self.spec.as_ref().map(|it| &it.selector))
     }
 
     fn replicas(&self) -> i32 {

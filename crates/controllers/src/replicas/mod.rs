@@ -10,11 +10,11 @@ mod plan;
 
 pub use kinds::{Replicated, Status};
 
-use crate::adopt::{self, Claims};
+use crate::controller_ref::{self, Claims};
 use crate::pods::state::is_active;
 use crate::pods::template::pod_for;
 use crate::pods::{Pods, slow_start};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, rewrite, run};
+use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use metrics::{About, Histogram};
@@ -34,7 +34,7 @@ struct Sets<K> {
     context: Context,
     sets: Informer<K>,
     /// The statuses that were written.
-    statuses: Written<K>,
+    statuses: WriteTracker<K>,
     pods: Pods,
     ages: Histogram,
 }
@@ -44,15 +44,15 @@ pub async fn run<K: Replicated>(context: Context, workers: usize) {
     let context = context.of(context.client.clone(), K::COMPONENT);
     let (sets, pods) = (context.informer::<K>(), context.informer::<Pod>());
     if K::HAS_SIBLINGS {
-        adopt::index(&sets);
+        controller_ref::index(&sets);
     }
     let news = queue.clone();
     sets.listen(move |change| news.add(change.key()));
-    adopt::follow(&pods, &sets, K::selector, &queue);
+    controller_ref::follow(&pods, &sets, K::selector, &queue);
     sets.synced().await;
     pods.synced().await;
     let this = Arc::new(Sets {
-        statuses: Written::new(sets.clone()),
+        statuses: WriteTracker::new(sets.clone()),
         pods: Pods::new(context.clone()),
         ages: context.measures.registry().one(AGES),
         context,
@@ -107,12 +107,12 @@ impl<K: Replicated> Reconcile for Sets<K> {
 impl<K: Replicated> Sets<K> {
     /// The pods of this set and of those that belong to the same owner: one likes to keep some on every node.
     fn related(&self, set: &K, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-        let siblings = match adopt::controller_of(set) {
-            Some(owner) if K::HAS_SIBLINGS => adopt::controlled_by_uid(&self.sets, &owner.uid),
+        let siblings = match controller_ref::controller_of(set) {
+            Some(owner) if K::HAS_SIBLINGS => controller_ref::controlled_by_uid(&self.sets, &owner.uid),
             _ => Vec::new(),
         };
         let others = siblings.iter().filter(|it| it.meta().uid != set.meta().uid);
-        let theirs = others.flat_map(|it| adopt::controlled(self.pods.written().informer(), &**it));
+        let theirs = others.flat_map(|it| controller_ref::controlled(self.pods.written().informer(), &**it));
         pods.iter().cloned().chain(theirs.filter(|pod| is_active(pod))).collect()
     }
 
@@ -149,7 +149,8 @@ impl<K: Replicated> Sets<K> {
     async fn report(&self, set: &K, pods: &[Arc<Pod>], failed: Option<&Failure>) -> Result<Next, Failure> {
         let (status, next) = plan::status(set, pods, failed, &self.context.time());
         if status != set.status() {
-            let written = rewrite::status(&self.context.client, set, |set| set.set_status(&status)).await?;
+            let written =
+                retry_on_conflict::status(&self.context.client, set, |set| set.set_status(&status)).await?;
             written.iter().for_each(|it| self.statuses.wrote(&Key::of(set), it));
         }
         Ok(next)

@@ -1,8 +1,8 @@
 //! Counting what is used of a quota.
 
 use crate::Failure;
-use crate::ask::ask;
 use crate::discovery::{Discovery, Resource};
+use crate::request::send;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource;
 use kinds::quota;
@@ -140,7 +140,7 @@ impl Counting<'_> {
     async fn count(&self, group: &str, plural: &str, namespace: &str) -> Result<Option<i64>, Failure> {
         let Some(resource) = self.resource(group, plural).await? else { return Ok(None) };
         let path = Request::new(resource.path(namespace));
-        let page: Page = ask(self.client, path.list_metadata(&ListParams::default().limit(1))).await?;
+        let page: Page = send(self.client, path.list_metadata(&ListParams::default().limit(1))).await?;
         let mut count = page.count();
         match page.metadata {
             PageMetadata { next, .. } if next.is_empty() => {}
@@ -148,7 +148,7 @@ impl Counting<'_> {
             PageMetadata { mut next, .. } => {
                 while !next.is_empty() {
                     let params = ListParams::default().limit(PAGE).continue_token(&next);
-                    let page: Page = ask(self.client, path.list_metadata(&params)).await?;
+                    let page: Page = send(self.client, path.list_metadata(&params)).await?;
                     (count, next) = (count + page.count(), page.metadata.next);
                 }
             }

@@ -106,7 +106,7 @@ pub async fn run(context: Context, options: Options) {
     let (of_pods, world) = (returned.clone(), context.world.clone());
     context.informer::<Pod>().listen(move |change| {
         if let Change::Updated { old, new } = change {
-            let now = ambient::unix_seconds(&world);
+            let now = env::unix_seconds(&world);
             if has_ended(new, now) && !has_ended(old, now) {
                 of_pods.less("", "pods", &change.key().namespace);
             }

@@ -2,10 +2,10 @@
 //!
 //! What always holds: a slice has endpoints of one address family, all with the same ports; its family never changes.
 
-pub mod counted;
+pub mod metrics;
 
 use crate::backends::{self, BY_LABEL};
-use crate::{Change, Context, Failure, Informer, Key, Queue, Written, adopt, run, unless};
+use crate::{Change, Context, Failure, Informer, Key, Queue, WriteTracker, controller_ref, run, unless};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams};
@@ -180,7 +180,12 @@ impl Plan {
         let mut going = Vec::new();
         for old in std::mem::take(&mut self.delete) {
             let fits = |new: &EndpointSlice| new.address_type == old.address_type;
-            match self.create.iter().rposition(fits).filter(|_| adopt::is_controlled_by(&*old, owner)) {
+            match self
+                .create
+                .iter()
+                .rposition(fits)
+                .filter(|_| controller_ref::is_controlled_by(&*old, owner))
+            {
                 Some(at) => {
                     let mut new = self.create.remove(at);
                     new.metadata.generate_name = old.metadata.generate_name.clone();
@@ -199,7 +204,7 @@ impl Plan {
     pub async fn carry_out(
         self,
         client: &Client,
-        written: &Written<EndpointSlice>,
+        written: &WriteTracker<EndpointSlice>,
         key: &Key,
         going: bool,
     ) -> Result<(), Failure> {

@@ -8,12 +8,14 @@ mod identity;
 mod plan;
 mod retention;
 
-use crate::adopt::{self, Claims};
-use crate::events::Tone;
+use crate::controller_ref::{self, Claims};
+use crate::events::EventType;
 use crate::pods::{Pods, slow_start};
+use crate::retry_on_conflict::{self, beside};
 use crate::revisions::{self, History, Revisions};
-use crate::rewrite::{self, beside};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, Written, is_terminating, run, unless};
+use crate::{
+    Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run, unless,
+};
 use futures_util::future::join_all;
 use identity::Marks;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
@@ -33,7 +35,7 @@ const HELD_UP: Duration = Duration::from_secs(1);
 struct StatefulSets {
     context: Context,
     marks: Marks,
-    sets: Written<StatefulSet>,
+    sets: WriteTracker<StatefulSet>,
     revisions: Revisions,
     pods: Pods,
     claims: Informer<PersistentVolumeClaim>,
@@ -48,14 +50,14 @@ pub async fn run(context: Context, workers: usize) {
     let revisions = Revisions::follow(&context, label, &sets, selector, &queue);
     let news = queue.clone();
     sets.listen(move |change| news.add(change.key()));
-    adopt::follow(&pods, &sets, selector, &queue);
+    controller_ref::follow(&pods, &sets, selector, &queue);
     sets.synced().await;
     pods.synced().await;
     claims.synced().await;
     revisions.written().informer().synced().await;
     let this = Arc::new(StatefulSets {
         marks: Marks::new(&context.names),
-        sets: Written::new(sets),
+        sets: WriteTracker::new(sets),
         revisions,
         pods: Pods::new(context.clone()),
         claims,
@@ -65,7 +67,7 @@ pub async fn run(context: Context, workers: usize) {
 }
 
 fn selector(set: &StatefulSet) -> Option<Selector> {
-    adopt::selector(set.spec.as_ref().map(|it| &it.selector))
+    controller_ref::selector(set.spec.as_ref().map(|it| &it.selector))
 }
 
 impl Reconcile for StatefulSets {
@@ -169,12 +171,12 @@ impl StatefulSets {
     async fn act(&self, view: &View<'_>, plan: &Plan, before: &PodTemplateSpec) -> Result<bool, Failure> {
         for (claim, owners) in &plan.retain {
             let change = |it: &mut PersistentVolumeClaim| it.metadata.owner_references = Some(owners.clone());
-            rewrite::object(&self.context.client, &**claim, change).await?;
+            retry_on_conflict::object(&self.context.client, &**claim, change).await?;
         }
         for pod in &plan.ended {
             let names = (Key::of(view.set), pod.name_any());
             let message = format!("StatefulSet {} is recreating failed Pod {}", names.0, names.1);
-            self.context.events.tell(view.set, Tone::Warning, "RecreatingFailedPod", message);
+            self.context.events.tell(view.set, EventType::Warning, "RecreatingFailedPod", message);
         }
         first(join_all(plan.ended.iter().map(|pod| self.remove(view.set, pod))).await)?;
         let (_, broke) = slow_start(plan.make.len(), |at| self.make(view, plan.make[at], before)).await;
@@ -226,7 +228,7 @@ impl StatefulSets {
                 Ok(None) => {}
                 Ok(Some(_)) => {
                     let message = format!("create Claim {name} Pod {pod} in StatefulSet {of} success");
-                    self.context.events.tell(set, Tone::Normal, "SuccessfulCreate", message);
+                    self.context.events.tell(set, EventType::Normal, "SuccessfulCreate", message);
                 }
                 Err(why) if is_terminating(&why) => return Err(why.into()),
                 Err(why) => {
@@ -235,7 +237,7 @@ impl StatefulSets {
                     let message = format!(
                         "create Claim {name} for Pod {pod} in StatefulSet {of} failed error: {error}"
                     );
-                    self.context.events.tell(set, Tone::Warning, "FailedCreate", message);
+                    self.context.events.tell(set, EventType::Warning, "FailedCreate", message);
                     return Err(why);
                 }
             }
@@ -251,7 +253,7 @@ impl StatefulSets {
             return Ok(());
         }
         let change = |pod: &mut Pod| self.marks.identify(pod, view.set, ordinal);
-        let written = rewrite::object(&self.context.client, pod, change).await;
+        let written = retry_on_conflict::object(&self.context.client, pod, change).await;
         self.tell(view.set, pod, "update", written.as_ref().err());
         match written? {
             Some(written) => self.pods.written().wrote(&Key::of(view.set), &written),
@@ -276,11 +278,11 @@ impl StatefulSets {
         match failed {
             None => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {of} successful");
-                self.context.events.tell(set, Tone::Normal, &format!("Successful{title}"), message);
+                self.context.events.tell(set, EventType::Normal, &format!("Successful{title}"), message);
             }
             Some(why) => {
                 let message = format!("{verb} Pod {pod} in StatefulSet {of} failed error: {}", why.message());
-                self.context.events.tell(set, Tone::Warning, &format!("Failed{title}"), message);
+                self.context.events.tell(set, EventType::Warning, &format!("Failed{title}"), message);
             }
         }
     }
@@ -291,7 +293,7 @@ impl StatefulSets {
             return Ok(());
         }
         let change = |it: &mut StatefulSet| it.status = Some(status.clone());
-        let written = rewrite::status(&self.context.client, set, change).await?;
+        let written = retry_on_conflict::status(&self.context.client, set, change).await?;
         written.iter().for_each(|it| self.sets.wrote(&Key::of(set), it));
         Ok(())
     }

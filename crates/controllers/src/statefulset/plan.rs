@@ -8,8 +8,8 @@ use super::identity::{Marks, claims, ordinal, revision};
 use super::retention;
 use crate::Key;
 use crate::gates::Gates;
+use crate::int_or_percent::{Round, scaled_value};
 use crate::pods::state::{available_in, is_available, is_finished, is_ready, phase};
-use crate::share::{Round, share};
 use k8s_openapi::api::apps::v1::{
     RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetStatus,
 };
@@ -285,7 +285,7 @@ fn update(view: &View<'_>, there: &There<'_>, plan: &mut Plan) {
 fn max_unavailable(view: &View<'_>) -> i32 {
     let one = IntOrString::Int(1);
     let most = view.rolling().and_then(|it| it.max_unavailable.as_ref()).unwrap_or(&one);
-    share(Some(most), view.spec.replicas.unwrap_or(1), Round::Down).max(1)
+    scaled_value(Some(most), view.spec.replicas.unwrap_or(1), Round::Down).max(1)
 }
 
 /// The status when a plan is done.

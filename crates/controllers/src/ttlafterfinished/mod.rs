@@ -1,7 +1,7 @@
 //! Finished jobs are removed when their time to live has passed, with what they own.
 
 use crate::job::outcome;
-use crate::rewrite::beside;
+use crate::retry_on_conflict::beside;
 use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;

@@ -1,6 +1,6 @@
 //! Which claims a pod uses.
 
-use crate::{Informer, Key, adopt};
+use crate::{Informer, Key, controller_ref};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub fn users(pods: &Informer<Pod>, claim: &Key) -> Vec<Arc<Pod>> {
 
 /// Why a claim is not the one of a pod's ephemeral volume.
 pub fn check_made_for(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), String> {
-    if claim.namespace() == pod.namespace() && adopt::is_controlled_by(claim, pod) {
+    if claim.namespace() == pod.namespace() && controller_ref::is_controlled_by(claim, pod) {
         return Ok(());
     }
     Err(format!("PVC {} was not created for pod {} (pod is not owner)", Key::of(claim), Key::of(pod)))

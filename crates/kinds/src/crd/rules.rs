@@ -5,7 +5,7 @@ use super::scale::Paths;
 use super::{embedded, expressions, value};
 use crate::check::{self, Problems};
 use rest::hooks::Rules;
-use rest::measure::Timing;
+use rest::metrics::Timing;
 use schema::problem::{Problem, Reason};
 use schema::table::{ListKind, Text};
 use schema::{Path, Value};
@@ -152,7 +152,7 @@ mod tests {
     fn told(schema: &str, object: &str) -> Vec<String> {
         let schema = json(schema);
         let made = Made::new(move || Schema::of(&schema), None);
-        let world = ambient::Simulated::new(0, 0) as ambient::World;
+        let world = env::Simulated::new(0, 0) as env::World;
         let told = made.check(&json(object), None, &Timing::uncounted(&world));
         told.iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }

@@ -220,7 +220,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     fn random(&self) -> u64 {
-        ambient::random_u64(self.asked.world)
+        env::random_u64(self.asked.world)
     }
 
     fn addresses(&mut self, next: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {

@@ -7,22 +7,22 @@ mod port;
 
 use crate::cli::version;
 use crate::logs;
-use crate::options::{ControllerManager, Problems, Wrong};
+use crate::options::{ConfigErrors, ControllerManager, Problems};
 use crate::process;
 use crate::signals::Signals;
-use ambient::World;
 use anyhow::Context as _;
-use apiserver::observe::Verbosity;
-use call::{Credentials, Target};
+use apiserver::observability::Verbosity;
 use controllers::accounts::Accounts;
 use controllers::client::{self, Rate};
-use controllers::events::Tone;
+use controllers::events::EventType;
 use controllers::leader::{self, Candidate};
-use controllers::measures::Measures;
-use controllers::{Context, loops};
+use controllers::metrics::Metrics;
+use controllers::{Context, registry};
+use env::World;
 use kube::Client;
 use metrics::Registry;
 use names::Names;
+use outbound::{Credentials, Target};
 use port::{Health, Port};
 use std::io::Write as _;
 use std::sync::Arc;
@@ -41,19 +41,19 @@ struct Work {
     target: Target,
     rate: Rate,
     own_accounts: bool,
-    loops: loops::Options,
+    loops: registry::Options,
     lease: Option<leader::Options>,
 }
 
 impl Wanted {
     fn read(asked: &ControllerManager, identity: String) -> anyhow::Result<Self> {
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let names = asked.dialect.read(&mut wrong);
         let decided = asked.features.read(&mut wrong);
         asked.logs.check(decided.shapes_log(), &mut wrong);
         let counted = asked.numbers.read(&mut wrong);
         let target = asked.target(&names, &mut wrong);
-        let mut loops = loops::Options { gates: decided.of_loops(), ..Default::default() };
+        let mut loops = registry::Options { gates: decided.of_loops(), ..Default::default() };
         asked.onto(&mut loops, &mut wrong);
         let lease = asked.leadership.read(identity, &names, &mut wrong);
         let gates = decided.of_server();
@@ -96,9 +96,9 @@ pub async fn controller_manager(
     tracing::info!(version = version(), server = work.target.url, "the controller manager starts");
     let registry = Arc::new(Registry::new(counted));
     process::tell(&registry);
-    apiserver::describe::metrics::about_component(&registry, &gates);
+    apiserver::discovery::metrics::about_component(&registry, &gates);
     let told = Told {
-        measures: Measures::new(registry),
+        measures: Metrics::new(registry),
         health: Arc::default(),
         world,
         verbosity: Arc::new(move |text| verbosity.set(text)),
@@ -116,7 +116,7 @@ pub async fn controller_manager(
 
 /// Whom the loops tell how they are.
 struct Told {
-    measures: Measures,
+    measures: Metrics,
     health: Arc<Health>,
     world: World,
     /// Changes how much is logged.
@@ -146,8 +146,8 @@ impl Work {
     }
 
     async fn loop_for_ever(&self, context: Context, health: &Health) -> anyhow::Result<()> {
-        health.runs(loops::chosen(&self.loops.controllers, &self.loops.gates)?.iter().map(|it| it.name));
-        loops::run(context, &self.loops).await?;
+        health.runs(registry::chosen(&self.loops.controllers, &self.loops.gates)?.iter().map(|it| it.name));
+        registry::run(context, &self.loops).await?;
         anyhow::bail!("all loops have ended: see the log, with -v for more")
     }
 
@@ -160,7 +160,7 @@ impl Work {
         tracing::info!(lease = name, "leads");
         if let Some(lease) = candidate.lease() {
             let message = format!("{} became leader", candidate.identity());
-            context.events.tell_about(lease.clone(), Tone::Normal, "LeaderElection", message);
+            context.events.tell_about(lease.clone(), EventType::Normal, "LeaderElection", message);
         }
         tokio::select! {
             ended = self.loop_for_ever(context, &told.health) => ended,
@@ -194,7 +194,7 @@ impl Work {
 /// Who wants to hold the lease: this machine, and what tells several on it apart.
 pub fn identity(world: &World) -> String {
     let machine = crate::up::machine_name().unwrap_or_else(|| "localhost".to_owned());
-    let (a, b) = (ambient::random_u64(world), ambient::random_u64(world));
+    let (a, b) = (env::random_u64(world), env::random_u64(world));
     format!(
         "{machine}_{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
         a >> 32,

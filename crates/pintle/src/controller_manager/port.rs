@@ -6,20 +6,19 @@
 
 use super::Told;
 use crate::cli::command_line;
-use crate::options::{AuthorityFiles, ControllerManager, FoundOut, Shown, Wrong};
-use ambient::World;
+use crate::options::{AuthorityFiles, ConfigErrors, ControllerManager, FoundOut, ServingCertificates};
 use anyhow::Context as _;
-use apiserver::describe::debug::Inside;
-use apiserver::describe::health;
-use apiserver::describe::slis::Slis;
-use apiserver::identity::{self, Chain};
-use apiserver::observe::Verbosity;
-use apiserver::permission;
+use apiserver::authentication::{self, Chain};
+use apiserver::authorization;
+use apiserver::discovery::debug::Inside;
+use apiserver::discovery::health;
+use apiserver::discovery::slis::Slis;
+use apiserver::observability::Verbosity;
 use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial};
 use auth::{Attributes, Authorizer, User};
-use call::Target;
 use controllers::client::{self, Rate};
-use controllers::measures::Measures;
+use controllers::metrics::Metrics;
+use env::World;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -27,6 +26,7 @@ use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use names::Names;
+use outbound::Target;
 use rest::options::Query;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -38,21 +38,21 @@ use std::time::Duration;
 const TRUST: &str = "extension-apiserver-authentication";
 /// How often it and the operator's files are looked at, and how long it may be missing at the start.
 const LOOK: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the command line says about the port.
 pub struct Wanted {
     /// None is served without one.
     address: Option<SocketAddr>,
     share_port: bool,
-    shown: Shown,
+    shown: ServingCertificates,
     said: FoundOut,
     files: AuthorityFiles,
     /// Where the API server says by whom clients are known.
     lookup: Option<Target>,
     tolerant: bool,
-    tokens: Option<identity::webhook::Options>,
-    permissions: Option<permission::webhook::Options>,
+    tokens: Option<authentication::webhook::Options>,
+    permissions: Option<authorization::webhook::Options>,
     allowed: Vec<String>,
     /// Whether it is told how health checks went.
     slis: bool,
@@ -61,7 +61,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    pub fn read(asked: &ControllerManager, slis: bool, names: &Names, wrong: &mut Wrong) -> Self {
+    pub fn read(asked: &ControllerManager, slis: bool, names: &Names, wrong: &mut ConfigErrors) -> Self {
         let delegation = &asked.delegation;
         let file = delegation.authentication_kubeconfig.as_deref();
         let file = file.filter(|_| !delegation.authentication_skip_lookup);
@@ -171,11 +171,11 @@ impl Port {
             slis: wanted.slis,
             debug: wanted.profiling.then(|| Debug { command: command_line(), verbosity: verbosity.clone() }),
             tokens: wanted.tokens.map(|options| {
-                Arc::new(identity::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
+                Arc::new(authentication::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
             }),
             permissions: wanted
                 .permissions
-                .map(|options| permission::webhook::Remote::new(options, &names, world)),
+                .map(|options| authorization::webhook::Remote::new(options, &names, world)),
             chain: arc_swap::ArcSwapOption::empty(),
             world: world.clone(),
         });
@@ -252,7 +252,7 @@ async fn bind(
 fn trust_map(
     target: &Target,
     names: &Names,
-    measures: &Measures,
+    measures: &Metrics,
     world: &World,
 ) -> anyhow::Result<Api<ConfigMap>> {
     let way = client::way(target, &format!("{}-controller-manager", names.prefix), measures)?;
@@ -271,7 +271,7 @@ async fn patiently(map: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, asking).await {
+    match tokio::time::timeout(TIMEOUT, asking).await {
         Ok(told) => Ok(told),
         Err(_) => map.get(TRUST).await,
     }
@@ -287,7 +287,7 @@ fn self_signed(address: SocketAddr) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 
 /// Answers what is asked at the port.
 struct Answers {
-    measures: Measures,
+    measures: Metrics,
     health: Arc<Health>,
     /// What everybody may look at.
     allowed: Vec<String>,
@@ -295,7 +295,7 @@ struct Answers {
     /// Where the inside of the process is shown.
     debug: Option<Debug>,
     tokens: Option<Arc<dyn auth::tokens::Authenticator>>,
-    permissions: Option<permission::webhook::Remote>,
+    permissions: Option<authorization::webhook::Remote>,
     /// Who knows callers, as of now.
     chain: arc_swap::ArcSwapOption<Chain>,
     world: World,
@@ -379,7 +379,7 @@ impl Handler for Answers {
     async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         let path = request.uri().path();
         if !self.is_for_all(path) {
-            let notes = rest::Notes::default();
+            let notes = rest::RequestRecord::default();
             let chain = self.chain.load_full();
             let Some(chain) = chain else { return answer(StatusCode::SERVICE_UNAVAILABLE, "not ready\n") };
             let user = match chain.caller(request.headers(), &peer, &notes).await {

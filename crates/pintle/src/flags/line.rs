@@ -29,7 +29,7 @@ const MOST: usize = 10;
 pub enum Unread {
     Help(String),
     /// Every problem, each as a line, and what can be made of the other arguments.
-    Wrong(Vec<String>, Option<Box<ArgMatches>>),
+    ConfigErrors(Vec<String>, Option<Box<ArgMatches>>),
 }
 
 /// What was read, and what the log should say about it.
@@ -54,7 +54,7 @@ pub fn read(program: &Command, arguments: &[OsString]) -> Result<Line, Unread> {
     };
     let error = match parse(&items) {
         Ok(matches) if problems.is_empty() => return Ok(Line { matches, warnings }),
-        Ok(matches) => return Err(Unread::Wrong(problems, Some(Box::new(matches)))),
+        Ok(matches) => return Err(Unread::ConfigErrors(problems, Some(Box::new(matches)))),
         Err(error) => error,
     };
     if let help @ Unread::Help(_) = told(&error) {
@@ -76,11 +76,11 @@ pub fn read(program: &Command, arguments: &[OsString]) -> Result<Line, Unread> {
     }
     let rest = parse(&good);
     match rest {
-        Ok(matches) => Err(Unread::Wrong(problems, Some(Box::new(matches)))),
+        Ok(matches) => Err(Unread::ConfigErrors(problems, Some(Box::new(matches)))),
         // each is right, but not all together
         Err(error) => {
             problems.push(problem(&error));
-            Err(Unread::Wrong(problems, None))
+            Err(Unread::ConfigErrors(problems, None))
         }
     }
 }
@@ -263,9 +263,9 @@ fn told(error: &clap::Error) -> Unread {
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let known: Vec<_> = COMPONENTS.iter().map(|it| format!("'pintle {}'", it.command)).collect();
             let what = format!("nothing to do: try 'pintle up' or {}", known.join(", "));
-            Unread::Wrong(vec![what], None)
+            Unread::ConfigErrors(vec![what], None)
         }
-        _ => Unread::Wrong(vec![problem(error)], None),
+        _ => Unread::ConfigErrors(vec![problem(error)], None),
     }
 }
 

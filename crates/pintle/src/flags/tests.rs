@@ -30,7 +30,7 @@ fn warnings(flags: &str) -> Vec<String> {
 
 fn wrong(line: &str) -> Vec<String> {
     match read(&line.split_whitespace().collect::<Vec<_>>()) {
-        Err(Stop::Wrong(problems)) => problems,
+        Err(Stop::ConfigErrors(problems)) => problems,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -209,11 +209,11 @@ fn links_to_the_program_run_components() {
         assert!(matches!(cli.command, Asked::Apiserver(server) if server.secure_port == 7));
     }
     let told = match read(&["kube-apiserver", "--nonsense"]) {
-        Err(Stop::Wrong(told)) => told.join(""),
+        Err(Stop::ConfigErrors(told)) => told.join(""),
         other => panic!("{other:?}"),
     };
     assert!(told.ends_with("(see 'kube-apiserver --help')"), "{told}");
-    assert!(matches!(read(&["kube-up"]), Err(Stop::Wrong(_))));
+    assert!(matches!(read(&["kube-up"]), Err(Stop::ConfigErrors(_))));
     let program = program();
     for (called, command) in
         [("pintle", None), ("kube-nothing", None), ("apiserver", None), ("kube-up", None)]
@@ -225,7 +225,7 @@ fn links_to_the_program_run_components() {
 #[test]
 fn no_media_type_is_the_usual_one() {
     assert!(read(&["kube-apiserver", "--storage-media-type="]).is_ok());
-    let Err(Stop::Wrong(told)) = read(&["kube-apiserver", "--storage-media-type=text/plain"]) else {
+    let Err(Stop::ConfigErrors(told)) = read(&["kube-apiserver", "--storage-media-type=text/plain"]) else {
         panic!("it was taken");
     };
     assert!(told[0].contains("there are application/json"), "{told:?}");
@@ -246,7 +246,7 @@ fn versions_are_told() {
     }
     assert!(told(&["pintle", "apiserver", "--version=raw"]).contains("\"gitVersion\":\"v1.26"));
     assert!(read(&["pintle", "apiserver", "--version=false"]).is_ok());
-    assert!(matches!(read(&["pintle", "apiserver", "--version=x"]), Err(Stop::Wrong(_))));
+    assert!(matches!(read(&["pintle", "apiserver", "--version=x"]), Err(Stop::ConfigErrors(_))));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn no_command_line_is_too_strange() {
             });
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if let Err(Stop::Wrong(told)) = read(&words) {
+        if let Err(Stop::ConfigErrors(told)) = read(&words) {
             assert!(
                 !told.is_empty() && told.iter().all(|it| it.lines().count() == 1),
                 "{seed}: {words:?}: {told:#?}"

@@ -1,7 +1,7 @@
 //! What writes must pass.
 
-use super::{Wrong, manifest};
-use crate::wanted::Company;
+use super::{ConfigErrors, manifest};
+use crate::server_config::DeploymentMode;
 use apiserver::admission::{self, Plugin, Tolerated};
 use clap::Args;
 use names::Names;
@@ -53,7 +53,12 @@ pub struct Admission {
 
 impl Admission {
     /// The company decides what is on unless told otherwise.
-    pub fn read(&self, company: Company, names: &Names, wrong: &mut Wrong) -> admission::Options {
+    pub fn read(
+        &self,
+        company: DeploymentMode,
+        names: &Names,
+        wrong: &mut ConfigErrors,
+    ) -> admission::Options {
         let (enable, disable) = self.switched(company, wrong);
         let file = self.admission_control_config_file.as_deref();
         let configuration = file.and_then(|file| wrong.take(FILE, configuration(file, names)));
@@ -69,7 +74,7 @@ impl Admission {
     }
 
     /// What is switched on and off.
-    fn switched(&self, company: Company, wrong: &mut Wrong) -> (Vec<String>, Vec<String>) {
+    fn switched(&self, company: DeploymentMode, wrong: &mut ConfigErrors) -> (Vec<String>, Vec<String>) {
         let (mut enable, mut disable) =
             (self.enable_admission_plugins.clone(), self.disable_admission_plugins.clone());
         let exactly = &self.admission_control;
@@ -90,10 +95,10 @@ impl Admission {
             wrong.add(ENABLE, format!("[{}] stand in {DISABLE} as well", both.join(" ")));
         }
         let asked = |names: &[String], name: &str| names.iter().any(|it| it == name);
-        if company == Company::Alone {
+        if company == DeploymentMode::Alone {
             return (enable, disable);
         }
-        let has_accounts = company == Company::Together { accounts: true };
+        let has_accounts = company == DeploymentMode::SingleFlight { accounts: true };
         let off = NEEDS_ACCOUNTS
             .iter()
             .filter(|name| !has_accounts && !asked(&enable, name) && !asked(&disable, name));

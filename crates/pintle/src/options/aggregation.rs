@@ -1,7 +1,7 @@
 //! How requests are passed on to other API servers.
 
-use super::Wrong;
-use apiserver::aggregate;
+use super::ConfigErrors;
+use apiserver::aggregation;
 use clap::{ArgAction, Args};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -30,7 +30,7 @@ pub struct Aggregation {
 }
 
 impl Aggregation {
-    pub fn read(&self, wrong: &mut Wrong) -> aggregate::Options {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> aggregation::Options {
         const CERTIFICATE: &str = "--proxy-client-cert-file";
         const KEY: &str = "--proxy-client-key-file";
         let certificate = wrong.text(CERTIFICATE, self.proxy_client_cert_file.as_deref());
@@ -42,12 +42,12 @@ impl Aggregation {
         certificate.as_ref().and_then(|text| wrong.take(CERTIFICATE, good(text)));
         let good = |text: &String| PrivateKeyDer::from_pem_slice(text.as_bytes()).map(drop);
         key.as_ref().and_then(|text| wrong.take(KEY, good(text)));
-        aggregate::Options {
+        aggregation::Options {
             identity_files: self.proxy_client_cert_file.clone().zip(self.proxy_client_key_file.clone()),
             identity: certificate.zip(key).map(|(certificate, key)| (certificate.into(), key.into())),
             to_endpoints: self.enable_aggregator_routing,
             refuse_redirects: self.aggregator_reject_forwarding_redirect,
-            ..aggregate::Options::default()
+            ..aggregation::Options::default()
         }
     }
 }
@@ -70,7 +70,7 @@ mod tests {
         let read = |line: String| {
             let words = ["pintle", "up"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
             let Command::Up(up) = Cli::read(words.map(Into::into)).unwrap().command else { panic!("not up") };
-            let mut wrong = Wrong::default();
+            let mut wrong = ConfigErrors::default();
             let read = up.server.aggregation.read(&mut wrong);
             wrong.check().map(|()| read).map_err(|why| why.to_string())
         };

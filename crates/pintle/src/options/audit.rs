@@ -1,13 +1,13 @@
 //! The record of what was done.
 
-use super::Wrong;
+use super::ConfigErrors;
 use crate::flags::any_duration;
 use apiserver::audit::{
     self, Batching, Format, LogOptions, Mode, Policy, Rotation, Target, Throttle, Truncate, WebhookOptions,
 };
-use call::WayOut;
 use clap::Args;
 use names::Names;
+use outbound::Dialer;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,23 +148,23 @@ pub struct Audit {
 
 impl Audit {
     /// `way` leads to a server that is told.
-    pub fn read(&self, names: &Names, way: &WayOut, wrong: &mut Wrong) -> audit::Options {
+    pub fn read(&self, names: &Names, way: &Dialer, wrong: &mut ConfigErrors) -> audit::Options {
         let policy = self.audit_policy_file.as_deref();
         let text = wrong.text("--audit-policy-file", policy);
         let policy = text.and_then(|text| wrong.take("--audit-policy-file", Policy::parse(&text, names)));
         let log = self.audit_log_path.clone().and_then(|path| self.log(path, names, wrong));
         let webhook = self.audit_webhook_config_file.as_ref().and_then(|file| {
-            let receiver = call::Target::from_kubeconfig(file);
+            let receiver = outbound::Target::from_kubeconfig(file);
             let receiver = wrong.take("--audit-webhook-config-file", receiver);
             let (mode, truncate) = self.webhook(names, wrong);
             let initial_backoff = self.audit_webhook_initial_backoff;
-            let receiver = call::Target { way: way.clone(), ..receiver? };
+            let receiver = outbound::Target { way: way.clone(), ..receiver? };
             Some(WebhookOptions { receiver, initial_backoff, mode: mode?, truncate })
         });
         audit::Options { policy, log, webhook }
     }
 
-    fn log(&self, path: PathBuf, names: &Names, wrong: &mut Wrong) -> Option<LogOptions> {
+    fn log(&self, path: PathBuf, names: &Names, wrong: &mut ConfigErrors) -> Option<LogOptions> {
         let format = match &*self.audit_log_format {
             "json" => Format::Json,
             "legacy" => Format::Legacy,
@@ -203,7 +203,7 @@ impl Audit {
         Some(LogOptions { target, format, rotation, mode, truncate })
     }
 
-    fn webhook(&self, names: &Names, wrong: &mut Wrong) -> (Option<Mode>, Option<Truncate>) {
+    fn webhook(&self, names: &Names, wrong: &mut ConfigErrors) -> (Option<Mode>, Option<Truncate>) {
         version("--audit-webhook-version", self.audit_webhook_version.as_deref(), names, wrong);
         let batch = Batch {
             options: "--audit-webhook-batch",
@@ -239,7 +239,7 @@ struct Batch {
 
 impl Batch {
     /// Options that are not used are not looked at.
-    fn read(&self, wrong: &mut Wrong) -> Batching {
+    fn read(&self, wrong: &mut ConfigErrors) -> Batching {
         let buffer = self.positive("buffer-size", self.buffer, wrong);
         let max_size = self.positive("max-size", self.max_size, wrong);
         let mut throttle = None;
@@ -255,7 +255,7 @@ impl Batch {
         Batching { buffer, max_size, max_wait: self.max_wait, throttle }
     }
 
-    fn positive(&self, name: &str, value: i64, wrong: &mut Wrong) -> usize {
+    fn positive(&self, name: &str, value: i64, wrong: &mut ConfigErrors) -> usize {
         if value <= 0 {
             wrong.add(&format!("{}-{name}", self.options), format!("it must be more than 0, not {value}"));
         }
@@ -263,7 +263,7 @@ impl Batch {
     }
 }
 
-fn mode(option: &str, text: &str, batch: &Batch, wrong: &mut Wrong) -> Option<Mode> {
+fn mode(option: &str, text: &str, batch: &Batch, wrong: &mut ConfigErrors) -> Option<Mode> {
     match text {
         "batch" => Some(Mode::Batch(batch.read(wrong))),
         "blocking" => Some(Mode::Blocking),
@@ -275,7 +275,12 @@ fn mode(option: &str, text: &str, batch: &Batch, wrong: &mut Wrong) -> Option<Mo
     }
 }
 
-fn truncate(options: &str, enabled: bool, (event, batch): (i64, i64), wrong: &mut Wrong) -> Option<Truncate> {
+fn truncate(
+    options: &str,
+    enabled: bool,
+    (event, batch): (i64, i64),
+    wrong: &mut ConfigErrors,
+) -> Option<Truncate> {
     if !enabled {
         return None;
     }
@@ -291,14 +296,14 @@ fn truncate(options: &str, enabled: bool, (event, batch): (i64, i64), wrong: &mu
     Some(Truncate { max_event_bytes: bytes(event), max_batch_bytes: bytes(batch) })
 }
 
-fn version(option: &str, asked: Option<&str>, names: &Names, wrong: &mut Wrong) {
+fn version(option: &str, asked: Option<&str>, names: &Names, wrong: &mut ConfigErrors) {
     let only = format!("{}/v1", names.group("audit"));
     if let Some(text) = asked.filter(|text| *text != only) {
         wrong.add(option, format!("{text:?} is no version of events; there is {only}"));
     }
 }
 
-fn limit(option: &str, value: i64, wrong: &mut Wrong) -> u64 {
+fn limit(option: &str, value: i64, wrong: &mut ConfigErrors) -> u64 {
     if value < 0 {
         wrong.add(option, format!("it cannot be less than 0, as {value} is"));
     }
@@ -319,8 +324,8 @@ mod tests {
     fn read(line: &str) -> Result<audit::Options, String> {
         let read =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
-        let mut wrong = Wrong::default();
-        let options = read.audit.read(&Names::kubernetes(), &WayOut::Direct, &mut wrong);
+        let mut wrong = ConfigErrors::default();
+        let options = read.audit.read(&Names::kubernetes(), &Dialer::Direct, &mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }
 

@@ -1,11 +1,11 @@
 //! Who is believed to be whom.
 
-use super::{Oidc, RequestHeaders, ServiceAccounts, TokenWebhook, Wrong};
-use crate::wanted::Company;
-use apiserver::identity::{self, FrontProxy};
+use super::{ConfigErrors, Oidc, RequestHeaders, ServiceAccounts, TokenWebhook};
+use crate::server_config::DeploymentMode;
+use apiserver::authentication::{self, FrontProxy};
 use auth::Tokens;
-use call::WayOut;
 use clap::{ArgAction, Args};
+use outbound::Dialer;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
@@ -67,10 +67,10 @@ impl Authentication {
     /// `way` leads to a server that knows tokens.
     pub fn read(
         &self,
-        company: Company,
-        way: &WayOut,
-        wrong: &mut Wrong,
-    ) -> (identity::Options, Authorities) {
+        company: DeploymentMode,
+        way: &Dialer,
+        wrong: &mut ConfigErrors,
+    ) -> (authentication::Options, Authorities) {
         let tokens = wrong.text("--token-auth-file", self.token_auth_file.as_deref());
         let tokens = tokens.and_then(|text| wrong.take("--token-auth-file", Tokens::parse(&text)));
         let tokens = tokens.unwrap_or_default();
@@ -90,7 +90,7 @@ impl Authentication {
                 self.requestheader_client_ca_file.as_deref(),
             ),
         };
-        let options = identity::Options {
+        let options = authentication::Options {
             tokens,
             service_accounts: self.service_accounts.read(wrong),
             audiences: self.api_audiences.clone(),
@@ -103,12 +103,12 @@ impl Authentication {
         (options, authorities)
     }
 
-    fn front_proxy(&self, company: Company, wrong: &mut Wrong) -> FrontProxy {
+    fn front_proxy(&self, company: DeploymentMode, wrong: &mut ConfigErrors) -> FrontProxy {
         let mut front = self.request_headers.read(wrong);
         // without further authorities, or with a choice among those they vouch for, this server's own proxy is
         // one of those who may speak
         let own = self.requestheader_client_ca_file.is_none()
-            || company != Company::Alone && !front.allowed_names.is_empty();
+            || company != DeploymentMode::Alone && !front.allowed_names.is_empty();
         if own {
             front.allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
@@ -117,7 +117,7 @@ impl Authentication {
 }
 
 /// The certificates in a file, which must hold some.
-fn certificates(wrong: &mut Wrong, option: &str, file: Option<&Path>) -> Option<String> {
+fn certificates(wrong: &mut ConfigErrors, option: &str, file: Option<&Path>) -> Option<String> {
     let text = wrong.text(option, file)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let good = match read {
@@ -133,13 +133,16 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn read(line: &str) -> Result<(identity::Options, Authorities), String> {
+    fn read(line: &str) -> Result<(authentication::Options, Authorities), String> {
         let words = ["pintle", "up"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
         let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = Wrong::default();
-        let read =
-            up.server.authentication.read(Company::Together { accounts: true }, &WayOut::Direct, &mut wrong);
+        let mut wrong = ConfigErrors::default();
+        let read = up.server.authentication.read(
+            DeploymentMode::SingleFlight { accounts: true },
+            &Dialer::Direct,
+            &mut wrong,
+        );
         wrong.check().map(|()| read).map_err(|why| why.to_string())
     }
 

@@ -1,12 +1,12 @@
 //! Who may do what.
 
-use super::Wrong;
+use super::ConfigErrors;
 use crate::flags::any_duration;
-use apiserver::permission::{self, policy_file, webhook};
+use apiserver::authorization::{self, policy_file, webhook};
 use auth::{Abac, Mode};
-use call::{Caller, Limits, Version, WayOut};
 use clap::Args;
 use names::Names;
+use outbound::{Dialer, HttpClient, Limits, Version};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ const WEBHOOK_FILE: &str = "--authorization-webhook-config-file";
 
 impl Authorization {
     /// `way` leads to a server that is asked.
-    pub fn read(&self, names: &Names, way: &WayOut, wrong: &mut Wrong) -> permission::Options {
+    pub fn read(&self, names: &Names, way: &Dialer, wrong: &mut ConfigErrors) -> authorization::Options {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             wrong.add("--authorization-mode", "names a mode twice");
@@ -56,9 +56,9 @@ impl Authorization {
         let hook = &self.authorization_webhook_config_file;
         let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, wrong);
         let caller = hook.and_then(|file| {
-            wrong.take(WEBHOOK_FILE, Caller::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))
+            wrong.take(WEBHOOK_FILE, HttpClient::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))
         });
-        permission::Options {
+        authorization::Options {
             modes: modes.clone(),
             policies: policies.unwrap_or_default(),
             webhook: caller.map(|caller| webhook::Options {
@@ -77,7 +77,7 @@ impl Authorization {
         name: &str,
         option: &str,
         file: &'a Option<PathBuf>,
-        wrong: &mut Wrong,
+        wrong: &mut ConfigErrors,
     ) -> Option<&'a Path> {
         match (self.authorization_mode.contains(&mode), file) {
             (true, None) => wrong.add(option, format!("needed for the authorization mode {name}")),
@@ -91,7 +91,7 @@ impl Authorization {
     }
 }
 
-fn policies_in(file: &Path, names: &Names, wrong: &mut Wrong) -> Option<Abac> {
+fn policies_in(file: &Path, names: &Names, wrong: &mut ConfigErrors) -> Option<Abac> {
     let text = wrong.text(POLICY_FILE, Some(file))?;
     match policy_file::parse(&text, names) {
         Ok(policies) => Some(policies),
@@ -125,9 +125,9 @@ mod tests {
 
     fn told(line: &str) -> String {
         let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         match read {
-            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &WayOut::Direct, &mut wrong)),
+            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &Dialer::Direct, &mut wrong)),
             Err(why) => return why.to_string(),
         }
         wrong.check().err().map(|why| why.to_string()).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! How names are spelled.
 
-use super::Wrong;
+use super::ConfigErrors;
 use clap::Args;
 use names::Names;
 
@@ -22,7 +22,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    pub fn read(&self, wrong: &mut Wrong) -> Names {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> Names {
         let given = [("--api-domain", &self.api_domain), ("--vendor", &self.vendor)];
         if self.dialect != "neutral" {
             for (option, _) in given.iter().filter(|(_, value)| value.is_some()) {
@@ -72,7 +72,7 @@ mod tests {
             api_domain: domain.map(str::to_owned),
             vendor: vendor.map(str::to_owned),
         };
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let names = dialect.read(&mut wrong);
         wrong.check().map(|()| names).map_err(|why| why.to_string())
     }

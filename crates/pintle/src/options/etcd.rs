@@ -1,9 +1,9 @@
 //! An etcd to keep objects in.
 
-use super::Wrong;
+use super::ConfigErrors;
 use crate::flags::any_duration;
-use call::{Target, WayOut};
 use clap::Args;
+use outbound::{Dialer, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,7 +52,12 @@ pub struct Etcd {
 impl Etcd {
     /// The etcd that is asked for, if one is. History is forgotten every so often; 0 leaves that to others.
     /// `way` leads to it.
-    pub fn read(&self, compaction: Duration, way: &WayOut, wrong: &mut Wrong) -> Option<etcd::Options> {
+    pub fn read(
+        &self,
+        compaction: Duration,
+        way: &Dialer,
+        wrong: &mut ConfigErrors,
+    ) -> Option<store_etcd::Options> {
         const CERTIFICATE: &str = "--etcd-certfile";
         const KEY: &str = "--etcd-keyfile";
         let certificate = wrong.text(CERTIFICATE, self.etcd_certfile.as_deref());
@@ -85,15 +90,15 @@ impl Etcd {
         });
         let servers: Vec<_> = servers.collect();
         for server in &servers {
-            wrong.take("--etcd-servers", call::Channel::new(server, &[]));
+            wrong.take("--etcd-servers", outbound::Channel::new(server, &[]));
         }
-        Some(etcd::Options {
+        Some(store_etcd::Options {
             servers,
             prefix: self.etcd_prefix.clone(),
             compaction: Some(compaction).filter(|it| !it.is_zero()),
             measured: Some(self.etcd_db_metric_poll_interval).filter(|it| !it.is_zero()),
             lease_reuse: Duration::from_secs(self.lease_reuse_duration_seconds.into()),
-            ..etcd::Options::default()
+            ..store_etcd::Options::default()
         })
     }
 
@@ -118,15 +123,15 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn read(line: &str) -> (Option<etcd::Options>, Result<(), String>) {
-        read_by(line, &WayOut::Direct)
+    fn read(line: &str) -> (Option<store_etcd::Options>, Result<(), String>) {
+        read_by(line, &Dialer::Direct)
     }
 
-    fn read_by(line: &str, way: &WayOut) -> (Option<etcd::Options>, Result<(), String>) {
+    fn read_by(line: &str, way: &Dialer) -> (Option<store_etcd::Options>, Result<(), String>) {
         let line = format!("pintle up {line}");
         let cli = Cli::read(line.trim().split(' ').map(Into::into)).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let read = up.server.etcd.read(up.server.limits.etcd_compaction_interval, way, &mut wrong);
         (read, wrong.check().map_err(|why| why.to_string()))
     }
@@ -147,8 +152,8 @@ mod tests {
         assert_eq!((some.measured, some.lease_reuse), (None, Duration::from_secs(7)));
         assert_eq!(read("--etcd-servers=a:1 --etcd-compaction-interval=0").0.unwrap().compaction, None);
         let proxy = Target { url: "unix:/run/p".to_owned(), ..Target::default() };
-        let proxy = call::Proxy::new(call::Protocol::Grpc, &proxy).unwrap();
-        let (some, _) = read_by("--etcd-servers=a:1", &WayOut::Through(std::sync::Arc::new(proxy)));
+        let proxy = outbound::Proxy::new(outbound::Protocol::Grpc, &proxy).unwrap();
+        let (some, _) = read_by("--etcd-servers=a:1", &Dialer::Through(std::sync::Arc::new(proxy)));
         assert_eq!(format!("{:?}", some.unwrap().servers[0].way), "Through(Proxy(Grpc at /run/p))");
     }
 

@@ -1,7 +1,7 @@
 //! Feature gates: parts that can be switched on before they are finished, or off while they are new.
 
 use super::gates::{self, BEHIND, BEHIND_LOOPS, GROUPS, Gate};
-use super::{Wrong, truth};
+use super::{ConfigErrors, truth};
 use apiserver::{Gates, gates::Shown};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Decided(BTreeMap<&'static str, bool>);
 impl Features {
     /// Takes one value of the flag after the other. Who is named is decided; a group decides for those of its stage
     /// that are not decided by then.
-    pub fn read(&self, wrong: &mut Wrong) -> Decided {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> Decided {
         let mut decided = BTreeMap::new();
         for value in &self.feature_gates {
             let asked = pairs(value, wrong);
@@ -53,7 +53,7 @@ impl Features {
 }
 
 /// What one value of the flag says.
-fn pairs(value: &str, wrong: &mut Wrong) -> Vec<(String, bool)> {
+fn pairs(value: &str, wrong: &mut ConfigErrors) -> Vec<(String, bool)> {
     let mut read: Vec<(String, bool)> = Vec::new();
     for pair in value.split(',').filter(|pair| !pair.is_empty()) {
         let Some((name, text)) = pair.split_once('=') else {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn read(values: &[&str]) -> Result<Decided, String> {
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let features = Features { feature_gates: values.iter().map(|it| (*it).to_owned()).collect() };
         let decided = features.read(&mut wrong);
         wrong.check().map(|()| decided).map_err(|why| why.to_string())

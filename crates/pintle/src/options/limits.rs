@@ -1,8 +1,8 @@
 //! How much is taken on at a time and for how long, and how the server begins and ends.
 
-use super::Wrong;
+use super::ConfigErrors;
 use crate::flags::any_duration;
-use apiserver::{fairness, limits, serve};
+use apiserver::{flowcontrol, limits, serve};
 use clap::Args;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const STREAMS: u32 = 250;
 /// Files that are open beside connections: the store, the log, calls to others.
 const OWN_FILES: u64 = 128;
 /// As good as for ever, and far from where arithmetic ends.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+const NO_DEADLINE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Limits, health and the end")]
@@ -80,7 +80,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn read(&self, wrong: &mut Wrong) -> limits::Options {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> limits::Options {
         if !(0.0..=0.02).contains(&self.goaway_chance) {
             wrong.add("--goaway-chance", "it is between 0 and 0.02");
         }
@@ -100,7 +100,7 @@ impl Limits {
             min_request_timeout: Duration::from_secs(self.min_request_timeout.into()),
             goaway_chance: self.goaway_chance,
             history: match self.etcd_compaction_interval {
-                Duration::ZERO => FOR_EVER,
+                Duration::ZERO => NO_DEADLINE,
                 interval => interval,
             },
             livez_grace: self.livez_grace_period,
@@ -112,7 +112,7 @@ impl Limits {
     }
 
     /// Whose request is next.
-    pub fn of_turns(&self, gate: bool, wrong: &mut Wrong) -> fairness::Options {
+    pub fn of_turns(&self, gate: bool, wrong: &mut ConfigErrors) -> flowcontrol::Options {
         let seats = self.max_requests_inflight.saturating_add(self.max_mutating_requests_inflight);
         let on = gate && self.enable_priority_and_fairness;
         if on && seats == 0 {
@@ -120,7 +120,7 @@ impl Limits {
             wrong.add("--max-requests-inflight", why);
         }
         // a quarter of its time is what a request may wait
-        fairness::Options { on, patience: self.request_timeout / 4 }
+        flowcontrol::Options { on, patience: self.request_timeout / 4 }
     }
 
     /// What connections may do, where the process may have so many files open.
@@ -150,7 +150,7 @@ mod tests {
     fn read(line: &str) -> (limits::Options, serve::Limits, Result<(), String>) {
         let cli = Cli::read(format!("pintle up {line}").trim().split(' ').map(Into::into)).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let options = up.server.limits.read(&mut wrong);
         (options, up.server.limits.of_connections(None), wrong.check().map_err(|why| why.to_string()))
     }
@@ -180,7 +180,7 @@ mod tests {
             request_timeout: seconds(90),
             min_request_timeout: seconds(60),
             goaway_chance: 0.001,
-            history: FOR_EVER,
+            history: NO_DEADLINE,
             livez_grace: seconds(60),
             store_health_timeout: seconds(1),
             store_ready_timeout: seconds(3),

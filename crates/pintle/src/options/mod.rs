@@ -9,8 +9,8 @@ mod apiserver;
 mod audit;
 mod authentication;
 mod authorization;
-mod browsers;
 mod controllers;
+mod cors;
 mod dialect;
 mod etcd;
 mod features;
@@ -32,8 +32,8 @@ pub use apiserver::Apiserver;
 pub use audit::Audit;
 pub use authentication::{Authentication, Authorities};
 pub use authorization::Authorization;
-pub use browsers::Browsers;
 pub use controllers::{AuthorityFiles, ControllerManager, FoundOut, Leadership, Loops};
+pub use cors::Browsers;
 pub use dialect::Dialect;
 pub use etcd::Etcd;
 pub use features::Features;
@@ -43,7 +43,7 @@ pub use oidc::Oidc;
 pub use outward::Outward;
 pub use request_headers::RequestHeaders;
 pub use service_accounts::ServiceAccounts;
-pub use serving::{Shown, Tls};
+pub use serving::{ServingCertificates, Tls};
 pub use store::Store;
 pub use token_webhook::TokenWebhook;
 
@@ -53,9 +53,9 @@ use std::path::Path;
 
 /// What is wrong with the command line, each with the name of its option.
 #[derive(Debug, Default)]
-pub struct Wrong(Vec<String>);
+pub struct ConfigErrors(Vec<String>);
 
-impl Wrong {
+impl ConfigErrors {
     pub fn add(&mut self, option: &str, why: impl Display) {
         self.0.push(format!("{option}: {why}"));
     }

@@ -1,6 +1,6 @@
 //! Options about what an operator gets to see.
 
-use super::Wrong;
+use super::ConfigErrors;
 use apiserver::trace::Configuration;
 use clap::Args;
 use names::Names;
@@ -46,7 +46,7 @@ pub struct Observing {
 }
 
 impl Numbers {
-    pub fn read(&self, wrong: &mut Wrong) -> metrics::Options {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> metrics::Options {
         let (asked, release) = (&*self.show_hidden_metrics_for_version, kinds::RELEASE);
         let only = Release { minor: release.minor.saturating_sub(1), ..release }.to_string();
         if !asked.is_empty() && asked != only {
@@ -69,7 +69,7 @@ impl Numbers {
 
 impl Observing {
     /// Where spans go, if the gate for that is open.
-    pub fn tracing(&self, open: bool, names: &Names, wrong: &mut Wrong) -> Option<Configuration> {
+    pub fn tracing(&self, open: bool, names: &Names, wrong: &mut ConfigErrors) -> Option<Configuration> {
         const OPTION: &str = "--tracing-config-file";
         let text = wrong.text(OPTION, self.tracing_config_file.as_deref())?;
         if !open {
@@ -115,7 +115,7 @@ mod tests {
             show_hidden_metrics_for_version: hidden.to_owned(),
             profiling: true,
         };
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let options = asked.read(&mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }

@@ -1,9 +1,9 @@
 //! A provider of identity that speaks OpenID Connect.
 
-use super::Wrong;
-use apiserver::identity::oidc;
-use call::{Caller, Limits, Target};
+use super::ConfigErrors;
+use apiserver::authentication::oidc;
 use clap::Args;
+use outbound::{HttpClient, Limits, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub struct Oidc {
 const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 1024 * 1024 };
 
 impl Oidc {
-    pub fn read(&self, wrong: &mut Wrong) -> Option<oidc::Options> {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> Option<oidc::Options> {
         for name in &self.oidc_signing_algs {
             if !oidc::ALGORITHMS.contains(&name.as_str()) {
                 let known = oidc::ALGORITHMS.join(", ");
@@ -92,7 +92,7 @@ impl Oidc {
         }
         let authority_file = self.oidc_ca_file.clone();
         let target = Target { url: issuer.clone(), authorities, authority_file, ..Target::default() };
-        let caller = wrong.take("--oidc-ca-file", Caller::new(&target, LIMITS))?;
+        let caller = wrong.take("--oidc-ca-file", HttpClient::new(&target, LIMITS))?;
         let claim = &self.oidc_username_claim;
         Some(oidc::Options {
             username_claim: claim.clone(),
@@ -105,7 +105,7 @@ impl Oidc {
         })
     }
 
-    fn required(&self, wrong: &mut Wrong) -> Vec<(String, String)> {
+    fn required(&self, wrong: &mut ConfigErrors) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         for one in &self.oidc_required_claim {
             match one.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
@@ -134,7 +134,7 @@ mod tests {
 
     fn read(line: &str) -> Result<Option<oidc::Options>, String> {
         let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let options = read.map_err(|why| why.to_string())?.oidc.read(&mut wrong);
         wrong.check().map_err(|why| why.to_string())?;
         Ok(options)

@@ -1,10 +1,10 @@
 //! How the server calls others.
 
-use super::{Wrong, manifest};
+use super::{ConfigErrors, manifest};
 use apiserver::egress::Egress;
-use call::{Protocol, Proxy, Target, WayOut};
 use clap::Args;
 use names::Names;
+use outbound::{Dialer, Protocol, Proxy, Target};
 use schema::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const NAMES: [&str; 3] = ["cluster", "controlplane", "etcd"];
 const AT: &str = "service.connection";
 
 impl Outward {
-    pub fn read(&self, names: &Names, wrong: &mut Wrong) -> Egress {
+    pub fn read(&self, names: &Names, wrong: &mut ConfigErrors) -> Egress {
         let Some(file) = &self.egress_selector_config_file else { return Egress::default() };
         let known = ["v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver")));
         let whole = manifest::read(file, "EgressSelectorConfiguration", &known);
@@ -70,7 +70,7 @@ fn unsupported(path: &str, found: &str, known: &[&str]) -> String {
     format!("{path}: Unsupported value: {found:?}: supported values: {}", known.join(", "))
 }
 
-fn way(selection: &Value, problems: &mut Vec<String>) -> WayOut {
+fn way(selection: &Value, problems: &mut Vec<String>) -> Dialer {
     let there = |path: &[&str]| selection.at(path).filter(|it| !it.is_null());
     let transport = there(&["connection", "transport"]);
     let named = selection.text(&["connection", "proxyProtocol"]);
@@ -80,18 +80,18 @@ fn way(selection: &Value, problems: &mut Vec<String>) -> WayOut {
                 let why = "Transport config should be absent for direct connect";
                 problems.push(format!("{AT}.transport: Invalid value: \"direct\": {why}"));
             }
-            return WayOut::Direct;
+            return Dialer::Direct;
         }
         "HTTPConnect" => Protocol::HttpConnect,
         "GRPC" => Protocol::Grpc,
         other => {
             problems.push(unsupported(&format!("{AT}.protocol"), other, &["Direct", "HTTPConnect", "GRPC"]));
-            return WayOut::Direct;
+            return Dialer::Direct;
         }
     };
     if transport.is_none() {
         problems.push(format!("{AT}.transport: Required value: transport must be set for {named}"));
-        return WayOut::Direct;
+        return Dialer::Direct;
     }
     let [tcp, socket] = ["tcp", "uds"].map(|it| there(&["connection", "transport", it]));
     let before = problems.len();
@@ -112,13 +112,13 @@ fn way(selection: &Value, problems: &mut Vec<String>) -> WayOut {
             None
         }
     };
-    let Some(target) = target.filter(|_| problems.len() == before) else { return WayOut::Direct };
+    let Some(target) = target.filter(|_| problems.len() == before) else { return Dialer::Direct };
     match Proxy::new(protocol, &target) {
-        Ok(proxy) => WayOut::Through(Arc::new(proxy)),
+        Ok(proxy) => Dialer::Through(Arc::new(proxy)),
         Err(why) => {
             let name = selection.text(&["name"]);
             problems.push(format!("failed to create dialer for egressSelection {name:?}: {why}"));
-            WayOut::Direct
+            Dialer::Direct
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
         let file = folder.path().join("egress.yaml");
         let head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n";
         std::fs::write(&file, format!("{head}egressSelections:\n{selections}")).unwrap();
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let egress =
             Outward { egress_selector_config_file: Some(file) }.read(&Names::kubernetes(), &mut wrong);
         (egress, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(wrong, "");
         assert_eq!(format!("{:?}", egress.cluster), "Through(Proxy(Grpc at /run/k))");
         assert_eq!(format!("{:?}", egress.control_plane), "Through(Proxy(HttpConnect at p:1))");
-        assert!(matches!(egress.etcd, WayOut::Direct));
+        assert!(matches!(egress.etcd, Dialer::Direct));
     }
 
     #[test]

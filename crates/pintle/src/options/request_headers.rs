@@ -1,7 +1,7 @@
 //! How proxies say in headers who is calling.
 
-use super::Wrong;
-use apiserver::identity::FrontProxy;
+use super::ConfigErrors;
+use apiserver::authentication::FrontProxy;
 use clap::Args;
 use http::HeaderName;
 
@@ -26,7 +26,7 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    pub fn read(&self, wrong: &mut Wrong) -> FrontProxy {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> FrontProxy {
         let mut headers = |option: &str, texts: &[String]| -> Vec<HeaderName> {
             let mut read = Vec::new();
             for text in texts {

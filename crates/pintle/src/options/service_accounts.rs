@@ -1,8 +1,8 @@
 //! Tokens of service accounts: who signs them, who issues them, what they are verified with.
 
-use super::Wrong;
-use apiserver::identity;
-use apiserver::identity::jose::{PublicKey, Signer};
+use super::ConfigErrors;
+use apiserver::authentication;
+use apiserver::authentication::jose::{PublicKey, Signer};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub struct ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    pub fn read(&self, wrong: &mut Wrong) -> identity::ServiceAccounts {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> authentication::ServiceAccounts {
         let signing = "--service-account-signing-key-file";
         let signer = wrong.text(signing, self.service_account_signing_key_file.as_deref());
         let signer = signer.and_then(|pem| {
@@ -68,7 +68,7 @@ impl ServiceAccounts {
         }
         self.check_issuers(wrong);
         let longest = self.longest(wrong);
-        identity::ServiceAccounts {
+        authentication::ServiceAccounts {
             signer,
             keys,
             issuers: self.service_account_issuer.clone(),
@@ -81,7 +81,7 @@ impl ServiceAccounts {
         }
     }
 
-    fn check_issuers(&self, wrong: &mut Wrong) {
+    fn check_issuers(&self, wrong: &mut ConfigErrors) {
         let issuers = &self.service_account_issuer;
         for (at, issuer) in issuers.iter().enumerate() {
             let option = "--service-account-issuer";
@@ -100,7 +100,7 @@ impl ServiceAccounts {
         }
     }
 
-    fn longest(&self, wrong: &mut Wrong) -> Option<Duration> {
+    fn longest(&self, wrong: &mut ConfigErrors) -> Option<Duration> {
         let option = "--service-account-max-token-expiration";
         let nanos = schema::time::parse_duration(&self.service_account_max_token_expiration);
         let nanos = wrong.take(option, nanos)?;

@@ -1,6 +1,6 @@
 //! How the server shows who it is, and what it speaks.
 
-use super::Wrong;
+use super::ConfigErrors;
 use apiserver::serve::{self, Pair, TlsMaterial};
 use clap::Args;
 use rustls::CipherSuite;
@@ -43,7 +43,7 @@ pub struct Tls {
 
 /// What clients are shown, as far as the operator decided.
 #[derive(Clone, Default)]
-pub struct Shown {
+pub struct ServingCertificates {
     /// In place of the server's own certificate.
     pub everybody: Option<Pair>,
     pub by_name: Vec<Pair>,
@@ -51,7 +51,7 @@ pub struct Shown {
     pub suites: Vec<CipherSuite>,
 }
 
-impl Shown {
+impl ServingCertificates {
     /// Whom the administrator's client believes: the server's own authority, and whatever stands in the file of a
     /// certificate that is shown instead, which often ends in its root.
     pub fn believed(&self, own: &str) -> String {
@@ -81,13 +81,13 @@ impl Tls {
         Some((folder.join("apiserver.crt"), folder.join("apiserver.key")))
     }
 
-    fn kept_pair(&self, wrong: &mut Wrong) -> Option<Pair> {
+    fn kept_pair(&self, wrong: &mut ConfigErrors) -> Option<Pair> {
         let (certificate, key) =
             self.kept_at().filter(|(certificate, key)| certificate.exists() && key.exists())?;
         pair(("--cert-dir", "--cert-dir"), &certificate, &key, wrong)
     }
 
-    pub fn read(&self, wrong: &mut Wrong) -> Shown {
+    pub fn read(&self, wrong: &mut ConfigErrors) -> ServingCertificates {
         let everybody = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 pair(("--tls-cert-file", "--tls-private-key-file"), certificate, key, wrong)
@@ -122,11 +122,11 @@ impl Tls {
             wrong.take("--tls-cipher-suites", known)
         });
         let suites = suites.collect();
-        Shown { everybody, by_name, newest_only, suites }
+        ServingCertificates { everybody, by_name, newest_only, suites }
     }
 }
 
-fn pair(options: (&str, &str), certificate: &Path, key: &Path, wrong: &mut Wrong) -> Option<Pair> {
+fn pair(options: (&str, &str), certificate: &Path, key: &Path, wrong: &mut ConfigErrors) -> Option<Pair> {
     let files = Some((certificate.to_owned(), key.to_owned()));
     let certificate = wrong.text(options.0, Some(certificate));
     let key = wrong.text(options.1, Some(key));
@@ -135,7 +135,7 @@ fn pair(options: (&str, &str), certificate: &Path, key: &Path, wrong: &mut Wrong
     wrong.take(options.0, pair.check()).map(|()| pair)
 }
 
-fn named(text: &str, wrong: &mut Wrong) -> Option<Pair> {
+fn named(text: &str, wrong: &mut ConfigErrors) -> Option<Pair> {
     const OPTION: &str = "--tls-sni-cert-key";
     let (files, names) = match text.split_once(':') {
         Some((files, names)) => (files, Some(names)),
@@ -211,10 +211,10 @@ mod tests {
         tls: Tls,
     }
 
-    fn read(line: &str) -> Result<Shown, String> {
+    fn read(line: &str) -> Result<ServingCertificates, String> {
         let read =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
-        let mut wrong = Wrong::default();
+        let mut wrong = ConfigErrors::default();
         let shown = read.tls.read(&mut wrong);
         wrong.check().map(|()| shown).map_err(|why| why.to_string())
     }

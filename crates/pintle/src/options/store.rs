@@ -1,10 +1,10 @@
 //! Where objects are kept, and in which form.
 
-use super::Wrong;
-use apiserver::sealing;
+use super::ConfigErrors;
+use apiserver::encryption_at_rest;
 use clap::{ArgAction, Args};
+use encryption::{Configuration, Follower, Rules};
 use names::Names;
-use seal::{Configuration, Follower, Rules};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
@@ -40,8 +40,8 @@ impl Store {
         &self,
         names: &Names,
         second_version: bool,
-        wrong: &mut Wrong,
-    ) -> Option<sealing::Options> {
+        wrong: &mut ConfigErrors,
+    ) -> Option<encryption_at_rest::Options> {
         let reloads = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.encryption_provider_config else {
             if reloads {
@@ -56,7 +56,7 @@ impl Store {
 }
 
 /// What a file says about encryption, to be followed where configurations may change.
-fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<sealing::Options, String> {
+fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<encryption_at_rest::Options, String> {
     let shown = file.display();
     let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
     let configuration = Configuration::read(&text, names, rules).map_err(|why| format!("{shown}: {why}"))?;
@@ -64,9 +64,9 @@ fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<sealing::Optio
         file: file.to_owned(),
         names: names.clone(),
         rules,
-        last: seal::content(&text),
+        last: encryption::content(&text),
     });
-    Ok(sealing::Options { configuration, again })
+    Ok(encryption_at_rest::Options { configuration, again })
 }
 
 #[cfg(test)]

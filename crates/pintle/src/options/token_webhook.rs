@@ -1,10 +1,10 @@
 //! Another server that knows tokens.
 
-use super::Wrong;
+use super::ConfigErrors;
 use crate::flags::any_duration;
-use apiserver::identity::webhook;
-use call::{Caller, Limits, Version, WayOut};
+use apiserver::authentication::webhook;
 use clap::Args;
+use outbound::{Dialer, HttpClient, Limits, Version};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ pub struct TokenWebhook {
 const FILE: &str = "--authentication-token-webhook-config-file";
 
 impl TokenWebhook {
-    pub fn read(&self, way: &WayOut, wrong: &mut Wrong) -> Option<webhook::Options> {
+    pub fn read(&self, way: &Dialer, wrong: &mut ConfigErrors) -> Option<webhook::Options> {
         let file = self.authentication_token_webhook_config_file.as_deref()?;
-        let caller = wrong.take(FILE, Caller::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))?;
+        let caller = wrong.take(FILE, HttpClient::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))?;
         Some(webhook::Options {
             version: self.authentication_token_webhook_version,
             ttl: self.authentication_token_webhook_cache_ttl,

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ambient::World;
 use anyhow::{Context, bail, ensure};
+use env::World;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber,
@@ -254,7 +254,7 @@ fn base_params(name: &str, life: Duration, world: &World) -> CertificateParams {
     params.not_before = now(world) - CLOCK_SKEW;
     params.not_after = now(world) + life;
     // two certificates for one key must still be told apart
-    params.serial_number = Some(SerialNumber::from(ambient::random_u64(world) >> 1));
+    params.serial_number = Some(SerialNumber::from(env::random_u64(world) >> 1));
     params
 }
 

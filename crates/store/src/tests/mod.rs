@@ -11,7 +11,7 @@ mod suite;
 
 use std::sync::Arc;
 
-use ambient::{Simulated, World};
+use env::{Simulated, World};
 use parking_lot::Mutex;
 
 use crate::{Change, Options, Recovered, Store};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::{Simulated, World};
 use bytes::Bytes;
+use env::{Simulated, World};
 
 use super::faults::Disk;
 use super::{Rng, Running, START, Seed};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ambient::World;
 use bytes::Bytes;
+use env::World;
 
 use super::{Running, world};
 use crate::{

@@ -6,8 +6,8 @@
 //! `evaluate.rs` is the table of checks and `policy.rs` what a namespace asks for, both pure.
 
 mod baseline;
-mod counters;
 mod evaluate;
+mod metrics;
 mod namespace;
 mod policy;
 mod restricted;
@@ -16,13 +16,13 @@ mod settings;
 mod tests;
 mod wording;
 
-pub(crate) use counters::Counters;
+pub(crate) use metrics::Counters;
 
-use ambient::Soon;
+use env::MaybeReady;
 use evaluate::{Marks, Pod, Violation, evaluate, told};
 use names::Names;
 use policy::{Labels, Level, Policy, Standard};
-use rest::{Admission, Admitted, ApiError, Interest, Operation, Resource};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
 use settings::Settings;
 
@@ -82,10 +82,10 @@ impl Admission for PodSecurity {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         match subject(write.resource) {
             Some(Subject::Namespace) => self.namespace(write, object, old),
             Some(Subject::Pod) => self.pod(write, object, old).into(),
@@ -115,7 +115,12 @@ impl PodSecurity {
         })
     }
 
-    fn pod(&self, write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+    fn pod(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), ApiError> {
         if !matches!(write.subresource, "" | EPHEMERAL) || self.is_exempt(write) {
             return Ok(());
         }
@@ -129,7 +134,7 @@ impl PodSecurity {
         refused.map_or(Ok(()), |why| Err(ApiError::object_forbidden(write.resource.subject(name), &why)))
     }
 
-    fn workload(&self, write: &Admitted<'_>, template: Option<&Value>) {
+    fn workload(&self, write: &AdmissionAttributes<'_>, template: Option<&Value>) {
         let pod = template.and_then(|template| Pod::of(template, &self.marks));
         if let Some(pod) = pod.filter(|_| !self.is_exempt(write)) {
             self.judge(write, &pod, false);
@@ -137,7 +142,7 @@ impl PodSecurity {
     }
 
     /// Whether the namespace or the user is none of the plugin's business.
-    fn is_exempt(&self, write: &Admitted<'_>) -> bool {
+    fn is_exempt(&self, write: &AdmissionAttributes<'_>) -> bool {
         let why = if self.settings.namespaces.contains(write.namespace) {
             "namespace"
         } else if self.settings.users.contains(&write.user.name) {
@@ -149,7 +154,7 @@ impl PodSecurity {
         true
     }
 
-    fn exempt(&self, write: &Admitted<'_>, why: &str) {
+    fn exempt(&self, write: &AdmissionAttributes<'_>, why: &str) {
         write.user.notes.annotate(&self.notes.exempt, why);
         self.counters.exempted(write);
     }
@@ -177,7 +182,7 @@ impl PodSecurity {
     }
 
     /// Holds a pod against its namespace's standards, notes what there is to note, and says why it is refused.
-    fn judge(&self, write: &Admitted<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
+    fn judge(&self, write: &AdmissionAttributes<'_>, pod: &Pod<'_>, enforced: bool) -> Option<String> {
         let notes = &write.user.notes;
         if self.is_exempt_runtime(pod.spec) {
             self.exempt(write, "runtimeClass");
@@ -212,7 +217,7 @@ impl PodSecurity {
     }
 
     /// What the namespace of a write asks for.
-    fn policy(&self, write: &Admitted<'_>) -> Policy {
+    fn policy(&self, write: &AdmissionAttributes<'_>) -> Policy {
         let namespace = write.api.find("namespaces", "", write.namespace);
         let label = |key: &str| namespace.as_ref().and_then(|it| it.label(key));
         let (policy, problems) = self.labels.policy(label, self.settings.defaults);

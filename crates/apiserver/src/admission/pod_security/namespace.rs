@@ -3,8 +3,8 @@
 use super::PodSecurity;
 use super::evaluate::{Pod, evaluate, reasons};
 use super::policy::{Level, Policy, Standard};
-use ambient::Soon;
-use rest::{Admitted, ApiError, Object};
+use env::MaybeReady;
+use rest::{AdmissionAttributes, ApiError, Object};
 use schema::Value;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ fn label<'v>(namespace: &'v Value) -> impl Fn(&str) -> Option<&'v str> {
 impl PodSecurity {
     pub(super) fn namespace<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let name = object.text(&["metadata", "name"]);
         let read = |namespace| self.labels.policy(label(namespace), self.settings.defaults);
         let (policy, problems) = read(object);
@@ -51,7 +51,7 @@ impl PodSecurity {
         if before.is_none() {
             return Ok(()).into();
         }
-        Soon::later(async move {
+        MaybeReady::later(async move {
             let warnings = self.existing(write, name, now).await;
             warnings.into_iter().for_each(|warning| write.user.notes.warn(warning));
             Ok(())
@@ -68,7 +68,12 @@ impl PodSecurity {
     }
 
     /// Which of a namespace's pods would be refused today; as many as can be looked at in a short time.
-    async fn existing(&self, write: &Admitted<'_>, namespace: &str, standard: Standard) -> Vec<String> {
+    async fn existing(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        namespace: &str,
+        standard: Standard,
+    ) -> Vec<String> {
         let resources = write.api.resources();
         let Some(pods) = resources.get("v1", "pods") else { return Vec::new() };
         let (world, began) = (&write.api.world, write.api.world.elapsed());

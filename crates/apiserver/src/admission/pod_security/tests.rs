@@ -3,7 +3,7 @@
 use super::evaluate::{Marks, Pod, evaluate, reasons, told};
 use super::policy::{Labels, Level, Policy, Standard, Version};
 use super::settings::Settings;
-use ambient::{Simulated, World, random_u64};
+use env::{Simulated, World, random_u64};
 use names::Names;
 use schema::{Value, decode};
 

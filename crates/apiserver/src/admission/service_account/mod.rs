@@ -10,9 +10,9 @@ mod secrets;
 mod token;
 
 use super::plain::{Decide, Verdict, is};
-use ambient::World;
+use env::World;
 use names::Names;
-use rest::{Admitted, Interest, Operation, Resource};
+use rest::{AdmissionAttributes, Interest, Operation, Resource};
 use schema::Value;
 
 const DEFAULT: &str = "default";
@@ -32,14 +32,14 @@ impl Decide for ServiceAccount {
         Interest::CREATE.and(Interest::UPDATE).and(Interest::PARTS).when(is(resource, "", "pods"))
     }
 
-    fn change(&self, write: &Admitted<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
+    fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         match (write.operation, write.subresource) {
             (Operation::Create, "") => self.complete(write, object),
             _ => Ok(()),
         }
     }
 
-    fn review(&self, write: &Admitted<'_>, object: &Value, _: Option<&Value>) -> Verdict {
+    fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, _: Option<&Value>) -> Verdict {
         match (write.operation, write.subresource) {
             (Operation::Create, "") => self.check(write, object),
             (Operation::Update, EPHEMERAL) => self.check_debugging(write, object),
@@ -59,7 +59,7 @@ impl ServiceAccount {
     }
 
     /// Gives a new pod what its account gives to all.
-    fn complete(&self, write: &Admitted<'_>, pod: &mut Value) -> Verdict {
+    fn complete(&self, write: &AdmissionAttributes<'_>, pod: &mut Value) -> Verdict {
         if self.is_mirror(pod) {
             return self.check(write, pod);
         }
@@ -80,7 +80,7 @@ impl ServiceAccount {
     }
 
     /// What must hold in the end, whoever changed the pod in between.
-    fn check(&self, write: &Admitted<'_>, pod: &Value) -> Verdict {
+    fn check(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Verdict {
         if self.is_mirror(pod) {
             return secrets::mirrored(pod).map_or(Ok(()), |why| Err(why.to_owned()));
         }
@@ -93,7 +93,7 @@ impl ServiceAccount {
     }
 
     /// Containers that join a running pod get no further than those it began with.
-    fn check_debugging(&self, write: &Admitted<'_>, pod: &Value) -> Verdict {
+    fn check_debugging(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Verdict {
         if pod.text(&["spec", "serviceAccountName"]).is_empty() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl ServiceAccount {
         limited.then(beyond).flatten().map_or(Ok(()), Err)
     }
 
-    fn account(&self, write: &Admitted<'_>, pod: &Value) -> Result<Value, String> {
+    fn account(&self, write: &AdmissionAttributes<'_>, pod: &Value) -> Result<Value, String> {
         let (namespace, name) = (write.namespace, pod.text(&["spec", "serviceAccountName"]));
         write.api.lookup("serviceaccounts", namespace, name).ok_or_else(|| {
             format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found")

@@ -1,6 +1,6 @@
 //! The volume by which a pod finds the API server: a token, whom to believe, and where it is.
 
-use ambient::World;
+use env::World;
 use names::Names;
 use rest::metadata::generated_name;
 use schema::Value;

@@ -1,14 +1,14 @@
 //! One webhook: which writes it is for, how it is called, and what comes of a call.
 
-use super::counters::End;
+use super::metrics::End;
 use super::review::{self, Question, Verdict};
 use super::{Webhooks, is_dry_run};
 use crate::admission::matching::{Meant, Rule, Selected};
-use crate::reach::Reached;
+use crate::webhook_target::Reached;
 use bytes::Bytes;
-use call::{Answer, Limits};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use rest::{Admitted, ApiError, Shown};
+use outbound::{Answer, Limits};
+use rest::{AdmissionAttributes, ApiError, Shown};
 use schema::Value;
 use schema::problem::quoted;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) enum Failure {
     /// The webhook says so.
     Denied(ApiError),
     /// There is no answer that means anything; with the code under which it is counted.
-    Call(String, u16),
+    RequestContext(String, u16),
     /// It was not to be called, or its answer cannot be followed.
     Refused(ApiError),
 }
@@ -72,7 +72,7 @@ impl Hook {
     /// Asks about a write.
     pub async fn ask(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         meant: &Meant,
         (object, old): (&[u8], &[u8]),
         changes: bool,
@@ -85,22 +85,23 @@ impl Hook {
         let uid = rest::metadata::new_uid(&write.api.world);
         let question = Question { write, meant, version: self.version, uid: &uid, object, old, dry_run };
         let answer = self.call(write, question.json().into()).await;
-        let answer = answer.map_err(|why| Failure::Call(format!("failed to call webhook: {why}"), 503))?;
+        let answer =
+            answer.map_err(|why| Failure::RequestContext(format!("failed to call webhook: {why}"), 503))?;
         if answer.body.is_empty() {
             let code = answer.status.as_u16();
             let media = answer.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
             let why = format!("0-length response with status code: {code} and content type: {media}");
-            return Err(Failure::Call(format!("failed to call webhook: {why}"), 503));
+            return Err(Failure::RequestContext(format!("failed to call webhook: {why}"), 503));
         }
         if let Some((code, why)) = review::failure(&answer) {
-            return Err(Failure::Call(format!("failed to call webhook: {why}"), code));
+            return Err(Failure::RequestContext(format!("failed to call webhook: {why}"), code));
         }
         let verdict = review::read(&answer.body, &question, changes).map_err(|why| match why {
             review::Unreadable::Form(why) => format!("failed to call webhook: {why}"),
             review::Unreadable::Sense(why) => format!("received invalid webhook response: {why}"),
             review::Unreadable::Wish(why) => why,
         });
-        let verdict = verdict.map_err(|why| Failure::Call(why, 503))?;
+        let verdict = verdict.map_err(|why| Failure::RequestContext(why, 503))?;
         self.note(write, &verdict);
         match verdict.denied {
             Some(told) => Err(Failure::Denied(review::denial(&self.name, told))),
@@ -108,7 +109,7 @@ impl Hook {
         }
     }
 
-    async fn call(&self, write: &Admitted<'_>, body: Bytes) -> Result<Answer, String> {
+    async fn call(&self, write: &AdmissionAttributes<'_>, body: Bytes) -> Result<Answer, String> {
         let query = format!("?timeout={}s", self.seconds);
         let calls = async {
             for _ in 1..MOST_CALLS {
@@ -128,7 +129,7 @@ impl Hook {
     }
 
     /// Keeps what the webhook has to say to the client, and for the record.
-    fn note(&self, write: &Admitted<'_>, verdict: &Verdict) {
+    fn note(&self, write: &AdmissionAttributes<'_>, verdict: &Verdict) {
         let notes = &write.user.notes;
         for warning in &verdict.warnings {
             if !warning.is_empty() && !warning.chars().any(char::is_control) {
@@ -150,7 +151,7 @@ impl Hook {
     pub fn judge<T>(
         &self,
         hooks: &Webhooks,
-        (write, manner, began): (&Admitted<'_>, &'static str, Duration),
+        (write, manner, began): (&AdmissionAttributes<'_>, &'static str, Duration),
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
         let took = hooks.world.elapsed().saturating_sub(began);
@@ -159,7 +160,7 @@ impl Hook {
             Ok(verdict) => (End::Allowed, Ok(Some(verdict))),
             Err(Failure::Denied(error)) => (End::Denied(error.code), Err(error)),
             Err(Failure::Refused(error)) => (End::Refused, Err(error)),
-            Err(Failure::Call(why, code)) => {
+            Err(Failure::RequestContext(why, code)) => {
                 let why = format!("failed calling webhook {}: {why}", quoted(&self.name));
                 tracing::warn!(configuration = self.configuration, may_fail = self.may_fail, "{why}");
                 let judged = if self.may_fail { Ok(None) } else { Err(ApiError::internal_error(why)) };

@@ -5,14 +5,14 @@
 //! long or answers nonsense refuses the write, unless its configuration says that it may fail. The configurations
 //! themselves are nobody's to judge, so that a webhook that stands in the way of everything can be taken away.
 
-mod counters;
 mod hook;
+mod metrics;
 mod mutating;
 mod review;
 mod table;
 mod validating;
 
-pub(crate) use counters::Counters;
+pub(crate) use metrics::Counters;
 pub(super) use mutating::Mutating;
 pub(super) use validating::Validating;
 
@@ -20,12 +20,12 @@ use super::Parts;
 use super::configuration::{self, Wrong};
 use super::derived::Derived;
 use super::matching::{self, Meant};
-use crate::reach::Way;
-use ambient::World;
-use call::{Counted, Users};
+use crate::webhook_target::Way;
+use env::World;
 use hook::Hook;
 use names::Names;
-use rest::{Admitted, Given};
+use outbound::{Counted, Users};
+use rest::{AdmissionAttributes, Given};
 use schema::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Webhooks {
     }
 
     /// The webhooks whose rules mean a write, in order.
-    fn concerned(&self, write: &Admitted<'_>) -> Vec<Concerned> {
+    fn concerned(&self, write: &AdmissionAttributes<'_>) -> Vec<Concerned> {
         let make = |hook: &_, configuration: &str| Hook::of(hook, configuration, self);
         let made = self
             .known
@@ -77,7 +77,7 @@ impl Webhooks {
 }
 
 /// Whether the request asks for a dry run, whatever becomes of the write.
-pub(super) fn is_dry_run(write: &Admitted<'_>) -> bool {
+pub(super) fn is_dry_run(write: &AdmissionAttributes<'_>) -> bool {
     match write.given {
         Given::Write(options) => options.dry_run,
         Given::Delete(options) => options.dry_run,

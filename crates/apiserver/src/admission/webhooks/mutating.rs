@@ -8,11 +8,11 @@ use super::review::Verdict;
 use super::{Concerned, Webhooks};
 use crate::admission::Parts;
 use crate::admission::matching::{Meant, is_exempt};
-use ambient::Soon;
+use env::MaybeReady;
 use merge::JsonPatch;
 use merge::json_patch::Form;
 use merge::managed::Managed;
-use rest::{Admission, Admitted, ApiError, Interest, Resource, Shown};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
 use schema::problem::quoted;
 use schema::{Value, decode, defaults, encode};
 use std::collections::BTreeSet;
@@ -35,15 +35,15 @@ impl Admission for Mutating {
 
     fn admit<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let concerned = self.0.concerned(write);
         if concerned.is_empty() {
             return Ok(()).into();
         }
-        Soon::later(self.round(write, object, old, concerned))
+        MaybeReady::later(self.round(write, object, old, concerned))
     }
 }
 
@@ -71,7 +71,7 @@ fn key(hook: &Hook) -> (String, String) {
 impl Mutating {
     async fn round(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
         concerned: Vec<Concerned>,
@@ -103,7 +103,7 @@ impl Mutating {
     /// Asks one of them; whether it has changed the object.
     async fn ask(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         one: &Concerned,
         object: Option<&mut Value>,
         old: Option<&Value>,
@@ -135,7 +135,7 @@ impl Mutating {
 
 /// Changes an object as a webhook wants; whether that made a difference, where it wants anything.
 async fn change(
-    write: &Admitted<'_>,
+    write: &AdmissionAttributes<'_>,
     hook: &Hook,
     meant: &Meant,
     object: Option<&mut Value>,
@@ -177,7 +177,7 @@ fn told(why: &dyn std::fmt::Display) -> ApiError {
 
 /// The object with the changes, in normal form and with defaults; nothing where they make no difference.
 fn patched(
-    write: &Admitted<'_>,
+    write: &AdmissionAttributes<'_>,
     meant: &Meant,
     shown: Value,
     operations: &JsonPatch,
@@ -214,7 +214,7 @@ fn patched(
 }
 
 /// A record of ownership that makes no sense is not taken over.
-fn keep_record(write: &Admitted<'_>, next: &mut Value, shown: &Value) {
+fn keep_record(write: &AdmissionAttributes<'_>, next: &mut Value, shown: &Value) {
     let entries = next.items(RECORD);
     if let Err(why) = Managed::decode(entries, entries) {
         write.user.notes.warn(format!(
@@ -230,7 +230,7 @@ fn keep_record(write: &Admitted<'_>, next: &mut Value, shown: &Value) {
 
 /// What the record of the request says about a call.
 struct Record<'a> {
-    write: &'a Admitted<'a>,
+    write: &'a AdmissionAttributes<'a>,
     hook: &'a Hook,
     place: String,
 }

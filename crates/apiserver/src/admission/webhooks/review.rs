@@ -11,8 +11,8 @@
 use crate::admission::matching::{Meant, namespace_of};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use call::Answer;
-use rest::{Admitted, ApiError, Cause, Details, Operation};
+use outbound::Answer;
+use rest::{AdmissionAttributes, ApiError, Cause, Details, Operation};
 use schema::problem::quoted;
 use schema::table::Type;
 use schema::{Map, Value, decode, encode};
@@ -23,7 +23,7 @@ const KIND: &str = "AdmissionReview";
 
 /// A question about a write.
 pub(super) struct Question<'a> {
-    pub write: &'a Admitted<'a>,
+    pub write: &'a AdmissionAttributes<'a>,
     pub meant: &'a Meant,
     pub version: &'static str,
     pub uid: &'a str,
@@ -68,7 +68,7 @@ impl Question<'_> {
             }
         }
         text(&format!(",\"operation\":\"{}\",\"userInfo\":", write.operation.name()));
-        out.extend(encode::untyped(&crate::answers::user_value(&crate::answers::user_of(write.user))));
+        out.extend(encode::untyped(&crate::reviews::user_value(&crate::reviews::user_of(write.user))));
         for (name, json) in [("object", self.object), ("oldObject", self.old)] {
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
             out.extend_from_slice(json);
@@ -220,7 +220,7 @@ fn read_as(body: &[u8], ty: &Type, expected: &Expected<'_>) -> Result<Verdict, U
             .collect()
     };
     let mut verdict = Verdict {
-        warnings: crate::answers::list_of(response, &["warnings"]),
+        warnings: crate::reviews::list_of(response, &["warnings"]),
         annotations: response
             .at(&["auditAnnotations"])
             .and_then(Value::as_map)

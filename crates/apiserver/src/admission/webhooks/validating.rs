@@ -4,9 +4,9 @@ use super::hook::Hook;
 use super::{Concerned, Webhooks};
 use crate::admission::Parts;
 use crate::admission::matching::{Meant, is_exempt};
-use ambient::Soon;
+use env::MaybeReady;
 use futures_util::future::join_all;
-use rest::{Admission, Admitted, ApiError, Interest, Resource, Shown};
+use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
 use schema::Value;
 use std::collections::HashMap;
 
@@ -27,15 +27,15 @@ impl Admission for Validating {
 
     fn settle<'a>(
         &'a self,
-        write: &'a Admitted<'a>,
+        write: &'a AdmissionAttributes<'a>,
         object: &'a Value,
         old: Option<&'a Value>,
-    ) -> Soon<'a, Result<(), ApiError>> {
+    ) -> MaybeReady<'a, Result<(), ApiError>> {
         let concerned = self.0.concerned(write);
         if concerned.is_empty() {
             return Ok(()).into();
         }
-        Soon::later(self.ask_all(write, object, old, concerned))
+        MaybeReady::later(self.ask_all(write, object, old, concerned))
     }
 }
 
@@ -45,7 +45,7 @@ type Bodies = (Vec<u8>, Vec<u8>);
 impl Validating {
     async fn ask_all(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
         mut concerned: Vec<Concerned>,
@@ -77,7 +77,7 @@ impl Validating {
 
     async fn ask(
         &self,
-        write: &Admitted<'_>,
+        write: &AdmissionAttributes<'_>,
         at: usize,
         hook: &Hook,
         meant: &Meant,

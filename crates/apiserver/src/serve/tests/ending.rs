@@ -66,7 +66,7 @@ async fn a_port_that_is_taken_is_named() {
         client_authorities: None,
         ..TlsMaterial::default()
     };
-    let world: ambient::World = ambient::Simulated::new(0, 0);
+    let world: env::World = env::Simulated::new(0, 0);
     let listen = Listen { address: served.address, tls, limits: Limits::default(), share_port: false, world };
     let error = bind(listen).await.err().unwrap();
     assert!(matches!(error, ServeError::AddressInUse(address) if address == served.address));
@@ -83,7 +83,7 @@ async fn a_port_is_shared_where_that_is_permitted() {
             private_key: server.key.into_bytes(),
             ..TlsMaterial::default()
         };
-        let world: ambient::World = ambient::Simulated::new(0, 0);
+        let world: env::World = env::Simulated::new(0, 0);
         bind(Listen { address, tls, limits: Limits::default(), share_port, world })
     };
     let first = listen(SocketAddr::from(([127, 0, 0, 1], 0)), true).await.unwrap();

@@ -71,7 +71,7 @@ async fn unusable_material_is_named() {
         client_authorities: Some(authority.pem().into_bytes()),
         ..TlsMaterial::default()
     };
-    let world: ambient::World = ambient::Simulated::new(0, 0);
+    let world: env::World = env::Simulated::new(0, 0);
     for (tls, named) in [
         (TlsMaterial { certificate_chain: b"nonsense".to_vec(), ..good.clone() }, "server certificate"),
         (TlsMaterial { private_key: Vec::new(), ..good.clone() }, "server key"),

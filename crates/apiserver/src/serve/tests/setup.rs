@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ambient::{Simulated, World};
 use bytes::Bytes;
+use env::{Simulated, World};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;

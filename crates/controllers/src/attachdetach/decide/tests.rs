@@ -1,6 +1,6 @@
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(360);
+const TIMEOUT: Duration = Duration::from_secs(360);
 
 fn wanted(exclusive: bool, elsewhere: &[&str]) -> Wanted {
     Wanted {
@@ -35,7 +35,7 @@ fn seen(wanted: Option<Wanted>, there: Option<There>, told: bool, in_use: bool) 
 
 /// A plan in short.
 fn told(seen: &Seen) -> String {
-    let plan = seen.decide(PATIENCE);
+    let plan = seen.decide(TIMEOUT);
     let mut words = Vec::new();
     let mut say = |what: &str, names: &[String]| {
         words.extend(names.iter().map(|name| format!("{what} {name}")));

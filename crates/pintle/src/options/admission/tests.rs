@@ -10,9 +10,9 @@ struct Line {
 /// What the options give, and what is wrong with them.
 fn given(line: &str) -> (admission::Options, String) {
     let line = Line::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
-    let mut wrong = Wrong::default();
+    let mut wrong = ConfigErrors::default();
     let options = line.expect("options that can be parsed").admission.read(
-        Company::Together { accounts: false },
+        DeploymentMode::SingleFlight { accounts: false },
         &Names::kubernetes(),
         &mut wrong,
     );

@@ -2,7 +2,7 @@
 
 use crate::flags::any_duration;
 use clap::Args;
-use controllers::loops::Options;
+use controllers::registry::Options;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]

@@ -1,14 +1,14 @@
 //! Who may look at the manager's own port, which the API server is asked about.
 
-use super::super::{RequestHeaders, Wrong};
+use super::super::{ConfigErrors, RequestHeaders};
 use crate::flags::any_duration;
-use apiserver::identity::{self, FrontProxy};
-use apiserver::permission;
-use call::{Caller, Limits, Target, Version};
+use apiserver::authentication::{self, FrontProxy};
+use apiserver::authorization;
 use clap::{ArgAction, Args};
 use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use names::Names;
+use outbound::{HttpClient, Limits, Target, Version};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ impl FoundOut {
 
 impl Delegation {
     /// By whom clients are known, as far as the operator said.
-    pub fn said(&self, wrong: &mut Wrong) -> FoundOut {
+    pub fn said(&self, wrong: &mut ConfigErrors) -> FoundOut {
         FoundOut {
             clients: wrong.text("--client-ca-file", self.client_ca_file.as_deref()),
             proxies: wrong
@@ -152,36 +152,44 @@ impl Delegation {
     }
 
     /// Whom to ask whose a token is.
-    pub fn tokens(&self, names: &Names, wrong: &mut Wrong) -> Option<identity::webhook::Options> {
+    pub fn tokens(
+        &self,
+        names: &Names,
+        wrong: &mut ConfigErrors,
+    ) -> Option<authentication::webhook::Options> {
         let file = self.authentication_kubeconfig.as_deref()?;
         let path = format!("/apis/{}/v1/tokenreviews", names.group("authentication"));
         let caller = reviews("--authentication-kubeconfig", file, &path, wrong)?;
-        Some(identity::webhook::Options {
+        Some(authentication::webhook::Options {
             version: Version::V1,
             ttl: self.authentication_token_webhook_cache_ttl,
-            ..identity::webhook::Options::new(caller)
+            ..authentication::webhook::Options::new(caller)
         })
     }
 
     /// Whom to ask whether somebody may.
-    pub fn permissions(&self, names: &Names, wrong: &mut Wrong) -> Option<permission::webhook::Options> {
+    pub fn permissions(
+        &self,
+        names: &Names,
+        wrong: &mut ConfigErrors,
+    ) -> Option<authorization::webhook::Options> {
         let file = self.authorization_kubeconfig.as_deref()?;
         let path = format!("/apis/{}/v1/subjectaccessreviews", names.group("authorization"));
         let caller = reviews("--authorization-kubeconfig", file, &path, wrong)?;
-        Some(permission::webhook::Options {
+        Some(authorization::webhook::Options {
             version: Version::V1,
             authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
             unauthorized_ttl: self.authorization_webhook_cache_unauthorized_ttl,
-            ..permission::webhook::Options::new(caller)
+            ..authorization::webhook::Options::new(caller)
         })
     }
 }
 
 /// Calls the path at which an API server takes reviews.
-fn reviews(option: &str, file: &Path, path: &str, wrong: &mut Wrong) -> Option<Caller> {
+fn reviews(option: &str, file: &Path, path: &str, wrong: &mut ConfigErrors) -> Option<HttpClient> {
     let mut target = wrong.take(option, Target::from_kubeconfig(file))?;
     target.url = format!("{}{path}", target.url.trim_end_matches('/'));
-    wrong.take(option, Caller::new(&target, Limits::REVIEW))
+    wrong.take(option, HttpClient::new(&target, Limits::REVIEW))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which of several managers works.
 
-use super::super::Wrong;
+use super::super::ConfigErrors;
 use crate::flags::any_duration;
 use clap::{ArgAction, Args};
 use controllers::leader;
@@ -41,7 +41,7 @@ pub struct Leadership {
 
 impl Leadership {
     /// How the lease is held, if it is to be held at all.
-    pub fn read(&self, identity: String, names: &Names, wrong: &mut Wrong) -> Option<leader::Options> {
+    pub fn read(&self, identity: String, names: &Names, wrong: &mut ConfigErrors) -> Option<leader::Options> {
         if !self.leader_elect {
             return None;
         }

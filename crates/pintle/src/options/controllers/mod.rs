@@ -4,8 +4,8 @@ mod autoscaling;
 mod content;
 mod delegation;
 mod leadership;
-mod loops;
 mod nodes;
+mod registry;
 mod signing;
 mod storage;
 
@@ -13,18 +13,18 @@ pub use autoscaling::Autoscaling;
 pub use content::Content;
 pub use delegation::{AuthorityFiles, Delegation, FoundOut};
 pub use leadership::Leadership;
-pub use loops::Loops;
 pub use nodes::Nodes;
+pub use registry::Loops;
 pub use signing::Signing;
 pub use storage::Storage;
 
-use super::{Dialect, Features, Numbers, Tls, Wrong};
+use super::{ConfigErrors, Dialect, Features, Numbers, Tls};
 use crate::logs::Logs;
-use call::Target;
 use clap::{ArgAction, Args};
 use controllers::client::Rate;
-use controllers::loops::Options;
+use controllers::registry::Options;
 use names::Names;
+use outbound::Target;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
@@ -94,7 +94,7 @@ impl ControllerManager {
     }
 
     /// Puts what was said about the loops in the place of what is usual.
-    pub fn onto(&self, options: &mut Options, wrong: &mut Wrong) {
+    pub fn onto(&self, options: &mut Options, wrong: &mut ConfigErrors) {
         self.loops.onto(options, wrong);
         let services =
             wrong.take("--service-cluster-ip-range", nodes::networks(&self.service_cluster_ip_range));
@@ -102,7 +102,7 @@ impl ControllerManager {
     }
 
     /// The API server to call.
-    pub fn target(&self, names: &Names, wrong: &mut Wrong) -> Option<Target> {
+    pub fn target(&self, names: &Names, wrong: &mut ConfigErrors) -> Option<Target> {
         let named =
             self.kubeconfig.as_deref().map(|file| wrong.take("--kubeconfig", Target::from_kubeconfig(file)));
         match (named, &self.master) {
@@ -131,7 +131,7 @@ fn of_a_pod(names: &Names, variable: impl Fn(&str) -> Option<String>) -> Option<
         url: format!("https://{host}:{port}"),
         authorities: std::fs::read(folder.join("ca.crt")).ok(),
         authority_file: Some(folder.join("ca.crt")),
-        credentials: call::Credentials::BearerFile(folder.join("token")),
+        credentials: outbound::Credentials::BearerFile(folder.join("token")),
         ..Target::default()
     })
 }

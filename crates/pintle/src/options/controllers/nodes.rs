@@ -1,11 +1,11 @@
 //! How nodes are watched over, and where their pods get addresses from.
 
-use super::super::Wrong;
+use super::super::ConfigErrors;
 use crate::flags::any_duration;
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
-use controllers::loops::Options;
 use controllers::nodeipam::Pool;
 use controllers::nodelifecycle::{self, Rates};
+use controllers::registry::Options;
 use kinds::service::{Family, Network};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Puts what was said in the place of what is usual.
-    pub fn onto(&self, options: &mut Options, wrong: &mut Wrong) {
+    pub fn onto(&self, options: &mut Options, wrong: &mut ConfigErrors) {
         options.node_lifecycle = nodelifecycle::Options {
             period: self.node_monitor_period,
             grace_period: self.node_monitor_grace_period,
@@ -106,7 +106,7 @@ impl Nodes {
         }
     }
 
-    fn pools(&self, wrong: &mut Wrong) -> Vec<Pool> {
+    fn pools(&self, wrong: &mut ConfigErrors) -> Vec<Pool> {
         const OPTION: &str = "--cluster-cidr";
         if self.cidr_allocator_type != OWN {
             let why =
@@ -145,7 +145,7 @@ impl Nodes {
     }
 
     /// A size for all does not go with two networks, nor with sizes of families; and those are of families that are there.
-    fn check_sizes(&self, networks: &[Network], wrong: &mut Wrong) {
+    fn check_sizes(&self, networks: &[Network], wrong: &mut ConfigErrors) {
         if self.node_cidr_mask_size != 0 && networks.len() > 1 {
             wrong.add(
                 "--node-cidr-mask-size",
@@ -197,7 +197,7 @@ mod tests {
     fn read(line: &str) -> Result<Options, String> {
         let line =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
-        let (mut options, mut wrong) = (Options::default(), Wrong::default());
+        let (mut options, mut wrong) = (Options::default(), ConfigErrors::default());
         line.nodes.onto(&mut options, &mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }

@@ -1,6 +1,6 @@
 //! Who signs certificates.
 
-use super::super::Wrong;
+use super::super::ConfigErrors;
 use crate::flags::any_duration;
 use clap::Args;
 use controllers::csrsigning::{self, authority::Source};
@@ -57,7 +57,7 @@ pub struct Signing {
 
 impl Signing {
     /// Puts what was said in the place of what is usual.
-    pub fn onto(&self, options: &mut csrsigning::Options, wrong: &mut Wrong) {
+    pub fn onto(&self, options: &mut csrsigning::Options, wrong: &mut ConfigErrors) {
         options.lasts = self.cluster_signing_duration;
         let all = source(
             "--cluster-signing-cert-file",
@@ -105,7 +105,12 @@ impl Signing {
 }
 
 /// An authority, if it was named; both halves and readable.
-fn source(option: &str, certificate: Option<&Path>, key: Option<&Path>, wrong: &mut Wrong) -> Option<Source> {
+fn source(
+    option: &str,
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+    wrong: &mut ConfigErrors,
+) -> Option<Source> {
     let (certificate, key) = match (certificate, key) {
         (Some(certificate), Some(key)) => (certificate, key),
         (None, None) => return None,
@@ -134,7 +139,7 @@ mod tests {
     fn read(line: &str) -> Result<csrsigning::Options, String> {
         let line =
             Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|why| why.to_string())?;
-        let (mut options, mut wrong) = (csrsigning::Options::default(), Wrong::default());
+        let (mut options, mut wrong) = (csrsigning::Options::default(), ConfigErrors::default());
         line.signing.onto(&mut options, &mut wrong);
         wrong.check().map(|()| options).map_err(|why| why.to_string())
     }

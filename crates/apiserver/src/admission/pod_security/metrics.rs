@@ -1,0 +1,64 @@
+//! How often pods were held against standards, and how it ended.
+//!
+//! Always true: there are only so many counters, whatever versions namespaces ask for.
+
+use super::policy::{Standard, Version};
+use metrics::{About, Counter, Family, Registry};
+use rest::{AdmissionAttributes, Operation};
+
+/// The newest release whose checks there are; all later ones count as one.
+const NEWEST: u64 = 26;
+
+const EVALUATIONS: About = About::alpha(
+    "pod_security_evaluations_total",
+    "Pods held against standards, by mode and outcome.",
+)
+.by(&["decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"]);
+const EXEMPTIONS: About =
+    About::alpha("pod_security_exemptions_total", "Requests that standards do not concern.").by(&[
+        "request_operation",
+        "resource",
+        "subresource",
+    ]);
+
+#[derive(Clone)]
+pub(crate) struct Counters {
+    evaluations: Family<Counter>,
+    exemptions: Family<Counter>,
+}
+
+impl Counters {
+    pub fn new(registry: &Registry) -> Self {
+        Counters { evaluations: registry.family(EVALUATIONS), exemptions: registry.family(EXEMPTIONS) }
+    }
+
+    pub(super) fn evaluated(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        mode: &'static str,
+        standard: Standard,
+        fits: bool,
+    ) {
+        let [operation, resource, subresource] = request(write);
+        let decision = if fits { "allow" } else { "deny" };
+        let version = match standard.version {
+            Version::Minor(minor) if minor > NEWEST => "future".to_owned(),
+            version => version.to_string(),
+        };
+        let level = standard.level.name();
+        self.evaluations.of(&[decision, level, &version, mode, operation, resource, subresource]).inc();
+    }
+
+    pub(super) fn exempted(&self, write: &AdmissionAttributes<'_>) {
+        self.exemptions.of(&request(write)).inc();
+    }
+}
+
+/// What a request does, to what, and to which part of it.
+fn request(write: &AdmissionAttributes<'_>) -> [&'static str; 3] {
+    [
+        if write.operation == Operation::Create { "create" } else { "update" },
+        if write.resource.kind.plural == "pods" { "pod" } else { "controller" },
+        if write.subresource == super::EPHEMERAL { super::EPHEMERAL } else { "" },
+    ]
+}

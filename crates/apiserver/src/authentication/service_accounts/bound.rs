@@ -1,0 +1,107 @@
+//! What a token says that was asked for: for how long it is good, and which objects must exist for it.
+
+use super::{Fault, LEEWAY};
+use crate::authentication::objects::{Found, Named, Objects, deleted_at};
+use schema::Value;
+
+/// See the module.
+pub struct Bound {
+    pub namespace: String,
+    pub account: Named,
+    secret: Option<Named>,
+    pod: Option<Named>,
+    not_before: i64,
+    expires: i64,
+    /// When it should have been replaced, if it is good for longer than it was asked for.
+    warn_after: Option<i64>,
+}
+
+impl Bound {
+    pub fn read(claims: &Value, under: &str) -> Result<Self, Fault> {
+        let unreadable = || "service account token claims could not be read".to_owned();
+        let time = |value: &Value, field: &str| match value.at(&[field]) {
+            None | Some(Value::Null) => Ok(0),
+            Some(Value::Int(seconds)) => Ok(*seconds),
+            Some(Value::Float(seconds)) => Ok(*seconds as i64),
+            Some(_) => Err(unreadable()),
+        };
+        let nothing = Value::map();
+        let about = match claims.at(&[under]) {
+            None | Some(Value::Null) => &nothing,
+            Some(about @ Value::Map(_)) => about,
+            Some(_) => return Err(unreadable()),
+        };
+        let named = |field: &str| match about.at(&[field]) {
+            None | Some(Value::Null) => Ok(None),
+            Some(it @ Value::Map(_)) => Ok(Some(Named::new(it.text(&["name"]), it.text(&["uid"])))),
+            Some(_) => Err(unreadable()),
+        };
+        Ok(Bound {
+            namespace: about.text(&["namespace"]).to_owned(),
+            account: named("serviceaccount")?.unwrap_or_else(|| Named::new("", "")),
+            secret: named("secret")?,
+            pod: named("pod")?,
+            not_before: time(claims, "nbf")?,
+            expires: time(claims, "exp")?,
+            warn_after: Some(time(about, "warnafter")?).filter(|at| *at != 0),
+        })
+    }
+
+    pub fn pod(&self) -> Option<&Named> {
+        self.pod.as_ref()
+    }
+
+    /// By how many seconds the token is past the time at which it should have been replaced; `None` if there is no
+    /// such time.
+    pub fn past_warning(&self, now: i64) -> Option<i64> {
+        self.warn_after.map(|at| now.saturating_sub(at).max(0))
+    }
+
+    /// Whether the time is right and everything exists that must.
+    pub fn check(&self, now: i64, objects: &Objects) -> Result<(), Fault> {
+        if now.saturating_add(LEEWAY) < self.not_before {
+            return Err("service account token is not valid yet".to_owned());
+        }
+        if now.saturating_sub(LEEWAY) > self.expires {
+            return Err("service account token has expired".to_owned());
+        }
+        let (namespace, account) = (&self.namespace, &self.account);
+        if account.name.is_empty() {
+            return Err("resource name may not be empty".to_owned());
+        }
+        let found = objects.find("serviceaccounts", namespace, &account.name);
+        let found = found.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
+        check(&found, account, now, |uid| match uid {
+            None => format!("service account {namespace}/{} has been deleted", account.name),
+            Some(uid) => format!("service account UID ({uid}) does not match claim ({})", account.uid),
+        })?;
+        for (what, plural, named) in [("secret", "secrets", &self.secret), ("pod", "pods", &self.pod)] {
+            let Some(named) = named else { continue };
+            let void = || "service account token has been invalidated".to_owned();
+            let found = objects.find(plural, namespace, &named.name).ok_or_else(void)?;
+            check(&found, named, now, |uid| match uid {
+                None => void(),
+                Some(uid) => {
+                    let claim = format!("service account {what} ref claim ({})", named.uid);
+                    format!("{what} UID ({uid}) does not match {claim}")
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object is the one that was meant, and not gone for too long. `fault` says what is wrong: with the uid
+/// that it has, or that it is gone.
+fn check(found: &Found, named: &Named, now: i64, fault: impl Fn(Option<&str>) -> Fault) -> Result<(), Fault> {
+    named.check(found, |object| {
+        let deleted = deleted_at(object);
+        if deleted.is_some_and(|at| at < now.saturating_sub(LEEWAY)) {
+            return Err(fault(None));
+        }
+        match object.text(&["metadata", "uid"]) {
+            uid if uid == named.uid => Ok(deleted.is_none()),
+            uid => Err(fault(Some(uid))),
+        }
+    })
+}

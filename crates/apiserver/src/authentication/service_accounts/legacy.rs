@@ -1,0 +1,74 @@
+//! What a token of old says, one that is kept in a secret and good for as long as the secret holds it.
+
+use super::Fault;
+use super::tracking::LastUse;
+use crate::authentication::objects::{Named, Objects, deleted_at};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use schema::Value;
+use subtle::ConstantTimeEq;
+
+/// See the module.
+pub struct Legacy {
+    pub namespace: String,
+    pub account: Named,
+    secret: Named,
+    used: LastUse,
+}
+
+impl Legacy {
+    /// `prefix` is what the names of its claims begin with.
+    pub fn read(claims: &Value, prefix: &str, subject: &str) -> Result<Self, Fault> {
+        if subject.is_empty() {
+            return Err("sub claim is missing".to_owned());
+        }
+        let claim = |name: &str, told: &str| match claims.text(&[&format!("{prefix}{name}")]) {
+            "" => Err(format!("{told} claim is missing")),
+            text => Ok(text.to_owned()),
+        };
+        let namespace = claim("namespace", "namespace")?;
+        let secret = claim("secret.name", "secretName")?;
+        let name = claim("service-account.name", "serviceAccountName")?;
+        let uid = claim("service-account.uid", "serviceAccountUID")?;
+        if auth::service_account(subject) != Some((&namespace, &name)) {
+            return Err("sub claim is invalid".to_owned());
+        }
+        let (account, secret) = (Named::new(name, uid), Named::new(secret, ""));
+        Ok(Legacy { namespace, account, secret, used: LastUse::default() })
+    }
+
+    /// Notes on the secret that its token was used.
+    pub fn note_use(&self, objects: &Objects) {
+        if let Some(api) = objects.api() {
+            self.used.note(&api, &self.namespace, &self.secret.name);
+        }
+    }
+
+    /// Whether the secret still holds the token, and the account is the one it was made for.
+    pub fn check(&self, token: &str, objects: &Objects) -> Result<(), Fault> {
+        let (namespace, account) = (&self.namespace, &self.account);
+        let void = || "Token has been invalidated".to_owned();
+        let found = objects.find("secrets", namespace, &self.secret.name).ok_or_else(void)?;
+        self.secret.check(&found, |secret| {
+            if deleted_at(secret).is_some() {
+                return Err(void());
+            }
+            let held = STANDARD.decode(secret.text(&["data", "token"])).unwrap_or_default();
+            match bool::from(held.ct_eq(token.as_bytes())) {
+                true => Ok(true),
+                false => Err("Token does not match server's copy".to_owned()),
+            }
+        })?;
+        let found = objects.find("serviceaccounts", namespace, &account.name);
+        let found = found.ok_or_else(|| format!("serviceaccounts {:?} not found", account.name))?;
+        account.check(&found, |object| {
+            if deleted_at(object).is_some() {
+                return Err(format!("ServiceAccount {namespace}/{} has been deleted", account.name));
+            }
+            match object.text(&["metadata", "uid"]) {
+                uid if uid == account.uid => Ok(true),
+                uid => Err(format!("ServiceAccount UID ({uid}) does not match claim ({})", account.uid)),
+            }
+        })
+    }
+}

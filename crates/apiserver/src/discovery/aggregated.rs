@@ -1,0 +1,201 @@
+//! Discovery of everything in one document, for those who ask for that.
+//!
+//! It says what the lists of resources say, in another form: resources with their subresources inside, versions inside
+//! of groups. Of a server that did not answer when it was last asked, what it said before is told as stale.
+
+use super::groups::object;
+use crate::aggregation::Learned;
+use crate::handle::answer::{self, ResponseFormat};
+use crate::handle::{RequestContext, Service};
+use crate::negotiate::{prefers_whole, tagged};
+use crate::serve::Body;
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Response};
+use names::Names;
+use rest::ApiError;
+use schema::{Value, decode};
+
+const PACKAGE: &str = "api.apidiscovery.v2beta1";
+const KIND: &str = "APIGroupDiscoveryList";
+
+/// A version of a group.
+pub(super) struct Version {
+    pub group: String,
+    value: Value,
+}
+
+impl Version {
+    /// From the list of its resources.
+    pub fn new(group: &str, version: &str, list: &Value, current: bool) -> Self {
+        let value = object([
+            ("version", version.into()),
+            ("resources", Value::List(resources(group, version, list.items(&["resources"])))),
+            ("freshness", if current { "Current" } else { "Stale" }.into()),
+        ]);
+        Version { group: group.to_owned(), value }
+    }
+}
+
+/// A version that another server answers for.
+pub(super) fn of_remote(group: &str, version: &str, learned: &Learned) -> Version {
+    let list = learned.resources.as_ref().and_then(|json| decode::json_untyped(json).ok());
+    let known = list.as_ref().is_some_and(|it| it.value.at(&["resources"]).is_some());
+    let list = list.map_or_else(Value::map, |it| it.value);
+    Version::new(group, version, &list, known && learned.current)
+}
+
+/// The document of some versions, those of a group one after the other.
+pub(super) fn document(versions: Vec<Version>, names: &Names) -> Value {
+    let mut groups: Vec<(String, Vec<Value>)> = Vec::new();
+    for Version { group, value } in versions {
+        match groups.last_mut().filter(|(last, _)| *last == group) {
+            Some((_, all)) => all.push(value),
+            None => groups.push((group, vec![value])),
+        }
+    }
+    let item = |(name, versions): (String, Vec<Value>)| {
+        let mut metadata = object([("creationTimestamp", Value::Null)]);
+        if !name.is_empty() {
+            metadata.set(&["name"], name);
+        }
+        object([("metadata", metadata), ("versions", Value::List(versions))])
+    };
+    object([
+        ("kind", KIND.into()),
+        ("apiVersion", format!("{}/v2beta1", names.group("apidiscovery")).into()),
+        ("metadata", Value::map()),
+        ("items", Value::List(groups.into_iter().map(item).collect())),
+    ])
+}
+
+fn resources(group: &str, version: &str, entries: &[Value]) -> Vec<Value> {
+    let mut all: Vec<Value> = Vec::new();
+    let named = entries.iter().filter(|it| !it.text(&["name"]).is_empty());
+    let (parts, whole): (Vec<_>, Vec<_>) = named.partition(|it| it.text(&["name"]).contains('/'));
+    for entry in whole {
+        let mut out = object([
+            ("resource", entry.text(&["name"]).into()),
+            ("responseKind", kind(group, version, entry)),
+            ("scope", scope(entry)),
+            ("singularResource", entry.text(&["singularName"]).into()),
+            ("verbs", texts(entry, "verbs")),
+        ]);
+        for field in ["shortNames", "categories"] {
+            if !entry.items(&[field]).is_empty() {
+                out.set(&[field], texts(entry, field));
+            }
+        }
+        all.push(out);
+    }
+    for entry in parts {
+        let (name, part) = entry.text(&["name"]).split_once('/').unwrap_or_default();
+        let out = object([
+            ("subresource", part.into()),
+            ("responseKind", kind(group, version, entry)),
+            ("verbs", texts(entry, "verbs")),
+        ]);
+        let at = all.iter().position(|it| it.text(&["resource"]) == name).unwrap_or_else(|| {
+            // a resource of which there are only parts
+            all.push(object([
+                ("resource", name.into()),
+                ("scope", scope(entry)),
+                ("singularResource", "".into()),
+                ("verbs", Value::List(Vec::new())),
+            ]));
+            all.len() - 1
+        });
+        let mut parts = all[at].items(&["subresources"]).to_vec();
+        parts.push(out);
+        all[at].set(&["subresources"], parts);
+    }
+    all
+}
+
+fn kind(group: &str, version: &str, entry: &Value) -> Value {
+    // a list names only what differs from its own
+    let (group, version) = match entry.text(&["version"]) {
+        "" => (group, version),
+        other => (entry.text(&["group"]), other),
+    };
+    object([("group", group.into()), ("version", version.into()), ("kind", entry.text(&["kind"]).into())])
+}
+
+fn scope(entry: &Value) -> Value {
+    let namespaced = entry.at(&["namespaced"]).and_then(Value::as_bool).unwrap_or(false);
+    if namespaced { "Namespaced" } else { "Cluster" }.into()
+}
+
+/// The texts of a field, whatever else stands there.
+fn texts(entry: &Value, field: &str) -> Value {
+    Value::List(entry.items(&[field]).iter().filter(|it| it.as_str().is_some()).cloned().collect())
+}
+
+impl Service {
+    /// Everything below `/api` or `/apis` at once, where that is asked for.
+    pub(crate) fn whole_discovery(
+        &self,
+        call: &RequestContext<'_>,
+        path: &str,
+    ) -> Option<Result<Response<Body>, ApiError>> {
+        let at = ["/api", "/apis"].iter().position(|it| *it == path)?;
+        if !self.gates.whole_discovery || !matches!(call.asked.method, Method::GET | Method::HEAD) {
+            return None;
+        }
+        let names = &self.api.names;
+        let form = prefers_whole(call.header(header::ACCEPT), names)?;
+        let documents = self.documents();
+        let document = &documents.whole.as_ref()?[at];
+        let mut manner = ResponseFormat::forgiving(call, names);
+        manner.output.form = form;
+        let ty = kinds::tables::type_named(PACKAGE, KIND);
+        let mut response = answer::document(200, document.json.clone(), ty, &manner, names);
+        let group = names.group("apidiscovery");
+        let said = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let media = format!("{};g={group};v=v2beta1;as={KIND}", said.unwrap_or("application/json"));
+        if let Ok(media) = HeaderValue::try_from(media) {
+            response.headers_mut().insert(header::CONTENT_TYPE, media);
+        }
+        Some(Ok(tagged(response, &format!("{}{}", document.hash, manner.mark()), call.headers)))
+    }
+}
+
+/// Its text.
+pub(super) fn bytes(document: &Value) -> Bytes {
+    match kinds::tables::type_named(PACKAGE, KIND) {
+        Some(ty) => schema::encode::json(document, ty).into(),
+        None => schema::encode::untyped(document).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_stand_inside_of_their_resources() {
+        let list = decode::json_untyped(
+            br#"{"resources": [
+                {"name": "pods", "kind": "Pod", "namespaced": true, "verbs": ["get", 7], "shortNames": ["po"]},
+                {"name": "pods/scale", "kind": "Scale", "group": "autoscaling", "version": "v1", "verbs": ["get"]},
+                {"name": "lone/part", "kind": "Part", "verbs": ["create"]}, 7]}"#,
+        );
+        let version = Version::new("g", "v1", &list.unwrap().value, false);
+        let whole = document(vec![version], &Names::kubernetes());
+        let item = &whole.items(&["items"])[0];
+        assert_eq!(item.text(&["metadata", "name"]), "g");
+        let version = &item.items(&["versions"])[0];
+        assert_eq!(version.text(&["freshness"]), "Stale");
+        let all = version.items(&["resources"]);
+        let names: Vec<&str> = all.iter().map(|it| it.text(&["resource"])).collect();
+        assert_eq!(names, ["pods", "lone"]);
+        assert_eq!(all[0].items(&["verbs"]).len(), 1);
+        let part = &all[0].items(&["subresources"])[0];
+        assert_eq!(
+            (part.text(&["subresource"]), part.text(&["responseKind", "group"])),
+            ("scale", "autoscaling")
+        );
+        let part = &all[1].items(&["subresources"])[0];
+        assert_eq!((part.text(&["responseKind", "version"]), all[1].text(&["scope"])), ("v1", "Cluster"));
+    }
+}

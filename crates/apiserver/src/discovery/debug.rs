@@ -1,0 +1,124 @@
+//! Pages by which an operator looks into a running server: `/debug/pprof/` and `/debug/flags/`.
+//!
+//! They are there unless `--profiling` is off, for those who may read such paths. Each says what it shows; what needs
+//! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).
+
+use crate::handle::{RequestContext, Service, text};
+use crate::observability::Verbosity;
+use crate::serve::Body;
+use http::{HeaderValue, Method, Response, header};
+use std::fmt::Write as _;
+
+const PROFILES: &str = "/debug/pprof";
+const FLAGS: &str = "/debug/flags";
+
+const INDEX: &str = "\
+/debug/pprof/
+
+cmdline    the command line that the process was started with
+goroutine  tasks: how many there are, and how many wait for a thread
+heap       what is held in memory: by resource, or by queue
+profile    where time is spent: not from inside, use a profiler on a build with symbols
+trace      not from inside: see --tracing-config-file for spans of requests
+";
+
+const NO_PROFILE: &str = "\
+There is no profiler in the server. A build with symbols can be looked at from outside while it runs:
+  cargo build --profile profiling
+  perf record -g -p PID -- sleep 30
+";
+
+/// What there is to look into.
+pub struct Inside<'a> {
+    /// The command line of the process.
+    pub command: &'a [String],
+    /// Changes how much is logged.
+    pub verbosity: Option<&'a Verbosity>,
+    /// What is held in memory, as a table for people.
+    pub holdings: &'a dyn Fn() -> String,
+}
+
+/// A page of the server.
+pub(crate) fn page(service: &Service, call: &RequestContext<'_>) -> Option<Response<Body>> {
+    let inside = Inside {
+        command: &service.command,
+        verbosity: service.verbosity.as_ref(),
+        holdings: &|| holdings(service),
+    };
+    inside.page(&call.asked.method, &call.asked.path, &call.body)
+}
+
+impl Inside<'_> {
+    /// A page by its path; none where there is no such page.
+    pub fn page(&self, method: &Method, path: &str, body: &[u8]) -> Option<Response<Body>> {
+        match path.strip_prefix(FLAGS) {
+            Some(rest) => self.flag(method, rest, body),
+            None => self.profile(path.strip_prefix(PROFILES)?),
+        }
+    }
+
+    fn profile(&self, rest: &str) -> Option<Response<Body>> {
+        Some(match rest {
+            "" => {
+                let mut response = text(302, String::new());
+                response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/debug/pprof/"));
+                response
+            }
+            "/" => text(200, INDEX.to_owned()),
+            "/cmdline" => text(200, self.command.join("\0")),
+            "/goroutine" => text(200, tasks()),
+            "/heap" | "/allocs" => text(200, (self.holdings)()),
+            "/profile" | "/trace" | "/symbol" | "/block" | "/mutex" | "/threadcreate" => {
+                text(501, NO_PROFILE.to_owned())
+            }
+            _ => return None,
+        })
+    }
+
+    /// `/debug/flags/v` takes how much is logged.
+    fn flag(&self, method: &Method, rest: &str, body: &[u8]) -> Option<Response<Body>> {
+        match (rest, self.verbosity) {
+            ("" | "/", _) => Some(text(200, "/debug/flags/\n\nv  how much is logged\n".to_owned())),
+            ("/v", Some(_)) if method != Method::PUT => {
+                Some(text(406, "unsupported http method\n".to_owned()))
+            }
+            ("/v", Some(change)) => Some(match change(&String::from_utf8_lossy(body)) {
+                Ok(level) => text(200, format!("successfully set klog.logging.verbosity to {level}\n")),
+                Err(why) => text(400, format!("{why}\n")),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn tasks() -> String {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return String::new() };
+    let numbers = runtime.metrics();
+    format!(
+        "tasks: {}\nwaiting for a thread: {}\nthreads: {}\n",
+        numbers.num_alive_tasks(),
+        numbers.global_queue_depth(),
+        numbers.num_workers()
+    )
+}
+
+fn holdings(service: &Service) -> String {
+    let mut lines: Vec<_> = service
+        .api
+        .storage
+        .collections()
+        .iter()
+        .map(|collection| (collection.prefix.clone(), collection.cache.stats()))
+        .collect();
+    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut out = "objects  events kept  bytes of events  pages  watches  collection\n".to_owned();
+    for (prefix, stats) in lines {
+        // writing to a string cannot fail
+        let _ = writeln!(
+            out,
+            "{:7}  {:11}  {:15}  {:5}  {:7}  {prefix}",
+            stats.objects, stats.ring_events, stats.ring_bytes, stats.pins, stats.watchers
+        );
+    }
+    out
+}

@@ -1,0 +1,10 @@
+//! What the server says about itself: discovery, OpenAPI, version, health, metrics.
+
+mod aggregated;
+pub mod debug;
+pub mod groups;
+pub mod health;
+pub mod metrics;
+pub mod openapi;
+pub mod slis;
+pub mod version;

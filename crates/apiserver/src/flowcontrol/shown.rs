@@ -1,0 +1,168 @@
+//! Pages that show an operator where requests are at the moment, as tables of text.
+
+use super::plan::{Placed, Plan};
+use super::rules::Schema;
+use auth::Attributes;
+use flowcontrol::{QueueView, RequestView};
+use std::fmt::Write;
+
+/// A page by its name; `None` when there is none of that name.
+pub(super) fn page(what: &str, details: bool, plan: &Plan) -> Option<String> {
+    let rows = match what {
+        "dump_priority_levels" => levels(plan),
+        "dump_queues" => queues(plan),
+        "dump_requests" => requests(plan, details),
+        _ => return None,
+    };
+    Some(aligned(&rows))
+}
+
+type Row = Vec<String>;
+
+fn row(texts: &[&str]) -> Row {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// A row of a level that has none of what the others are about.
+fn without(placed: &Placed, columns: usize) -> Row {
+    let none = std::iter::repeat_n("<none>".to_owned(), columns - 1);
+    std::iter::once(placed.name.clone()).chain(none).collect()
+}
+
+fn levels(plan: &Plan) -> Vec<Row> {
+    let head = [
+        "PriorityLevelName",
+        "ActiveQueues",
+        "IsIdle",
+        "IsQuiescing",
+        "WaitingRequests",
+        "ExecutingRequests",
+    ];
+    let of = |placed: &Placed| {
+        if placed.is_exempt() {
+            return without(placed, head.len());
+        }
+        let (standing, _) = placed.level.standing();
+        let idle = standing.waiting == 0 && standing.running == 0;
+        let numbers = [standing.active_queues, standing.waiting, standing.running].map(|it| it.to_string());
+        let [active, waiting, running] = numbers;
+        vec![placed.name.clone(), active, idle.to_string(), "false".to_owned(), waiting, running]
+    };
+    std::iter::once(row(&head)).chain(plan.levels.iter().map(|placed| of(placed))).collect()
+}
+
+fn queues(plan: &Plan) -> Vec<Row> {
+    let head = [
+        "PriorityLevelName",
+        "Index",
+        "PendingRequests",
+        "ExecutingRequests",
+        "SeatsInUse",
+        "NextDispatchR",
+        "InitialSeatsSum",
+        "MaxSeatsSum",
+        "TotalWorkSum",
+    ];
+    let mut rows = vec![row(&head)];
+    for placed in &plan.levels {
+        if placed.is_exempt() {
+            rows.push(without(placed, head.len()));
+        }
+        for (index, queue) in placed.level.queues().iter().enumerate() {
+            rows.push(queue_row(&placed.name, index, queue));
+        }
+    }
+    rows
+}
+
+fn queue_row(level: &str, index: usize, queue: &QueueView) -> Row {
+    let sum = |of: fn(&RequestView) -> u32| queue.waiting.iter().map(of).sum::<u32>();
+    let after: f64 =
+        queue.waiting.iter().map(|it| it.width.after.as_secs_f64() * f64::from(it.width.after_seats)).sum();
+    vec![
+        level.to_owned(),
+        index.to_string(),
+        queue.waiting.len().to_string(),
+        queue.running.to_string(),
+        queue.running_seats.to_string(),
+        format!("{:.8}ss", queue.served),
+        sum(|it| it.width.seats).to_string(),
+        sum(|it| it.width.most()).to_string(),
+        format!("{after:.8}ss"),
+    ]
+}
+
+/// The words by which a request that waits is shown.
+pub(super) fn about(schema: &Schema, asked: &Attributes<'_>) -> Vec<String> {
+    let (group, version) = (asked.api_group, asked.version);
+    let version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut words =
+        row(&[&schema.name, schema.distinguisher(asked), &asked.user.name, asked.verb, asked.path]);
+    words.extend(row(&[asked.namespace, asked.name, &version, asked.resource, asked.subresource]));
+    words
+}
+
+/// How many words of a request are shown before the details.
+const BRIEF: usize = 2;
+
+fn requests(plan: &Plan, details: bool) -> Vec<Row> {
+    let mut head = row(&[
+        "PriorityLevelName",
+        "FlowSchemaName",
+        "QueueIndex",
+        "RequestIndexInQueue",
+        "FlowDistingsher",
+        "ArriveTime",
+        "InitialSeats",
+        "FinalSeats",
+        "AdditionalLatency",
+    ]);
+    if details {
+        head.extend(row(&["UserName", "Verb", "APIPath", "Namespace", "Name"]));
+        head.extend(row(&["APIVersion", "Resource", "SubResource"]));
+    }
+    let mut rows = vec![head];
+    for placed in &plan.levels {
+        if placed.is_exempt() {
+            rows.push(without(placed, rows[0].len()));
+        }
+        for (queue, view) in placed.level.queues().iter().enumerate() {
+            for (at, request) in view.waiting.iter().enumerate() {
+                rows.push(request_row(&placed.name, (queue, at), request, details));
+            }
+        }
+    }
+    rows
+}
+
+fn request_row(level: &str, (queue, at): (usize, usize), request: &RequestView, details: bool) -> Row {
+    let word = |at: usize| request.about.get(at).cloned().unwrap_or_default();
+    let width = &request.width;
+    let mut out = vec![level.to_owned(), word(0), queue.to_string(), at.to_string(), word(1)];
+    out.push(format!("{:?}", request.came));
+    out.extend([width.seats.to_string(), width.after_seats.to_string(), format!("{:?}", width.after)]);
+    if details {
+        out.extend(request.about.iter().skip(BRIEF).cloned());
+    }
+    out
+}
+
+/// Columns under each other, with commas between.
+fn aligned(rows: &[Row]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|text| text.len() + 1).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for row in rows {
+        for (at, text) in row.iter().enumerate() {
+            // writing to a string cannot fail
+            let _ = if at + 1 == row.len() {
+                writeln!(out, "{text}")
+            } else {
+                write!(out, "{:<width$} ", format!("{text},"), width = widths[at])
+            };
+        }
+    }
+    out
+}

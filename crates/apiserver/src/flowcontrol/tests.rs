@@ -1,0 +1,159 @@
+use super::plan::{CATCH_ALL, Plan};
+use super::*;
+use auth::User;
+use flowcontrol::Shape;
+use names::Names;
+use schema::Value;
+
+fn counters() -> Arc<Counters> {
+    Counters::new(&Registry::default())
+}
+
+/// The plan of a cluster to which nobody has added anything.
+fn plan() -> Plan {
+    let names = Names::kubernetes();
+    let (schemas, levels) = objects::of_every_cluster(&names);
+    let world: World = env::Simulated::new(0, 1);
+    Plan::read(&schemas, &levels, 600, (&Plan::default(), &counters()), &world)
+}
+
+fn place(plan: &Plan, user: &str, groups: &[&str], text: &str) -> (String, String) {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    let user = User { groups, ..User::named(user) }.authenticated();
+    let words: Vec<&str> = text.split(' ').collect();
+    let blank = Attributes {
+        user: &user,
+        verb: words[0],
+        api_group: "",
+        version: "v1",
+        resource: "",
+        subresource: "",
+        namespace: "",
+        name: "",
+        path: "",
+        resource_request: false,
+    };
+    let asked = match words[1..] {
+        [path] => Attributes { path, ..blank },
+        [group, resource, namespace] => {
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let api_group = group.trim_matches('-');
+            let namespace = namespace.trim_matches('-');
+            Attributes { api_group, resource, subresource, namespace, resource_request: true, ..blank }
+        }
+        _ => panic!("{text}"),
+    };
+    let course = plan.place(&asked).unwrap();
+    (course.schema.name.clone(), course.placed.name.clone())
+}
+
+#[test]
+fn requests_belong_where_clients_of_other_servers_find_them() {
+    let plan = plan();
+    let node = &["system:nodes"][..];
+    let account = &["system:serviceaccounts"][..];
+    for (user, groups, text, schema, level) in [
+        ("root", &["system:masters"][..], "delete - pods x", "exempt", "exempt"),
+        ("bob", &[], "get /healthz", "probes", "exempt"),
+        ("bob", &[], "get /healthz/etcd", "global-default", "global-default"),
+        ("bob", &[], "get - pods x", "global-default", "global-default"),
+        ("system:node:a", node, "update - nodes/status -", "system-node-high", "node-high"),
+        (
+            "system:node:a",
+            node,
+            "update coordination.k8s.io leases kube-node-lease",
+            "system-node-high",
+            "node-high",
+        ),
+        ("system:node:a", node, "get - secrets x", "system-nodes", "system"),
+        (
+            "system:kube-scheduler",
+            &[],
+            "update coordination.k8s.io leases kube-system",
+            "system-leader-election",
+            "leader-election",
+        ),
+        ("system:kube-scheduler", &[], "list - pods -", "kube-scheduler", "workload-high"),
+        (
+            "system:serviceaccount:kube-system:endpoint-controller",
+            account,
+            "update - endpoints x",
+            "endpoint-controller",
+            "workload-high",
+        ),
+        (
+            "system:serviceaccount:kube-system:x",
+            account,
+            "get - configmaps x",
+            "workload-leader-election",
+            "leader-election",
+        ),
+        (
+            "system:serviceaccount:kube-system:x",
+            account,
+            "list - pods -",
+            "kube-system-service-accounts",
+            "workload-high",
+        ),
+        ("system:serviceaccount:ns:x", account, "list - pods -", "service-accounts", "workload-low"),
+    ] {
+        assert_eq!(place(&plan, user, groups, text), (schema.to_owned(), level.to_owned()), "{user} {text}");
+    }
+}
+
+#[test]
+fn seats_are_shared_out_and_levels_outlive_changes() {
+    let first = plan();
+    let level = |plan: &Plan, name: &str| plan.levels.iter().find(|it| it.name == name).unwrap().clone();
+    assert_eq!(level(&first, "workload-low").bounds.nominal, 245);
+    assert_eq!(level(&first, CATCH_ALL).level.shape(), Shape::Refuse);
+    let (schemas, mut levels) = objects::of_every_cluster(&Names::kubernetes());
+    let at = levels.iter().position(|it| it.text(&["metadata", "name"]) == "system").unwrap();
+    levels[at].set(&["spec", "limited", "nominalConcurrencyShares"], 60);
+    let world: World = env::Simulated::new(0, 1);
+    let second = Plan::read(&schemas, &levels, 600, (&first, &counters()), &world);
+    let (before, after) = (level(&first, "system"), level(&second, "system"));
+    assert!(Arc::ptr_eq(&before.level, &after.level));
+    assert!(after.level.limit() > before.bounds.nominal);
+    // another shape is another level
+    levels[at].set(&["spec", "limited", "limitResponse", "queuing", "queues"], 7);
+    let third = Plan::read(&schemas, &levels, 600, (&second, &counters()), &world);
+    assert!(!Arc::ptr_eq(&level(&third, "system").level, &after.level));
+    second.lend(600);
+    assert!(second.levels.iter().all(|placed| placed.is_exempt() || placed.level.limit() >= 1));
+}
+
+#[test]
+fn pages_show_levels_queues_and_who_waits() {
+    let plan = plan();
+    let system = plan.levels.iter().find(|it| it.name == "leader-election").unwrap();
+    let held: Vec<_> = (0..system.bounds.nominal)
+        .map(|_| system.level.ask(1, flowcontrol::Width::default(), Vec::new))
+        .collect();
+    let about =
+        || ["schema", "bob", "bob", "get", "/p", "ns", "n", "v1", "pods", ""].map(str::to_owned).to_vec();
+    let waiting = system.level.ask(1, flowcontrol::Width::default(), about);
+    let page = |what: &str| shown::page(what, true, &plan).unwrap();
+    let levels = page("dump_priority_levels");
+    assert!(
+        levels.lines().any(|line| line.starts_with("leader-election,") && line.ends_with("25")),
+        "{levels}"
+    );
+    assert!(levels.contains("exempt,") && levels.contains("<none>"), "{levels}");
+    assert_eq!(page("dump_queues").lines().filter(|line| line.starts_with("leader-election,")).count(), 16);
+    let requests = page("dump_requests");
+    assert!(requests.lines().any(|line| line.contains("bob") && line.contains("pods")), "{requests}");
+    assert!(shown::page("other", false, &plan).is_none());
+    drop((held, waiting));
+}
+
+#[test]
+fn a_schema_says_when_its_level_is_missing() {
+    let mut schema = Value::map();
+    let told = objects::dangling(&schema, "gone", false, 0).unwrap();
+    assert_eq!((told.text(&["status"]), told.text(&["reason"])), ("True", "NotFound"));
+    schema.set(&["status", "conditions"], Value::List(vec![told]));
+    assert_eq!(objects::dangling(&schema, "gone", false, 9), None);
+    let told = objects::dangling(&schema, "gone", true, 9).unwrap();
+    assert_eq!(told.text(&["lastTransitionTime"]), "1970-01-01T00:00:09Z");
+}

@@ -1,0 +1,69 @@
+//! Rules reviews: everything that who asks may do in a namespace.
+
+use super::{Sources, texts, user_of};
+use auth::authorize::{PathRule, ResourceRule};
+use env::MaybeReady;
+use rest::{Answer, ApiError, Asking};
+use schema::Value;
+
+pub struct Review {
+    pub sources: Sources,
+}
+
+impl Answer for Review {
+    fn create<'a>(
+        &'a self,
+        review: Value,
+        asking: &'a Asking<'a>,
+    ) -> MaybeReady<'a, Result<Value, ApiError>> {
+        self.answer(review, asking).into()
+    }
+}
+
+impl Review {
+    fn answer(&self, review: Value, asking: &Asking<'_>) -> Result<Value, ApiError> {
+        let namespace = review.text(&["spec", "namespace"]);
+        if namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        let rules = self.sources.authorizer.rules(&user_of(asking.user), namespace);
+        let mut status = Value::map();
+        status.set(&["resourceRules"], Value::List(rules.resources.iter().map(resource_rule).collect()));
+        status.set(&["nonResourceRules"], Value::List(rules.paths.iter().map(path_rule).collect()));
+        status.set(&["incomplete"], rules.incomplete);
+        if !rules.problem.is_empty() {
+            status.set(&["evaluationError"], rules.problem.as_str());
+        }
+        // nothing of what was sent comes back
+        let mut answered = Value::map();
+        for field in ["kind", "apiVersion"] {
+            answered.set(&[field], review.text(&[field]));
+        }
+        answered.set(&["metadata"], Value::map());
+        answered.set(&["metadata", "creationTimestamp"], Value::Null);
+        answered.set(&["spec"], Value::map());
+        answered.set(&["status"], status);
+        Ok(answered)
+    }
+}
+
+fn resource_rule(rule: &ResourceRule) -> Value {
+    listed([
+        ("verbs", &rule.verbs),
+        ("apiGroups", &rule.api_groups),
+        ("resources", &rule.resources),
+        ("resourceNames", &rule.names),
+    ])
+}
+
+fn path_rule(rule: &PathRule) -> Value {
+    listed([("verbs", &rule.verbs), ("nonResourceURLs", &rule.paths)])
+}
+
+fn listed<const N: usize>(lists: [(&'static str, &Vec<String>); N]) -> Value {
+    let mut out = Value::map();
+    for (field, items) in lists.into_iter().filter(|(field, items)| *field == "verbs" || !items.is_empty()) {
+        out.set(&[field], texts(items));
+    }
+    out
+}

@@ -1,0 +1,136 @@
+use super::*;
+use crate::deployment::ComponentHealth;
+use auth::authorize::Rules;
+use auth::{Attributes, Chain, Decision, Tokens};
+use env::MaybeReady;
+use names::Names;
+use rest::hooks::Hooks;
+use rest::{Api, ApiError, Asking, Resource, Storage};
+use schema::table::Ref;
+
+fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
+    let world: env::World = env::Simulated::new(0, 1);
+    let store: Arc<dyn Store> = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
+    let storage = Storage::new(store.clone(), Vec::new(), Default::default(), world.clone()).unwrap();
+    let callers = Arc::new(crate::authentication::Chain {
+        tokens: vec![Arc::new(Tokens::parse("t,bob,7,\"g\"").unwrap())],
+        audiences: Arc::new(["here".to_owned()]),
+        anonymous: true,
+        front_proxy: None,
+        websocket_prefix: String::new(),
+        world: world.clone(),
+        remaining: Default::default(),
+    });
+    let works: ComponentHealth = Arc::new(|| Ok(()));
+    let components = Arc::new([("controller-manager", works)]);
+    (
+        Api::new(Names::kubernetes(), storage, world, Vec::new()),
+        Sources { authorizer, callers, store, components },
+    )
+}
+
+/// The answer to a creation by bob, in the namespace `ns`.
+fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<Value, ApiError> {
+    let (api, sources) = sources(authorizer);
+    let kind = kinds::tables::KINDS.iter().find(|one| one.name == kind).unwrap();
+    let resource: Arc<Resource> = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
+    let json = format!("{{\"spec\":{spec}}}");
+    let object = schema::decode::json(json.as_bytes(), &kind.root).unwrap().value;
+    let bob = User::named("bob").authenticated();
+    let user = Requester { name: bob.name, groups: bob.groups, ..Requester::default() };
+    let asking = Asking { api: &api, resource: &resource, namespace: "ns", name: "", user: &user };
+    futures_util::FutureExt::now_or_never(of(kind, &sources).unwrap().create(object, &asking).get()).unwrap()
+}
+
+fn ask(kind: &str, spec: &str) -> Result<Value, String> {
+    let roles = Arc::new(auth::Rbac::new(&Names::kubernetes()));
+    let (cluster_roles, bindings) = crate::authorization::roles::policy_of_every_cluster();
+    roles.replace(auth::rbac::Policy::compile(cluster_roles, bindings));
+    ask_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
+}
+
+#[test]
+fn access_is_what_the_authorizer_says() {
+    let pods = r#""resourceAttributes":{"verb":"get","resource":"pods","namespace":"ns"}"#;
+    let allowed = |kind, spec: String| ask(kind, &spec).unwrap().at(&["status", "allowed"]).cloned();
+    assert_eq!(allowed("SelfSubjectAccessReview", format!("{{{pods}}}")), Some(false.into()));
+    let path = r#"{"nonResourceAttributes":{"verb":"get","path":"/api"}}"#;
+    assert_eq!(allowed("SelfSubjectAccessReview", path.to_owned()), Some(true.into()));
+    for kind in ["SubjectAccessReview", "LocalSubjectAccessReview"] {
+        assert_eq!(allowed(kind, format!("{{\"user\":\"x\",{pods}}}")), Some(false.into()));
+        let master = format!("{{\"groups\":[\"system:masters\"],{pods}}}");
+        assert_eq!(allowed(kind, master), Some(true.into()));
+    }
+}
+
+struct Refuses;
+
+impl Authorizer for Refuses {
+    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        Decision::Deny(format!("not {} with {:?}", asked.user.name, asked.user.extra).into()).into()
+    }
+
+    fn rules(&self, _: &User, _: &str) -> Rules {
+        Rules { incomplete: true, problem: "cannot tell".to_owned(), ..Rules::default() }
+    }
+}
+
+#[test]
+fn refusals_and_gaps_are_told() {
+    let spec = r#"{"user":"x","extra":{"K":["v"]},"resourceAttributes":{}}"#;
+    let answered = ask_with(Arc::new(Refuses), "SubjectAccessReview", spec).unwrap();
+    assert_eq!(answered.at(&["status", "denied"]), Some(&true.into()));
+    assert_eq!(answered.text(&["status", "reason"]), r#"not x with {"k": ["v"]}"#);
+    let answered = ask_with(Arc::new(Refuses), "SelfSubjectRulesReview", r#"{"namespace":"ns"}"#).unwrap();
+    assert_eq!(answered.text(&["status", "evaluationError"]), "cannot tell");
+    assert_eq!(answered.at(&["status", "incomplete"]), Some(&true.into()));
+}
+
+#[test]
+fn reviews_are_checked_first() {
+    let both = r#"{"resourceAttributes":{"namespace":"other"},"nonResourceAttributes":{"path":"/"}}"#;
+    let told = ask_with(Arc::new(Refuses), "LocalSubjectAccessReview", both).unwrap_err();
+    let causes: Vec<_> = told.details.unwrap().causes.into_iter().map(|cause| cause.field).collect();
+    let expected = [
+        "spec.nonResourceAttributes",
+        "spec.user",
+        "spec.resourceAttributes.namespace",
+        "spec.nonResourceAttributes",
+    ];
+    assert_eq!(causes, expected);
+    assert!(ask("SubjectAccessReview", "{\"user\":\"x\"}").unwrap_err().contains("exactly one of"));
+    assert_eq!(ask("SelfSubjectRulesReview", "{}").unwrap_err(), "no namespace on request");
+    assert!(ask("TokenReview", "{}").unwrap_err().starts_with("token is required"));
+}
+
+#[test]
+fn tokens_are_identified_for_those_they_are_meant_for() {
+    let user =
+        |spec: &str| ask("TokenReview", spec).unwrap().text(&["status", "user", "username"]).to_owned();
+    assert_eq!(user(r#"{"token":"t"}"#), "bob");
+    assert_eq!(user(r#"{"token":"t","audiences":["there","here"]}"#), "bob");
+    assert_eq!(user(r#"{"token":"t","audiences":["there"]}"#), "");
+    assert_eq!(user(r#"{"token":"other"}"#), "");
+}
+
+#[test]
+fn components_are_listed_with_their_health() {
+    let (api, sources) = sources(Arc::new(Refuses));
+    let kind = kinds::tables::KINDS.iter().find(|one| one.name == "ComponentStatus").unwrap();
+    let resource = api.register(Ref::Static(*kind), Hooks::default()).unwrap();
+    let answer = of(kind, &sources).unwrap();
+    let options =
+        rest::options::ListOptions { field_selector: "metadata.name=etcd-0".into(), ..Default::default() };
+    let page = api.answer_list(&resource, &*answer, &options).unwrap();
+    assert_eq!(page.items.len(), 1);
+    assert!(String::from_utf8_lossy(&page.items[0].json).contains(r#""status":"True""#));
+    assert_eq!(api.answer_get(&resource, &*answer, "x").unwrap_err().code, 500);
+    let all = api.answer_list(&resource, &*answer, &Default::default()).unwrap().items;
+    let of = |name: &str| {
+        let named = format!("\"name\":\"{name}\"");
+        let texts = all.iter().map(|it| String::from_utf8_lossy(&it.json).into_owned());
+        texts.into_iter().find(|text| text.contains(&named)).unwrap()
+    };
+    assert!(of("controller-manager").contains(r#""message":"{\"health\":\"true\"}""#));
+    assert!(of("scheduler").contains("not run by this server"));
+}

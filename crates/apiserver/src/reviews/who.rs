@@ -1,0 +1,79 @@
+//! Who somebody is: the owner of a token, or who asks.
+
+use super::{Sources, list_of, texts, user_of, user_value};
+use auth::User;
+use auth::tokens::{Bearer, Identified, bearer};
+use env::MaybeReady;
+use rest::{Answer, ApiError, Asking};
+use schema::{Value, time};
+use std::sync::Arc;
+
+/// Says whose a token is.
+pub struct TokenReview {
+    pub sources: Sources,
+}
+
+impl Answer for TokenReview {
+    fn create<'a>(&'a self, review: Value, _: &'a Asking<'a>) -> MaybeReady<'a, Result<Value, ApiError>> {
+        MaybeReady::later(self.review(review))
+    }
+}
+
+impl TokenReview {
+    async fn review(&self, mut review: Value) -> Result<Value, ApiError> {
+        let token = review.text(&["spec", "token"]);
+        if token.is_empty() {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
+        let callers = &self.sources.callers;
+        let mut wanted = list_of(&review, &["spec", "audiences"]);
+        if wanted.is_empty() {
+            wanted = callers.audiences.to_vec();
+        }
+        let mut status = review.at(&["status"]).cloned().unwrap_or_else(Value::map);
+        // the token is read as a header with it would be
+        let header = format!("Bearer {token}");
+        let known = match bearer(&header) {
+            Bearer::Token(token) => Some(callers.owner(token, &wanted).await),
+            _ if callers.anonymous => {
+                let nobody = Identified::anywhere(Arc::new(User::anonymous()));
+                Some(Ok(Identified { audiences: wanted.into(), ..nobody }))
+            }
+            _ => None,
+        };
+        match known {
+            Some(Ok(known)) => {
+                status.set(&["authenticated"], true);
+                status.set(&["user"], user_value(&known.user));
+                status.set(&["audiences"], texts(&known.audiences));
+            }
+            refused => {
+                status.unset(&["authenticated"]);
+                if status.at(&["user"]).is_none() {
+                    status.set(&["user"], Value::map());
+                }
+                if let Some(Err(why)) = refused {
+                    status.set(&["error"], why.to_string());
+                }
+            }
+        }
+        review.set(&["status"], status);
+        Ok(review)
+    }
+}
+
+/// Says who asks.
+pub struct SelfReview;
+
+impl Answer for SelfReview {
+    fn create<'a>(&'a self, asked: Value, asking: &'a Asking<'a>) -> MaybeReady<'a, Result<Value, ApiError>> {
+        let mut review = Value::map();
+        for field in ["apiVersion", "kind"] {
+            review.set(&[field], asked.text(&[field]));
+        }
+        let now = env::unix_seconds(&asking.api.world);
+        review.set(&["metadata", "creationTimestamp"], time::format_time(now));
+        review.set(&["status", "userInfo"], user_value(&user_of(asking.user)));
+        Ok(review).into()
+    }
+}

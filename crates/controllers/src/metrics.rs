@@ -1,0 +1,198 @@
+//! What the loops count, under the names that upstream has.
+//!
+//! What always holds: what a queue knows anyway is asked for when somebody reads; queues that are gone are not shown, and
+//! two queues of one name are shown as one.
+
+use crate::Queue;
+use crate::queue::{Counted, Counts, Times};
+use metrics::{About, Counter, Family, Gauge, Histogram, Registry, seconds};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+/// Upper bounds of the times that keys take, in seconds: from ten nanoseconds, each ten times the one before.
+const BOUNDS: &[u64] = &seconds([1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0]);
+
+const NAME: &[&str] = &["name"];
+const ADDS: About = About::alpha("workqueue_adds_total", "Keys added to a queue.").by(NAME);
+const DEPTH: About = About::alpha("workqueue_depth", "Keys that wait in a queue.").by(NAME);
+const RETRIES: About = About::alpha("workqueue_retries_total", "Keys added again after a failure.").by(NAME);
+const UNFINISHED: About =
+    About::alpha("workqueue_unfinished_work_seconds", "How long the keys were worked on that still are.")
+        .by(NAME);
+const LONGEST: About =
+    About::alpha("workqueue_longest_running_processor_seconds", "How long the longest of them was.").by(NAME);
+const WAITED: About =
+    About::alpha("workqueue_queue_duration_seconds", "How long keys waited.").by(NAME).seconds(BOUNDS);
+const WORKED: About =
+    About::alpha("workqueue_work_duration_seconds", "How long keys were worked on.").by(NAME).seconds(BOUNDS);
+const LEADS: About =
+    About::alpha("leader_election_master_status", "Whether this process holds a lease.").by(NAME);
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Arc<Registry>,
+    queues: Arc<Queues>,
+    waited: Family<Histogram>,
+    worked: Family<Histogram>,
+    leads: Family<Gauge>,
+    calls: Arc<outbound::Counted>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(Arc::default())
+    }
+}
+
+tokio::task_local! {
+    /// Where a loop's queue is shown: set for the task in which the loop was started.
+    static SCOPE: Metrics;
+}
+
+/// Shows a queue among what the manager counts that started the loop.
+pub(crate) fn show<T: Clone + Eq + Hash + Send + Sync + 'static>(name: &'static str, queue: &Queue<T>) {
+    // a loop that nobody started, as in tests, is shown nowhere
+    let _ = SCOPE.try_with(|measures| measures.show(name, queue));
+}
+
+impl Metrics {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        let queues = Arc::<Queues>::default();
+        let ask = |about: About, is_counter: bool, value: fn(&Counts) -> f64| {
+            let queues = queues.clone();
+            let answer = move |out: &mut metrics::Samples<'_>| {
+                for (name, counts) in queues.counts() {
+                    out.add(&[name], value(&counts));
+                }
+            };
+            match is_counter {
+                true => registry.ask::<Counter>(about, answer),
+                false => registry.ask::<Gauge>(about, answer),
+            }
+        };
+        ask(ADDS, true, |it| it.adds as f64);
+        ask(RETRIES, true, |it| it.retries as f64);
+        ask(DEPTH, false, |it| it.depth as f64);
+        ask(UNFINISHED, false, |it| it.unfinished.as_secs_f64());
+        ask(LONGEST, false, |it| it.longest.as_secs_f64());
+        let shared = Shared {
+            queues,
+            waited: registry.family(WAITED),
+            worked: registry.family(WORKED),
+            leads: registry.family(LEADS),
+            calls: outbound::Counted::new(&registry),
+            registry,
+        };
+        Metrics { shared: Arc::new(shared) }
+    }
+
+    /// Runs a loop whose queues are shown here.
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        SCOPE.scope(self, work)
+    }
+
+    fn show<T: Clone + Eq + Hash + Send + Sync + 'static>(&self, name: &'static str, queue: &Queue<T>) {
+        let shared = &self.shared;
+        queue.timed(Times { waited: shared.waited.of(&[name]), worked: shared.worked.of(&[name]) });
+        shared.queues.0.lock().push((name, queue.counted()));
+    }
+
+    /// Where calls to the API server are counted.
+    pub fn calls(&self) -> Arc<outbound::Counted> {
+        self.shared.calls.clone()
+    }
+
+    /// Whether this process holds a lease.
+    pub fn leads(&self, lease: &str, leads: bool) {
+        self.shared.leads.of(&[lease]).set(leads.into());
+    }
+
+    /// Where loops have counted what is theirs alone.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    /// How many keys wait in each queue, as a table for people.
+    pub fn waiting(&self) -> String {
+        let lines = self.shared.queues.counts().into_iter();
+        let lines = lines.map(|(name, counts)| format!("{:7}  {:7}  {name}\n", counts.depth, counts.adds));
+        std::iter::once("waiting  added    queue\n".to_owned()).chain(lines).collect()
+    }
+
+    /// Everything, as collectors read it.
+    pub fn text(&self) -> String {
+        self.shared.registry.text()
+    }
+}
+
+/// The queues there are.
+#[derive(Default)]
+struct Queues(Mutex<Vec<(&'static str, Weak<dyn Counted>)>>);
+
+impl Queues {
+    fn counts(&self) -> BTreeMap<&'static str, Counts> {
+        let mut queues = self.0.lock();
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        let mut found: BTreeMap<&'static str, Counts> = BTreeMap::new();
+        for (name, queue) in &*queues {
+            let Some(counts) = queue.upgrade().map(|queue| queue.counts()) else { continue };
+            let all = found.entry(name).or_default();
+            all.adds += counts.adds;
+            all.retries += counts.retries;
+            all.depth += counts.depth;
+            all.unfinished += counts.unfinished;
+            all.longest = all.longest.max(counts.longest);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn queues_are_shown_while_they_are_used() {
+        let (measures, one, two) = (Metrics::default(), Queue::<u8>::default(), Queue::<String>::default());
+        let (shown, other) = (one.clone(), two.clone());
+        measures
+            .clone()
+            .scope(async move {
+                show("things", &shown);
+                show("things", &other);
+            })
+            .await;
+        one.add(1);
+        two.add("a".to_owned());
+        let key = one.next().await.unwrap();
+        tokio::time::advance(Duration::from_millis(50)).await;
+        one.done(&key);
+        let text = measures.text();
+        for part in [
+            "# TYPE workqueue_adds_total counter\nworkqueue_adds_total{name=\"things\"} 2\n",
+            "workqueue_depth{name=\"things\"} 1\n",
+            "workqueue_work_duration_seconds_bucket{name=\"things\",le=\"0.01\"} 0\n",
+            "workqueue_work_duration_seconds_bucket{name=\"things\",le=\"0.1\"} 1\n",
+            "workqueue_work_duration_seconds_bucket{name=\"things\",le=\"+Inf\"} 1\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        drop((one, two));
+        assert!(!measures.text().contains("workqueue_adds_total{"));
+    }
+
+    #[test]
+    fn leases_are_shown() {
+        let measures = Metrics::default();
+        measures.leads("manager", true);
+        assert!(measures.text().contains("leader_election_master_status{name=\"manager\"} 1\n"));
+    }
+}

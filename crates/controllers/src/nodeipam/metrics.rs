@@ -1,0 +1,59 @@
+//! What is counted about ranges.
+
+use super::cidrs::Cidrs;
+use super::held::Ranges;
+use crate::metrics::Metrics;
+use metrics::{About, Counter, Family, Gauge, Histogram, counts};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+const NETWORK: &[&str] = &["clusterCIDR"];
+const ALLOCATED: About =
+    About::alpha("node_ipam_controller_cidrset_cidrs_allocations_total", "Ranges given to nodes.")
+        .by(NETWORK);
+const RELEASED: About =
+    About::alpha("node_ipam_controller_cidrset_cidrs_releases_total", "Ranges that nodes let go.")
+        .by(NETWORK);
+const USED: About =
+    About::alpha("node_ipam_controller_cidrset_usage_cidrs", "What part of the ranges is taken.").by(NETWORK);
+const TRIES: About = About::alpha(
+    "node_ipam_controller_cidrset_allocation_tries_per_request",
+    "How many ranges were looked at before one was free.",
+)
+.by(NETWORK)
+.sizes(&counts::<5>(1, 5));
+
+pub(super) struct Measured {
+    allocated: Family<Counter>,
+    released: Family<Counter>,
+    tries: Family<Histogram>,
+}
+
+impl Measured {
+    pub fn new(measures: &Metrics) -> Self {
+        let registry = measures.registry();
+        Measured {
+            allocated: registry.family(ALLOCATED),
+            released: registry.family(RELEASED),
+            tries: registry.family(TRIES),
+        }
+    }
+
+    pub fn allocated(&self, cidrs: &Cidrs, tried: u64) {
+        let network = cidrs.pool.to_string();
+        self.allocated.of(&[&network]).inc();
+        self.tries.of(&[&network]).observe(tried);
+    }
+
+    pub fn released(&self, cidrs: &Cidrs) {
+        self.released.of(&[&cidrs.pool.to_string()]).inc();
+    }
+}
+
+/// Shows how much is taken, to whoever asks.
+pub(super) fn show(measures: &Metrics, ranges: &Arc<Mutex<Ranges>>) {
+    let ranges = ranges.clone();
+    measures.registry().ask::<Gauge>(USED, move |out| {
+        ranges.lock().each(|cidrs| out.add(&[&cidrs.pool.to_string()], cidrs.usage()));
+    });
+}

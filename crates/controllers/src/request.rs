@@ -1,0 +1,13 @@
+//! Requests about resources of which only the path is known.
+
+use kube::Client;
+use kube::core::request::Error;
+use serde::de::DeserializeOwned;
+
+/// Sends a request that was put together.
+pub(crate) async fn send<T: DeserializeOwned>(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, Error>,
+) -> Result<T, kube::Error> {
+    client.request(request.map_err(kube::Error::BuildRequest)?).await
+}

@@ -1,0 +1,127 @@
+//! What is counted of sealing and opening.
+
+use crate::Failure;
+use env::World;
+use metrics::{About, Counter, Family, Gauge, Histogram, Registry, counts};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// From five microseconds on, each twice the one before.
+static STEPS: [u64; 25] = counts(5_000, 2);
+static FEW_STEPS: [u64; 14] = counts(5_000, 2);
+/// From a minute on.
+static MINUTES: [u64; 10] = counts(60_000_000_000, 2);
+
+const DURATION: About = About::alpha(
+    "apiserver_storage_transformation_duration_seconds",
+    "How long it took to seal values for the store, and to open them.",
+)
+.by(&["transformation_type"])
+.seconds(&STEPS);
+const OPERATIONS: About = About::alpha(
+    "apiserver_storage_transformation_operations_total",
+    "Values that were sealed for the store and opened, by what they begin with.",
+)
+.by(&["transformation_type", "transformer_prefix", "status"]);
+const MISSES: About = About::alpha(
+    "apiserver_storage_envelope_transformation_cache_misses_total",
+    "Keys of values that a key server had to be asked for.",
+);
+const GENERATION: About = About::alpha(
+    "apiserver_storage_data_key_generation_duration_seconds",
+    "How long it took to make keys of values.",
+)
+.seconds(&FEW_STEPS);
+const GENERATION_FAILURES: About = About::alpha(
+    "apiserver_storage_data_key_generation_failures_total",
+    "Keys of values that could not be made.",
+);
+const FILL: About = About::alpha(
+    "apiserver_envelope_encryption_dek_cache_fill_percent",
+    "How much of the room for keys of values is taken.",
+);
+const ARRIVALS: About = About::alpha(
+    "apiserver_envelope_encryption_dek_cache_inter_arrival_time_seconds",
+    "Time between values that need a key of their own.",
+)
+.by(&["transformation_type"])
+.seconds(&MINUTES);
+
+/// Whether values go to the store or come from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::In => "to_storage",
+            Way::Out => "from_storage",
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Measures {
+    pub world: World,
+    durations: [Histogram; 2],
+    operations: Family<Counter>,
+    pub misses: Counter,
+    generation: Histogram,
+    arrivals: [Histogram; 2],
+    last: [Mutex<Option<Duration>>; 2],
+    /// The share of the room that was taken when it was last looked at, as the bits of a float.
+    fill: Arc<AtomicU64>,
+}
+
+impl Measures {
+    pub fn new(registry: &Registry, world: World) -> Self {
+        let both = |about: About| {
+            let family = registry.family::<Histogram>(about);
+            [Way::In, Way::Out].map(|way| family.of(&[way.name()]))
+        };
+        let fill = Arc::<AtomicU64>::default();
+        let shown = fill.clone();
+        registry.ask::<Gauge>(FILL, move |out| out.add(&[], f64::from_bits(shown.load(Ordering::Relaxed))));
+        // randomness does not fail: the process would end
+        registry.one::<Counter>(GENERATION_FAILURES);
+        Measures {
+            durations: both(DURATION),
+            operations: registry.family(OPERATIONS),
+            misses: registry.one(MISSES),
+            generation: registry.one(GENERATION),
+            arrivals: both(ARRIVALS),
+            last: Default::default(),
+            fill,
+            world,
+        }
+    }
+
+    /// A value was sealed or opened, or could not be, under what it begins with.
+    pub fn transformed<T>(&self, way: Way, prefix: &str, began: Duration, outcome: &Result<T, Failure>) {
+        let status = outcome.as_ref().err().map_or("OK", |failure| failure.code);
+        self.operations.of(&[way.name(), prefix, status]).inc();
+        if outcome.is_ok() {
+            self.durations[way as usize].took(self.world.elapsed().saturating_sub(began));
+        }
+    }
+
+    /// A value came by that has a key of its own.
+    pub fn arrived(&self, way: Way) {
+        let now = self.world.elapsed();
+        let before = self.last[way as usize].lock().replace(now).unwrap_or(now);
+        self.arrivals[way as usize].took(now.saturating_sub(before));
+    }
+
+    pub fn generated(&self, began: Duration) {
+        self.generation.took(self.world.elapsed().saturating_sub(began));
+    }
+
+    pub fn filled(&self, share: f64) {
+        self.fill.store(share.to_bits(), Ordering::Relaxed);
+    }
+}

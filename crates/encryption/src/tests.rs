@@ -1,0 +1,409 @@
+//! Providers and the store that they make.
+
+use crate::keyring::{Keyring, Parts};
+use crate::{Configuration, Failure, Form, Rules, Sealed};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use env::{Simulated, World};
+use metrics::Registry;
+use names::Names;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use store::{Change, Expect, Recovered, Revision, Store, StoreError, Write};
+
+pub(crate) const RULES: Rules = Rules { reloads: true, second_version: true };
+pub(crate) const KEY: &str = "/registry/secrets/default/golden";
+const PLAIN: &[u8] = b"{\"kind\":\"Secret\"}";
+
+/// A key of so many bytes as the configuration has it.
+fn secret(size: u8) -> String {
+    STANDARD.encode((0..size).collect::<Vec<u8>>())
+}
+
+fn key(name: &str, size: u8) -> String {
+    format!("{{name: {name}, secret: {}}}", secret(size))
+}
+
+/// A configuration of secrets with these providers.
+fn configuration(providers: &str) -> Configuration {
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n";
+    let text = format!("{head}resources:\n- resources: [secrets]\n  providers: [{providers}]\n");
+    Configuration::read(text.as_bytes(), &Names::kubernetes(), RULES).unwrap()
+}
+
+fn world() -> World {
+    Simulated::new(1_700_000_000, 7)
+}
+
+pub(crate) fn keyring(providers: &str) -> Keyring {
+    counted(providers, &Registry::default())
+}
+
+fn counted(providers: &str, registry: &Registry) -> Keyring {
+    let locate: crate::Locate = Box::new(|resource, _| format!("/registry/{resource}/"));
+    let names = &Names::kubernetes();
+    Keyring::new(
+        &configuration(providers),
+        Parts { world: world(), registry, names, locate, rename: None, reloads: true },
+    )
+}
+
+async fn seal(keyring: &Keyring, plain: &[u8]) -> (Bytes, Form) {
+    let plan = keyring.current();
+    let chain = plan.of(KEY).unwrap();
+    chain.seal(KEY, &Bytes::copy_from_slice(plain), &keyring.measures).await.unwrap()
+}
+
+async fn open(keyring: &Keyring, key: &str, sealed: &[u8]) -> Result<(Bytes, Form), Failure> {
+    let plan = keyring.current();
+    plan.of(key).unwrap().open(key, &Bytes::copy_from_slice(sealed), &keyring.measures).await
+}
+
+async fn why(keyring: &Keyring, key: &str, sealed: &[u8]) -> String {
+    open(keyring, key, sealed).await.unwrap_err().message
+}
+
+/// Every provider that holds its keys, each with a size that they may have.
+fn families() -> [(&'static str, u8); 7] {
+    [
+        ("aescbc", 16),
+        ("aescbc", 24),
+        ("aescbc", 32),
+        ("aesgcm", 16),
+        ("aesgcm", 24),
+        ("aesgcm", 32),
+        ("secretbox", 32),
+    ]
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_upstream_sealed_is_opened() {
+    let golden = include_str!("tests/golden.txt").lines().filter(|line| !line.starts_with('#'));
+    let golden: Vec<Vec<&str>> = golden.map(|line| line.split(' ').collect()).collect();
+    for (family, size) in families() {
+        let line = golden.iter().find(|line| line[..2] == [family, &size.to_string()]).unwrap();
+        let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
+        let (plain, form) = open(&keyring, KEY, &hex(line[2])).await.unwrap();
+        assert_eq!(plain, PLAIN, "{family} {size}");
+        assert!(!keyring.current().of(KEY).unwrap().is_stale(form));
+    }
+}
+
+#[tokio::test]
+async fn values_of_any_length_there_and_back() {
+    for (family, size) in families() {
+        let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
+        for length in (0..50).chain([4096, 100_000]) {
+            let plain = vec![b'x'; length];
+            let (sealed, form) = seal(&keyring, &plain).await;
+            assert!(sealed.starts_with(format!("k8s:enc:{family}:v1:key1:").as_bytes()), "{sealed:?}");
+            assert!(length < 16 || !sealed.windows(16).any(|part| part == [b'x'; 16]));
+            assert_eq!(open(&keyring, KEY, &sealed).await.unwrap(), (Bytes::from(plain), form));
+            assert_ne!(seal(&keyring, &vec![b'x'; length]).await.0, sealed, "a nonce is used once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_changed_cut_or_moved_is_refused() {
+    for (family, size) in families() {
+        let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
+        let (sealed, _) = seal(&keyring, PLAIN).await;
+        let head = format!("k8s:enc:{family}:v1:key1:").len();
+        for length in head..sealed.len() {
+            // without a tag, whole blocks that are missing at the end show only in the padding
+            assert!(open(&keyring, KEY, &sealed[..length]).await.is_err(), "{family} {length}");
+        }
+        let mut changed = sealed.to_vec();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(open(&keyring, KEY, &changed).await.is_err(), "{family}");
+        let moved = open(&keyring, "/registry/secrets/default/other", &sealed).await;
+        assert_eq!(moved.is_err(), family == "aesgcm", "{family}");
+        let cut = why(&keyring, KEY, &sealed[..head + 5]).await;
+        assert_eq!(cut, "the stored data was shorter than the required size");
+    }
+}
+
+#[tokio::test]
+async fn only_the_right_key_of_the_right_name_opens() {
+    for (family, size) in families() {
+        let (sealed, _) =
+            seal(&keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size))), PLAIN).await;
+        let other = STANDARD.encode(vec![9; size.into()]);
+        let wrong = keyring(&format!("{family}: {{keys: [{{name: key1, secret: {other}}}]}}"));
+        assert!(open(&wrong, KEY, &sealed).await.is_err(), "{family}");
+        let renamed = keyring(&format!("{family}: {{keys: [{}]}}", key("key2", size)));
+        let told = why(&renamed, KEY, &sealed).await;
+        assert!(told.starts_with("no matching key was found for the provided "), "{told}");
+        let told = why(&keyring("identity: {}"), KEY, &sealed).await;
+        assert!(told.starts_with("no matching prefix found"), "{told}");
+        // keys of one name: the one that fits is found, wherever it stands
+        let both = format!("{family}: {{keys: [{{name: key1, secret: {other}}}, {}]}}", key("key1", size));
+        let both = keyring(&both);
+        let (plain, form) = open(&both, KEY, &sealed).await.unwrap();
+        assert_eq!(plain, PLAIN);
+        assert!(both.current().of(KEY).unwrap().is_stale(form), "{family}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_the_first_provider_would_not_write_is_stale() {
+    let old = format!("aescbc: {{keys: [{}]}}", key("old", 32));
+    let (sealed, _) = seal(&keyring(&old), PLAIN).await;
+    let stale = async |providers: &str, value: &[u8]| {
+        let keyring = keyring(providers);
+        let (plain, form) = open(&keyring, KEY, value).await.unwrap();
+        assert_eq!(plain, PLAIN);
+        keyring.current().of(KEY).unwrap().is_stale(form)
+    };
+    assert!(!stale(&old, &sealed).await);
+    let new = key("new", 32);
+    assert!(stale(&format!("aescbc: {{keys: [{new}, {}]}}", key("old", 32)), &sealed).await);
+    assert!(!stale(&format!("aescbc: {{keys: [{}, {new}]}}", key("old", 32)), &sealed).await);
+    let both = format!("secretbox: {{keys: [{new}]}}}}, {{{old}");
+    assert!(stale(&format!("{{{both}}}"), &sealed).await);
+    assert!(stale(&format!("{{identity: {{}}}}, {{{old}}}"), &sealed).await);
+    assert!(stale(&format!("{{{old}}}, {{identity: {{}}}}"), PLAIN).await);
+    assert!(!stale(&format!("{{identity: {{}}}}, {{{old}}}"), PLAIN).await);
+}
+
+#[tokio::test]
+async fn what_is_done_is_counted() {
+    let registry = Registry::default();
+    let keyring = counted(&format!("aesgcm: {{keys: [{}]}}", key("key1", 32)), &registry);
+    let (sealed, _) = seal(&keyring, PLAIN).await;
+    open(&keyring, KEY, &sealed).await.unwrap();
+    open(&keyring, KEY, &sealed[..30]).await.unwrap_err();
+    open(&keyring, KEY, PLAIN).await.unwrap_err();
+    let text = registry.text();
+    let operations = |way: &str, prefix: &str, status: &str, count: u32| {
+        let labels =
+            format!("{{status=\"{status}\",transformation_type=\"{way}\",transformer_prefix=\"{prefix}\"}}");
+        let line = format!("apiserver_storage_transformation_operations_total{labels} {count}\n");
+        assert!(text.contains(&line), "{line} is not in {text}");
+    };
+    for prefix in ["k8s:enc:aesgcm:v1:", "key1:"] {
+        operations("to_storage", prefix, "OK", 1);
+        operations("from_storage", prefix, "OK", 1);
+        operations("from_storage", prefix, "Unknown", 1);
+    }
+    operations("from_storage", "unknown", "Unknown", 1);
+    let line =
+        "apiserver_storage_transformation_duration_seconds_count{transformation_type=\"to_storage\"} 2\n";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("apiserver_envelope_encryption_dek_cache_fill_percent 0\n"), "{text}");
+}
+
+/// A sealed store over one in memory, what its subscriber sees, and the store behind it.
+struct Standing {
+    store: Arc<dyn Store>,
+    seen: Arc<Mutex<Vec<Change>>>,
+    keyring: Arc<Keyring>,
+}
+
+async fn standing(providers: &str) -> Standing {
+    let inner = Arc::new(store::memory::open(&store::Options::default(), world()));
+    let keyring = Arc::new(keyring(providers));
+    let made = Sealed::over(inner, Vec::new(), Some(keyring.clone()), || unreachable!()).await;
+    let (store, _) = made.unwrap();
+    let seen = Arc::<Mutex<Vec<Change>>>::default();
+    let sees = seen.clone();
+    store.start(Box::new(move |changes| sees.lock().extend_from_slice(changes))).unwrap();
+    Standing { store, seen, keyring }
+}
+
+#[tokio::test]
+async fn a_subscriber_sees_what_was_written() {
+    let it = standing(&format!("aescbc: {{keys: [{}]}}", key("key1", 32))).await;
+    let note: store::Note = Arc::new(5u32);
+    it.store.write(Write::put(KEY, Expect::Absent, PLAIN).with_note(note)).await.unwrap();
+    it.store.write(Write::put(KEY, Expect::Present, &b"again"[..])).await.unwrap();
+    it.store.write(Write::put("/registry/pods/a/b", Expect::Absent, &b"pod"[..])).await.unwrap();
+    it.store.write(Write::delete(KEY, Expect::Present)).await.unwrap();
+    let conflict = it.store.write(Write::put(KEY, Expect::Present, PLAIN)).await;
+    assert!(matches!(conflict, Err(StoreError::Conflict { .. })));
+    let seen = it.seen.lock();
+    let values: Vec<_> = seen.iter().map(|change| change.value.as_deref()).collect();
+    assert_eq!(values, [Some(PLAIN), Some(b"again"), Some(b"pod"), None]);
+    let noted: Vec<_> =
+        seen.iter().map(|it| it.note.as_ref().and_then(|it| it.downcast_ref::<u32>())).collect();
+    assert_eq!(noted, [Some(&5), None, None, None]);
+}
+
+#[tokio::test]
+async fn a_key_is_stale_until_it_is_written_with_the_new_key() {
+    let (old, new) = (key("old", 32), key("new", 24));
+    let it = standing(&format!("aescbc: {{keys: [{old}]}}")).await;
+    let (one, two) = ("/registry/secrets/a/one", "/registry/secrets/a/two");
+    for key in [one, two] {
+        it.store.write(Write::put(key, Expect::Absent, PLAIN)).await.unwrap();
+    }
+    let stale = || [one, two, "/registry/pods/a/b"].map(|key| it.store.is_stale(key));
+    assert_eq!(stale(), [false; 3]);
+    it.keyring.exchange(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}, {old}]}}"))));
+    assert_eq!(stale(), [true, true, false]);
+    it.store.write(Write::put(one, Expect::Present, PLAIN)).await.unwrap();
+    assert_eq!(stale(), [false, true, false]);
+    it.store.write(Write::delete(two, Expect::Present)).await.unwrap();
+    // what is no longer named is kept in the clear from now on, and so is whatever is written again
+    let nothing = Configuration::default();
+    it.keyring.exchange(it.keyring.plan(&nothing));
+    assert_eq!(stale(), [true, false, false]);
+    it.store.write(Write::put(one, Expect::Present, PLAIN)).await.unwrap();
+    assert_eq!(stale(), [false; 3]);
+    it.keyring.exchange(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}]}}"))));
+    assert_eq!(stale(), [true, true, false], "what is not there is taken for what is in the clear");
+}
+
+/// A store that others write to as well: what it is given arrives as if they had.
+struct Shared(Mutex<Option<store::Subscriber>>);
+
+impl Shared {
+    fn arrives(self: &Arc<Self>, revision: u64, key: &str, value: impl Into<Bytes>) {
+        let change = Change {
+            revision: Revision(revision),
+            key: key.into(),
+            value: Some(value.into()),
+            previous: None,
+            note: None,
+            at: 0,
+        };
+        let shared = self.clone();
+        let thread = std::thread::spawn(move || shared.0.lock().as_mut().unwrap()(&[change]));
+        thread.join().unwrap();
+    }
+}
+
+impl Store for Shared {
+    fn start(&self, subscriber: store::Subscriber) -> Result<(), StoreError> {
+        *self.0.lock() = Some(subscriber);
+        Ok(())
+    }
+    fn write(&self, _: Write) -> store::BoxFuture<'_, Result<Revision, StoreError>> {
+        unreachable!("nobody writes here")
+    }
+    fn revision(&self) -> Revision {
+        Revision(0)
+    }
+    fn oldest(&self) -> Revision {
+        Revision(3)
+    }
+    fn stats(&self) -> store::Stats {
+        store::Stats::default()
+    }
+    fn healthy(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn probe(&self) -> store::BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn tick(&self) -> store::BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+    fn close(&self) -> store::BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test]
+async fn what_others_write_is_opened() {
+    let (old, new) = (key("old", 32), key("new", 16));
+    let keyring = Arc::new(keyring(&format!("aesgcm: {{keys: [{new}, {old}]}}")));
+    let shared = Arc::new(Shared(Mutex::new(None)));
+    let made = Sealed::over(shared.clone(), Vec::new(), Some(keyring.clone()), || unreachable!()).await;
+    let (store, _) = made.unwrap();
+    let seen = Arc::<Mutex<Vec<Change>>>::default();
+    let sees = seen.clone();
+    store.start(Box::new(move |changes| sees.lock().extend_from_slice(changes))).unwrap();
+    let (by_old, _) = seal(&self::keyring(&format!("aesgcm: {{keys: [{old}]}}")), PLAIN).await;
+    shared.arrives(1, KEY, by_old.clone());
+    assert!(store.is_stale(KEY));
+    let (by_new, _) = seal(&keyring, b"new").await;
+    shared.arrives(2, KEY, by_new);
+    assert!(!store.is_stale(KEY));
+    shared.arrives(3, "/registry/pods/a/b", PLAIN);
+    // moved there by somebody: handed on as it is, which nobody can read
+    shared.arrives(4, "/registry/secrets/a/other", by_old.clone());
+    let values: Vec<_> = seen.lock().iter().map(|change| change.value.clone().unwrap()).collect();
+    assert_eq!(values, [Bytes::from(PLAIN), Bytes::from("new"), Bytes::from(PLAIN), by_old]);
+}
+
+/// What was found in a store, at a revision.
+fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> Recovered {
+    let revision = Revision(revision);
+    Recovered { revision, key: key.into(), value, previous: None, at: 0, expires_at: None, history }
+}
+
+#[tokio::test]
+async fn what_was_recovered_is_opened_or_told() {
+    let (old, new) = (key("old", 32), key("new", 32));
+    let (by_old, _) = seal(&keyring(&format!("aescbc: {{keys: [{old}]}}")), b"1").await;
+    let after = Arc::new(keyring(&format!("aescbc: {{keys: [{new}]}}")));
+    let (by_new, _) = seal(&after, b"2").await;
+    let over = async |records: Vec<Recovered>, keyring: Option<Arc<Keyring>>| {
+        let shared = Arc::new(Shared(Mutex::new(None)));
+        Sealed::over(shared, records, keyring, || self::keyring("identity: {}")).await
+    };
+    // an object that nobody can open
+    let records = vec![record(4, KEY, Some(by_old.clone()), false)];
+    let told = over(records.clone(), Some(after.clone())).await.err().unwrap().to_string();
+    assert_eq!(
+        told,
+        format!(
+            "{KEY} in the store cannot be opened: no matching key was found for the provided AES transformer"
+        )
+    );
+    let told = over(vec![record(4, "/registry/pods/a/b", Some(by_old.clone()), false)], None).await;
+    let told = told.err().unwrap().to_string();
+    assert!(told.contains("/registry/pods/a/b") && told.contains("no provider is configured"), "{told}");
+    // one that was replaced since: history begins later
+    let pods = "/registry/pods/a/b";
+    let gone = "/registry/pods/a/gone";
+    let records = vec![
+        record(1, pods, Some("p1".into()), false),
+        record(2, gone, Some("g".into()), false),
+        record(3, KEY, Some(by_old), false),
+        record(4, gone, None, true),
+        record(5, KEY, Some(by_new), true),
+        record(6, pods, Some("p2".into()), true),
+    ];
+    let (store, left) = over(records, Some(after)).await.unwrap();
+    assert_eq!(store.oldest(), Revision(5));
+    assert!(!store.is_stale(KEY));
+    let expected = vec![
+        record(1, pods, Some("p1".into()), false),
+        record(5, KEY, Some("2".into()), false),
+        record(6, pods, Some("p2".into()), true),
+    ];
+    assert_eq!(left, expected);
+    // without anything sealed there is nothing between
+    let (store, left) = over(vec![record(1, pods, Some("p".into()), false)], None).await.unwrap();
+    assert_eq!((store.oldest(), left.len()), (Revision(3), 1));
+}
+
+#[tokio::test]
+async fn values_are_bound_to_what_their_keys_are_called_behind() {
+    let registry = Registry::default();
+    let providers = format!("aesgcm: {{keys: [{}]}}", key("key1", 32));
+    let renamed = |rename: Option<crate::Rename>| {
+        let locate: crate::Locate = Box::new(|resource, _| format!("/registry/{resource}/"));
+        let names = &Names::kubernetes();
+        let parts = Parts { world: world(), registry: &registry, names, locate, rename, reloads: true };
+        Arc::new(Keyring::new(&configuration(&providers), parts))
+    };
+    let (sealed, _) = seal(&keyring(&providers), PLAIN).await;
+    let elsewhere = "/registry/secrets/default/elsewhere";
+    let recovered = async |keyring: Arc<Keyring>| {
+        let shared = Arc::new(Shared(Mutex::new(None)));
+        let records = vec![record(1, elsewhere, Some(sealed.clone()), false)];
+        Sealed::over(shared, records, Some(keyring), || unreachable!()).await.map(|(_, records)| records)
+    };
+    assert!(recovered(renamed(None)).await.is_err());
+    let rename: crate::Rename = Box::new(|key| key.replace("elsewhere", "golden"));
+    assert_eq!(recovered(renamed(Some(rename))).await.unwrap()[0].value.as_deref(), Some(PLAIN));
+}

@@ -1,0 +1,203 @@
+//! A proxy that opens connections on behalf of others, and how it is asked to.
+
+use super::tunnel::{self, Failed};
+use super::{Stream, TIMEOUT, Wire, connect};
+use crate::{BadTarget, Target, tls};
+use env::World;
+use http::Uri;
+use http::uri::Scheme;
+use metrics::{About, Counter, Family, Histogram, Registry, seconds};
+use rustls_pki_types::ServerName;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+
+const STARTED: About =
+    About::alpha("apiserver_egress_dialer_dial_start_total", "Connections that proxies were asked for.")
+        .by(&["protocol", "transport"]);
+const FAILED: About = About::alpha(
+    "apiserver_egress_dialer_dial_failure_count",
+    "Connections that proxies did not make, by whether they could be asked at all.",
+)
+.by(&["protocol", "stage", "transport"]);
+const TOOK: About = About::alpha(
+    "apiserver_egress_dialer_dial_duration_seconds",
+    "How long it took until a proxy had made a connection.",
+)
+.by(&["protocol", "transport"])
+.seconds(&seconds([0.005, 0.025, 0.1, 0.5, 2.5, 12.5]));
+
+/// In which way a proxy is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    HttpConnect,
+    /// As konnectivity's, with a tunnel for each connection.
+    Grpc,
+}
+
+/// How often proxies were asked, and how that went.
+pub struct Dials {
+    started: Family<Counter>,
+    failed: Family<Counter>,
+    took: Family<Histogram>,
+}
+
+impl Dials {
+    pub fn new(registry: &Registry) -> Arc<Self> {
+        Arc::new(Dials {
+            started: registry.family(STARTED),
+            failed: registry.family(FAILED),
+            took: registry.family(TOOK),
+        })
+    }
+}
+
+/// See the module.
+pub struct Proxy {
+    protocol: Protocol,
+    at: At,
+    /// The same, for those who make connections themselves.
+    target: Target,
+    /// What it is called in errors.
+    name: String,
+    begun: OnceLock<(Arc<Dials>, World)>,
+}
+
+enum At {
+    Tcp { address: String, tls: Option<(TlsConnector, ServerName<'static>)> },
+    Unix(PathBuf),
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Proxy({:?} at {})", self.protocol, self.name)
+    }
+}
+
+impl Proxy {
+    /// A proxy at an `http`, `https` or `unix` URL, which the target says how to believe and what to show. Nobody can
+    /// be reached through it before it has [begun](Self::begin).
+    pub fn new(protocol: Protocol, target: &Target) -> Result<Self, BadTarget> {
+        let bad = || BadTarget::Url(target.url.clone());
+        let at = match target.url.strip_prefix("unix:") {
+            Some("") => return Err(bad()),
+            Some(path) => At::Unix(path.into()),
+            None => {
+                let url = target.url.parse::<Uri>().map_err(|_| bad())?;
+                let address = super::address(&url).ok_or_else(bad)?;
+                let tls = match url.scheme() {
+                    Some(scheme) if *scheme == Scheme::HTTP => None,
+                    Some(scheme) if *scheme == Scheme::HTTPS => {
+                        let host = url.host().ok_or_else(bad)?.trim_matches(['[', ']']).to_owned();
+                        let name = ServerName::try_from(host).map_err(|_| bad())?;
+                        Some((TlsConnector::from(Arc::new(tls::config(target)?)), name))
+                    }
+                    _ => return Err(bad()),
+                };
+                At::Tcp { address, tls }
+            }
+        };
+        let name = match &at {
+            At::Tcp { address, .. } => address.clone(),
+            At::Unix(path) => path.display().to_string(),
+        };
+        let target = target.clone();
+        Ok(Proxy { protocol, at, target, name, begun: OnceLock::new() })
+    }
+
+    /// From now on connections are made through it, and counted there.
+    pub fn begin(&self, dials: &Arc<Dials>, world: &World) {
+        self.begun.get_or_init(|| (dials.clone(), world.clone()));
+    }
+
+    /// A connection to `host:port`.
+    pub(super) async fn dial(&self, to: &str) -> io::Result<Wire> {
+        let Some((dials, world)) = self.begun.get() else {
+            return Err(io::Error::other(format!("the way through {} is not open yet", self.name)));
+        };
+        let (began, until) = (Instant::now(), Instant::now() + TIMEOUT);
+        let labels = self.labels();
+        dials.started.of(&labels).inc();
+        let mut counted = Dialing { dials, labels, stage: Some("connect") };
+        let late = |_| {
+            let why = format!("no connection to {to} through {} within {TIMEOUT:?}", self.name);
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        };
+        let unreachable = |why: &dyn fmt::Display| {
+            io::Error::other(format!("the proxy at {} cannot be reached: {why}", self.name))
+        };
+        let wire = match self.protocol {
+            Protocol::HttpConnect => {
+                let stream = timeout_at(until, self.connect()).await.map_err(late)?;
+                let stream = stream.map_err(|why| unreachable(&why))?;
+                counted.stage = Some("proxy");
+                timeout_at(until, connect::open(stream, &self.name, to)).await.map_err(late)??
+            }
+            Protocol::Grpc => {
+                counted.stage = Some("proxy");
+                let random = (env::random_u64(world) >> 1) as i64;
+                let asking = tunnel::open(&self.target, to, random, TIMEOUT);
+                match timeout_at(until, asking).await.map_err(late)? {
+                    Ok(wire) => wire,
+                    Err(Failed::Unasked(why)) => {
+                        counted.stage = Some("connect");
+                        return Err(unreachable(&why));
+                    }
+                    Err(Failed::Refused(why)) => {
+                        let why = format!("proxy error from {} while dialing {to}: {why}", self.name);
+                        return Err(io::Error::other(why));
+                    }
+                }
+            }
+        };
+        counted.stage = None;
+        dials.took.of(&labels).took(began.elapsed());
+        Ok(wire)
+    }
+
+    fn labels(&self) -> [&'static str; 2] {
+        let protocol = match self.protocol {
+            Protocol::HttpConnect => "http_connect",
+            Protocol::Grpc => "grpc",
+        };
+        let transport = match self.at {
+            At::Tcp { .. } => "tcp",
+            At::Unix(_) => "uds",
+        };
+        [protocol, transport]
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.at {
+            At::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            At::Tcp { address, tls } => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                match tls {
+                    None => Ok(Box::new(stream)),
+                    Some((tls, name)) => Ok(Box::new(tls.connect(name.clone(), stream).await?)),
+                }
+            }
+        }
+    }
+}
+
+/// A connection that is being made. Who gives it up in the middle has failed, too.
+struct Dialing<'d> {
+    dials: &'d Dials,
+    labels: [&'static str; 2],
+    stage: Option<&'static str>,
+}
+
+impl Drop for Dialing<'_> {
+    fn drop(&mut self) {
+        if let Some(stage) = self.stage {
+            let [protocol, transport] = self.labels;
+            self.dials.failed.of(&[protocol, stage, transport]).inc();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Calls of procedures on another server: one message there, one back, over HTTP/2 without TLS.
+//!
+//! What always holds: a call ends within its time and reads no more of an answer than its limit. One connection is
+//! kept; when it is gone the next call makes another.
+
+use crate::channel::{Channel, RpcError};
+use crate::{CallError, Dialer, Limits};
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Host and port.
+    Tcp(String),
+    /// A path, or a zero byte and a name that no file has.
+    Unix(PathBuf),
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    /// `host:port`, `dns:host:port`, `dns:///host:port`, `unix:path` or `unix:///path`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            // sockets that have no file stand below the root with a sign of their own
+            return match path.strip_prefix("/@") {
+                _ if path.is_empty() => Err("a path is missing".to_owned()),
+                Some(name) => Ok(Endpoint::Unix(format!("\0{name}").into())),
+                None => Ok(Endpoint::Unix(path.into())),
+            };
+        }
+        let host = match text.strip_prefix("dns:") {
+            Some(rest) => rest.rsplit('/').next().unwrap_or(""),
+            None if text.contains("//") => {
+                return Err(format!("{text:?} is none of host:port, dns:host:port and unix:path"));
+            }
+            None => text,
+        };
+        let port =
+            host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
+        if port { Ok(Endpoint::Tcp(host.to_owned())) } else { Err(format!("{host:?} is not host:port")) }
+    }
+}
+
+/// A server whose procedures can be called.
+pub struct GrpcClient {
+    endpoint: Endpoint,
+    limits: Limits,
+    channel: Result<Channel, String>,
+}
+
+impl GrpcClient {
+    pub fn new(endpoint: Endpoint, limits: Limits) -> Self {
+        let channel = Channel::plain(&endpoint, Dialer::Direct).map_err(|why| why.to_string());
+        GrpcClient { endpoint, limits, channel }
+    }
+
+    /// The same by another way, if it is over a network.
+    #[must_use]
+    pub fn by(self, way: Dialer) -> Self {
+        let channel = Channel::plain(&self.endpoint, way).map_err(|why| why.to_string());
+        GrpcClient { channel, ..self }
+    }
+
+    /// Calls a procedure, by its path, and gives the message that comes back.
+    pub async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
+        let channel = self.channel.as_ref().map_err(|why| CallError::Connection(why.clone()))?;
+        let answered = channel.call(path, message, self.limits.time, self.limits.answer).await;
+        if let Err(RpcError::Late(_)) = &answered {
+            // nobody asks whether it lives
+            channel.let_go().await;
+        }
+        answered.map_err(CallError::from)
+    }
+}
+
+impl From<RpcError> for CallError {
+    fn from(why: RpcError) -> Self {
+        match why {
+            RpcError::Unsent(why) => CallError::Connection(why),
+            RpcError::Lost(why) => CallError::Lost(why),
+            RpcError::Late(time) => CallError::Late(time),
+            RpcError::TooLarge(limit) => CallError::TooLarge(limit),
+            RpcError::Refused { code, message } => CallError::Refused { code: code_name(code), why: message },
+        }
+    }
+}
+
+/// What the codes of procedures are called.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+fn code_name(code: u16) -> &'static str {
+    CODES.get(usize::from(code)).copied().unwrap_or("Unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read() {
+        for (text, expected) in [
+            ("localhost:4317", Ok(Endpoint::Tcp("localhost:4317".to_owned()))),
+            ("dns:///a.example:1", Ok(Endpoint::Tcp("a.example:1".to_owned()))),
+            ("dns://8.8.8.8/a.example:1", Ok(Endpoint::Tcp("a.example:1".to_owned()))),
+            ("[::1]:4317", Ok(Endpoint::Tcp("[::1]:4317".to_owned()))),
+            ("unix:///run/x", Ok(Endpoint::Unix("/run/x".into()))),
+            ("unix:x", Ok(Endpoint::Unix("x".into()))),
+            ("unix:///@x", Ok(Endpoint::Unix("\0x".into()))),
+            ("http://a:1", Err(())),
+            ("localhost", Err(())),
+            (":1", Err(())),
+            ("unix:", Err(())),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().map_err(drop), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_have_names() {
+        let told =
+            |code| CallError::from(RpcError::Refused { code, message: "not now".to_owned() }).to_string();
+        assert_eq!(told(14), "rpc error: code = Unavailable desc = not now");
+        assert_eq!(told(99), "rpc error: code = Unknown desc = not now");
+    }
+}

@@ -1,0 +1,313 @@
+//! Calls to other servers over HTTP: webhooks, and providers of identity.
+//!
+//! What always holds: a call ends within its time, an answer is read no further than its limit, and whoever
+//! answers has shown a certificate that was asked for (unless the operator said that none is needed). An answer
+//! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
+//!
+//! A [`HttpClient`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
+//! which may be asked again. What was answered can be kept in a [`TtlCache`],
+//! and what many ask at the same time is asked [`SingleFlight`]. [`GrpcClient`] of a server are called with messages,
+//! and a [`Channel`] has streams of them besides. A [`ReverseProxy`] passes on requests that others made. All of them go by
+//! the [`Dialer`] that their target names.
+
+mod channel;
+mod client_certificate;
+mod egress;
+mod grpc;
+mod kubeconfig;
+mod metrics;
+mod reverse_proxy;
+mod server_authorities;
+mod single_flight;
+mod tls;
+mod trace_context;
+mod transport;
+mod ttl_cache;
+mod webhook;
+
+pub use channel::{Channel, Messages, RpcError, Sender};
+pub use egress::{Dialer, Dials, Protocol, Proxy};
+pub use grpc::{Endpoint, GrpcClient};
+pub use kubeconfig::{BadKubeconfig, Shown, Users};
+pub use metrics::Counted;
+pub use reverse_proxy::ReverseProxy;
+pub use single_flight::SingleFlight;
+pub use trace_context::{TRACEPARENT, within};
+pub use transport::Transport;
+pub use ttl_cache::{Key, TtlCache};
+pub use webhook::{Backoff, NoVerdict, Version, Webhook};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use metrics::Ended;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Whom to call, and what is shown to whom.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Scheme, host and port, and the path below which everything lies.
+    pub url: String,
+    /// Who vouches for the server, in PEM; without it, those whom this machine trusts.
+    pub authorities: Option<Vec<u8>>,
+    /// The file of these: each new connection is verified by what it holds then.
+    pub authority_file: Option<PathBuf>,
+    /// Believe any certificate.
+    pub insecure: bool,
+    /// The name that the server's certificate must have, when it is not that of the URL.
+    pub server_name: Option<String>,
+    /// Certificate and key, in PEM, by which the server knows who calls.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The files of that certificate and key: each new connection shows what they hold then.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
+    pub credentials: Credentials,
+    pub way: Dialer,
+}
+
+/// What a request carries to say who calls.
+#[derive(Clone, Default)]
+pub enum Credentials {
+    #[default]
+    None,
+    Bearer(String),
+    /// A token that is read anew for every call, since others renew it.
+    BearerFile(PathBuf),
+    Basic {
+        user: String,
+        password: String,
+    },
+}
+
+impl Credentials {
+    /// The header that carries them.
+    async fn header(&self) -> Result<Option<HeaderValue>, CallError> {
+        let text = match self {
+            Credentials::None => return Ok(None),
+            Credentials::Bearer(token) => format!("Bearer {token}"),
+            Credentials::BearerFile(path) => {
+                let token = tokio::fs::read_to_string(path).await;
+                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
+                format!("Bearer {}", token.trim())
+            }
+            Credentials::Basic { user, password } => {
+                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+            }
+        };
+        let mut value = HeaderValue::try_from(text)
+            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Credentials::None => "None",
+            Credentials::Bearer(_) => "Bearer(..)",
+            Credentials::BearerFile(_) => "BearerFile(..)",
+            Credentials::Basic { .. } => "Basic(..)",
+        })
+    }
+}
+
+/// How long a call may take and how much an answer may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub time: Duration,
+    pub answer: usize,
+}
+
+impl Limits {
+    /// For questions whose answers are short.
+    pub const REVIEW: Limits = Limits { time: Duration::from_secs(30), answer: 1024 * 1024 };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { time: Duration::from_secs(30), answer: 3 * 1024 * 1024 }
+    }
+}
+
+/// Why nobody can be called.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTarget {
+    #[error("{0:?} is not a URL that can be called")]
+    Url(String),
+    #[error("{what} cannot be used: {why}")]
+    Tls { what: &'static str, why: String },
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("{0:?} is not a URL that can be called")]
+    Url(String),
+    #[error("the token file cannot be read: {0}")]
+    Credentials(String),
+    #[error("{0}")]
+    Connection(String),
+    /// There was a connection, and it went away before the answer was there.
+    #[error("{0}")]
+    Lost(String),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// A procedure that did not do what was asked, and says so.
+    #[error("rpc error: code = {code} desc = {why}")]
+    Refused { code: &'static str, why: String },
+}
+
+/// An answer, whatever it says.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Calls one server.
+pub struct HttpClient {
+    client: Client<tls::Connector, Full<Bytes>>,
+    base: String,
+    credentials: Credentials,
+    limits: Limits,
+    counted: OnceLock<Arc<Counted>>,
+}
+
+impl HttpClient {
+    /// Counts its calls from now on.
+    pub fn measure(&self, counted: &Arc<Counted>) {
+        self.counted.get_or_init(|| counted.clone());
+    }
+
+    pub fn new(target: &Target, limits: Limits) -> Result<Self, BadTarget> {
+        let url: Uri = target.url.parse().map_err(|_| BadTarget::Url(target.url.clone()))?;
+        if url.host().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
+            return Err(BadTarget::Url(target.url.clone()));
+        }
+        let connector = tls::connector(target)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .build(connector);
+        let base = target.url.trim_end_matches('/').to_owned();
+        let (credentials, counted) = (target.credentials.clone(), OnceLock::new());
+        Ok(HttpClient { client, base, credentials, limits, counted })
+    }
+
+    /// Fetches what lies at a path below the target, which may be empty.
+    pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    /// Posts JSON to a path below the target, which may be empty.
+    pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, CallError> {
+        self.call(Method::POST, path, json).await
+    }
+
+    /// Fetches what lies at a URL anywhere: who answers there is believed for the same reasons as the target, but
+    /// is shown nothing except these credentials.
+    pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<Answer, CallError> {
+        self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, CallError> {
+        self.send(method, format!("{}{path}", self.base), body, &self.credentials).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: String,
+        body: Bytes,
+        credentials: &Credentials,
+    ) -> Result<Answer, CallError> {
+        let sent = body.len() as u64;
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.uri_mut() = url.parse().map_err(|_| CallError::Url(url.clone()))?;
+        *request.method_mut() = method;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("pintle/", env!("CARGO_PKG_VERSION"))));
+        if !body.is_empty() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(value) = credentials.header().await? {
+            headers.insert(AUTHORIZATION, value);
+        }
+        if let Some(value) = trace_context::parent() {
+            headers.insert(TRACEPARENT, value);
+        }
+        let (method, began) = (request.method().clone(), Instant::now());
+        // of URLs that others name, the host would be theirs to make up
+        let host = request.uri().authority().filter(|_| url.starts_with(&self.base)).cloned();
+        let outcome = match tokio::time::timeout(self.limits.time, self.answered(request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(CallError::Late(self.limits.time)),
+        };
+        if let Some(counted) = self.counted.get() {
+            let host = host.as_ref().map_or("other", |host| host.as_str());
+            let ended = Ended {
+                status: outcome.as_ref().ok().map(|answer| answer.status),
+                took: began.elapsed(),
+                sent: Some(sent),
+                received: outcome.as_ref().ok().map(|answer| answer.body.len() as u64),
+            };
+            counted.called(host, &method, &ended);
+        }
+        outcome
+    }
+
+    async fn answered(&self, request: Request<Full<Bytes>>) -> Result<Answer, CallError> {
+        let answer = self.client.request(request).await.map_err(|why| broken(&why))?;
+        let (parts, body) = answer.into_parts();
+        let limit = self.limits.answer;
+        let whole = Limited::new(body, limit).collect().await.map_err(|why| {
+            match why.downcast_ref::<LengthLimitError>() {
+                Some(_) => CallError::TooLarge(limit),
+                None => broken(&*why),
+            }
+        })?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body: whole.to_bytes() })
+    }
+}
+
+/// Why there is no answer: no connection, or one that was lost.
+fn broken(error: &(dyn std::error::Error + 'static)) -> CallError {
+    let lost = std::iter::successors(Some(error), |error| error.source()).any(|cause| {
+        if let Some(why) = cause.downcast_ref::<std::io::Error>() {
+            return matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        }
+        let spoken = cause.downcast_ref::<hyper::Error>();
+        spoken.is_some_and(|why| why.is_incomplete_message() || why.is_canceled() || why.is_closed())
+    });
+    if lost { CallError::Lost(chain(error)) } else { CallError::Connection(chain(error)) }
+}
+
+/// What went wrong, with its causes: the outermost seldom says more than that it did.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes {
+        let text = cause.to_string();
+        if !told.iter().any(|before| before.contains(&text)) {
+            told.push(text);
+        }
+    }
+    told.join(": ")
+}
+
+#[cfg(test)]
+mod tests;

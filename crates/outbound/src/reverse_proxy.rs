@@ -1,0 +1,87 @@
+//! Requests of others, passed on to whoever stands behind one name, at whichever of its addresses.
+//!
+//! What always holds: whoever answers has shown the certificate that was asked for, whatever the address; bodies are
+//! passed on as they come, in both directions; redirects are answers like others. How long it may take is for the
+//! caller to say. A connection that does not answer is found out and given up, also while it is only listened to.
+
+use crate::tls::{self, Spoken};
+use crate::{Answer, BadTarget, CallError, Limits, Target, broken, trace_context};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::time::Duration;
+
+/// After how long a silent connection is asked whether it lives, and how long it may take to say so.
+const SILENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// See the module.
+pub struct ReverseProxy<B> {
+    usual: Client<tls::Connector, B>,
+    /// For requests after which the connection speaks something else.
+    upgrading: Client<tls::Connector, B>,
+}
+
+impl<B> ReverseProxy<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// The target says whom to believe and what to show; its URL says nothing, since requests have their own.
+    pub fn new(target: &Target) -> Result<Self, BadTarget> {
+        let usual = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http2_keep_alive_interval(SILENCE)
+            .http2_keep_alive_timeout(TIMEOUT)
+            .http2_adaptive_window(true)
+            .build(tls::connector(target)?);
+        let upgrading = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(0)
+            .build(tls::connector_speaking(target, Spoken::Http1)?);
+        Ok(ReverseProxy { usual, upgrading })
+    }
+
+    /// Passes on a request to the address that it names.
+    pub async fn pass(&self, request: Request<B>) -> Result<Response<Incoming>, CallError> {
+        send(&self.usual, request).await
+    }
+
+    /// The same for a request that asks to speak something else from then on.
+    pub async fn upgrade(&self, request: Request<B>) -> Result<Response<Incoming>, CallError> {
+        send(&self.upgrading, request).await
+    }
+
+    /// Asks in one's own name, for an answer that is wanted whole.
+    pub async fn ask(&self, request: Request<B>, limits: Limits) -> Result<Answer, CallError> {
+        let whole = async {
+            let (parts, body) = self.pass(request).await?.into_parts();
+            let read = Limited::new(body, limits.answer).collect().await;
+            let read = read.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
+                Some(_) => CallError::TooLarge(limits.answer),
+                None => broken(&*why),
+            })?;
+            Ok(Answer { status: parts.status, headers: parts.headers, body: read.to_bytes() })
+        };
+        tokio::time::timeout(limits.time, whole).await.unwrap_or(Err(CallError::Late(limits.time)))
+    }
+}
+
+async fn send<B>(
+    client: &Client<tls::Connector, B>,
+    mut request: Request<B>,
+) -> Result<Response<Incoming>, CallError>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if let Some(value) = trace_context::parent() {
+        request.headers_mut().insert(trace_context::TRACEPARENT, value);
+    }
+    client.request(request).await.map_err(|why| broken(&why))
+}

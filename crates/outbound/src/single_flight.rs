@@ -1,0 +1,97 @@
+//! The same question, asked by many at the same time, is asked once.
+//!
+//! What always holds: everybody who waits gets the one answer. If whoever asks goes away, the next of those who
+//! wait asks. Nothing is kept when nobody waits any more: for that there is a [`TtlCache`](crate::TtlCache).
+
+use crate::ttl_cache::Key;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// See the module.
+pub struct SingleFlight<V> {
+    open: Mutex<HashMap<Key, Arc<OnceCell<V>>>>,
+}
+
+impl<V> Default for SingleFlight<V> {
+    fn default() -> Self {
+        SingleFlight { open: Mutex::default() }
+    }
+}
+
+impl<V: Clone> SingleFlight<V> {
+    /// The answer to a question, which is asked by way of `ask` if nobody else asks it at the moment.
+    pub async fn ask(&self, key: Key, ask: impl Future<Output = V>) -> V {
+        let cell = self.open.lock().entry(key).or_default().clone();
+        let waiting = Waiting { open: &self.open, key, cell };
+        waiting.cell.get_or_init(|| ask).await.clone()
+    }
+}
+
+/// One who waits.
+struct Waiting<'a, V> {
+    open: &'a Mutex<HashMap<Key, Arc<OnceCell<V>>>>,
+    key: Key,
+    cell: Arc<OnceCell<V>>,
+}
+
+impl<V> Drop for Waiting<'_, V> {
+    fn drop(&mut self) {
+        let mut open = self.open.lock();
+        // an answer is only for those who waited for it; without one, the last who leaves closes the door
+        let last = Arc::strong_count(&self.cell) <= 2;
+        if open.get(&self.key).is_some_and(|it| Arc::ptr_eq(it, &self.cell) && (it.initialized() || last)) {
+            open.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Semaphore;
+
+    #[tokio::test]
+    async fn all_get_the_answer_to_one_question() {
+        let (together, asked) = (Arc::new(SingleFlight::default()), Arc::new(AtomicUsize::new(0)));
+        let answers = Arc::new(Semaphore::new(0));
+        let ask = |key: u8| {
+            let (together, asked, answers) = (together.clone(), asked.clone(), answers.clone());
+            tokio::spawn(async move {
+                let ask = async {
+                    let at = asked.fetch_add(1, Ordering::SeqCst);
+                    answers.acquire().await.unwrap().forget();
+                    at
+                };
+                together.ask([key; 32], ask).await
+            })
+        };
+        let waiting: Vec<_> = (0..10).map(|_| ask(1)).collect();
+        let other = ask(2);
+        while asked.load(Ordering::SeqCst) < 2 {
+            tokio::task::yield_now().await;
+        }
+        // whoever asks first goes away
+        waiting[0].abort();
+        while asked.load(Ordering::SeqCst) < 3 {
+            tokio::task::yield_now().await;
+        }
+        answers.add_permits(2);
+        for one in waiting.into_iter().skip(1) {
+            assert_eq!(one.await.unwrap(), 2);
+        }
+        assert_eq!(other.await.unwrap(), 1);
+        assert!(together.open.lock().is_empty());
+        answers.add_permits(1);
+        assert_eq!(ask(1).await.unwrap(), 3, "what was answered is not kept");
+        let gone = ask(3);
+        while asked.load(Ordering::SeqCst) < 5 {
+            tokio::task::yield_now().await;
+        }
+        gone.abort();
+        let _ = gone.await;
+        assert!(together.open.lock().is_empty());
+    }
+}

@@ -1,0 +1,220 @@
+use super::*;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A server that answers every request of a connection with `answer` and hangs when that is empty.
+async fn server(answer: String, certified: Option<&rcgen::CertifiedKey<rcgen::KeyPair>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = certified.map(|it| {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(provider);
+        let config = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let key = rustls_pki_types::PrivateKeyDer::try_from(it.signing_key.serialize_der()).unwrap();
+        tokio_rustls::TlsAcceptor::from(Arc::new(
+            config.with_single_cert(vec![it.cert.der().clone()], key).unwrap(),
+        ))
+    });
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (answer, acceptor) = (answer.clone(), acceptor.clone());
+            tokio::spawn(async move {
+                match acceptor {
+                    Some(acceptor) => {
+                        if let Ok(stream) = acceptor.accept(stream).await {
+                            speak(stream, answer).await
+                        }
+                    }
+                    None => speak(stream, answer).await,
+                }
+            });
+        }
+    });
+    port
+}
+
+async fn speak(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, answer: String) {
+    let mut seen = Vec::new();
+    let mut part = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut part).await {
+        seen.extend_from_slice(&part[..count]);
+        if !answer.is_empty() && seen.windows(4).any(|it| it == b"\r\n\r\n") {
+            let told = answer.replace("{request}", &String::from_utf8_lossy(&seen));
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", told.len());
+            let _ = stream.write_all((head + &told).as_bytes()).await;
+            seen.clear();
+        }
+    }
+}
+
+fn caller(target: Target, limits: Limits) -> HttpClient {
+    HttpClient::new(&target, limits).unwrap()
+}
+
+#[tokio::test]
+async fn requests_carry_path_body_and_credentials() {
+    let port = server("{request}".to_owned(), None).await;
+    let target = Target {
+        url: format!("http://127.0.0.1:{port}/base/"),
+        credentials: Credentials::Bearer("secret".to_owned()),
+        ..Target::default()
+    };
+    let answer = caller(target, Limits::default()).post("/more?x=1", "{}".into()).await.unwrap();
+    let told = String::from_utf8_lossy(&answer.body).to_lowercase();
+    assert!(told.starts_with("post /base/more?x=1 http/1.1"), "{told}");
+    assert!(told.contains("authorization: bearer secret") && told.contains("application/json"), "{told}");
+}
+
+#[tokio::test]
+async fn neither_silence_nor_a_flood_is_endured() {
+    let limits = Limits { time: Duration::from_millis(50), answer: 1000 };
+    let url = |port| Target { url: format!("http://127.0.0.1:{port}"), ..Target::default() };
+    let silent = caller(url(server(String::new(), None).await), limits);
+    assert!(matches!(silent.get("").await, Err(CallError::Late(_))));
+    let patient = Limits { time: Duration::from_secs(30), ..limits };
+    let flood = caller(url(server("x".repeat(100_000), None).await), patient);
+    assert!(matches!(flood.get("/").await, Err(CallError::TooLarge(1000))));
+}
+
+#[tokio::test]
+async fn only_believed_servers_are_told_anything() {
+    let certified = rcgen::generate_simple_self_signed(["there.example".to_owned()]).unwrap();
+    let port = server("hello".to_owned(), Some(&certified)).await;
+    let target = Target {
+        url: format!("https://127.0.0.1:{port}"),
+        authorities: Some(certified.cert.pem().into_bytes()),
+        server_name: Some("there.example".to_owned()),
+        ..Target::default()
+    };
+    let ask = async |target: Target| caller(target, Limits::default()).get("").await;
+    assert_eq!(&*ask(target.clone()).await.unwrap().body, b"hello");
+    let misnamed = ask(Target { server_name: None, ..target.clone() }).await.unwrap_err().to_string();
+    assert!(misnamed.contains("not valid for name"), "{misnamed}");
+    let unknown = ask(Target { authorities: None, ..target.clone() }).await;
+    assert!(matches!(unknown, Err(CallError::Connection(_))), "{unknown:?}");
+    // one that says that it may vouch for others
+    let mut params = rcgen::CertificateParams::new(vec!["there.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let made = async |mut params: rcgen::CertificateParams, last_year: i32| {
+        params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+        let signing_key = rcgen::KeyPair::generate().unwrap();
+        let cert = params.self_signed(&signing_key).unwrap();
+        let certified = rcgen::CertifiedKey { cert, signing_key };
+        let port = server("hello".to_owned(), Some(&certified)).await;
+        Target {
+            url: format!("https://127.0.0.1:{port}"),
+            authorities: Some(certified.cert.pem().into_bytes()),
+            ..target.clone()
+        }
+    };
+    let own = made(params.clone(), 4000).await;
+    assert_eq!(&*ask(own.clone()).await.unwrap().body, b"hello");
+    for (wrong, part) in [
+        (Target { server_name: None, ..own.clone() }, "not valid for name"),
+        (Target { authorities: target.authorities.clone(), ..own }, "invalid peer certificate"),
+        (made(params, 2000).await, "Expired"),
+    ] {
+        let told = ask(wrong).await.unwrap_err().to_string();
+        assert!(told.contains(part), "{told}");
+    }
+    let careless = Target { authorities: None, server_name: None, insecure: true, ..target };
+    assert_eq!(&*ask(careless).await.unwrap().body, b"hello");
+}
+
+#[test]
+fn targets_that_cannot_be_called_are_refused() {
+    for url in ["", "here", "ftp://h", "https://", "//h"] {
+        let target = Target { url: url.to_owned(), ..Target::default() };
+        assert!(matches!(HttpClient::new(&target, Limits::default()), Err(BadTarget::Url(_))), "{url}");
+    }
+    let target =
+        Target { url: "https://h".to_owned(), authorities: Some(b"no".to_vec()), ..Target::default() };
+    let why = HttpClient::new(&target, Limits::default()).err().unwrap().to_string();
+    assert!(why.contains("the certificate authority"), "{why}");
+}
+
+/// A server that gives one answer after the other, each as `status body`, and counts. `lost` hangs up instead.
+pub(crate) struct Scripted {
+    port: u16,
+    calls: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Scripted {
+    pub(crate) async fn start(answers: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (answers, count) = (answers.iter().map(|it| it.to_string()).collect::<Vec<_>>(), calls.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (mut seen, mut part) = (Vec::new(), [0; 4096]);
+                while !String::from_utf8_lossy(&seen).contains("\r\n\r\n{") {
+                    match stream.read(&mut part).await {
+                        Ok(read @ 1..) => seen.extend_from_slice(&part[..read]),
+                        _ => break,
+                    }
+                }
+                let at = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let (status, body) = match answers[at].split_once(' ') {
+                    Some(answer) => answer,
+                    None => continue,
+                };
+                let wait = if body == "retry-after" { "Retry-After: 1\r\n" } else { "" };
+                let head = format!(
+                    "HTTP/1.1 {status} Some\r\n{wait}Connection: close\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + body).as_bytes()).await;
+            }
+        });
+        Scripted { port, calls }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_who_calls_is_shown_a_certificate() {
+    let server = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let client = rcgen::generate_simple_self_signed(["caller".to_owned()]).unwrap();
+    let mut trusted = rustls::RootCertStore::empty();
+    trusted.add(client.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let clients =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), provider.clone());
+    let key = rustls_pki_types::PrivateKeyDer::try_from(server.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(vec![server.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(speak(stream, "welcome".to_owned()));
+            }
+        }
+    });
+    let authorities = Some(server.cert.pem().into_bytes());
+    let nobody = Target { url, authorities, ..Target::default() };
+    let pair = (client.cert.pem().into_bytes(), client.signing_key.serialize_pem().into_bytes());
+    let known = Target { identity: Some(pair.clone()), ..nobody.clone() };
+    assert_eq!(&*caller(known, Limits::default()).get("").await.unwrap().body, b"welcome");
+    assert!(caller(nobody.clone(), Limits::default()).get("").await.is_err());
+    // a key that is another's is found out before anybody is called
+    let other =
+        Target { identity: Some((pair.0, server.signing_key.serialize_pem().into_bytes())), ..nobody };
+    let why = HttpClient::new(&other, Limits::default()).err().unwrap().to_string();
+    assert!(why.contains("the client certificate"), "{why}");
+}

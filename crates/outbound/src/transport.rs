@@ -1,0 +1,157 @@
+//! The way to one server for clients that put their requests together themselves, such as that of the API.
+//!
+//! What always holds: requests go to the server that the target names and to no other, with its credentials;
+//! connections are shared, and one that does not answer is found out and given up, also while it is only listened to.
+
+use crate::metrics::Ended;
+use crate::{BadTarget, CallError, Counted, Credentials, Target, broken, tls};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, Response, Uri};
+use hyper::body::{Body, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// After how long a silent connection is asked whether it lives, and how long it may take to say so.
+const SILENCE: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// See the module. Cheap to clone.
+pub struct Transport<B> {
+    client: Client<tls::Connector, B>,
+    to: Arc<To>,
+    counted: Option<Arc<Counted>>,
+}
+
+struct To {
+    scheme: Scheme,
+    authority: Authority,
+    /// What all paths begin with, without a slash at the end.
+    below: String,
+    credentials: Credentials,
+    agent: HeaderValue,
+}
+
+impl<B> Clone for Transport<B> {
+    fn clone(&self) -> Self {
+        Transport { client: self.client.clone(), to: self.to.clone(), counted: self.counted.clone() }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
+    /// `agent` is what the caller calls itself.
+    pub fn new(target: &Target, agent: &str) -> Result<Self, BadTarget> {
+        let bad = || BadTarget::Url(target.url.clone());
+        // upstream's files may name a host and nothing else
+        let url =
+            if target.url.contains("://") { target.url.clone() } else { format!("https://{}", target.url) };
+        let parts = url.parse::<Uri>().map_err(|_| bad())?.into_parts();
+        let scheme = parts.scheme.filter(|it| [Scheme::HTTP, Scheme::HTTPS].contains(it)).ok_or_else(bad)?;
+        let authority = parts.authority.ok_or_else(bad)?;
+        let below =
+            parts.path_and_query.map_or(String::new(), |it| it.path().trim_end_matches('/').to_owned());
+        let agent = HeaderValue::from_str(agent).unwrap_or(HeaderValue::from_static("pintle"));
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http2_keep_alive_interval(SILENCE)
+            .http2_keep_alive_timeout(ANSWER)
+            .http2_adaptive_window(true)
+            .build(tls::connector(target)?);
+        let credentials = target.credentials.clone();
+        let to = Arc::new(To { scheme, authority, below, credentials, agent });
+        Ok(Transport { client, to, counted: None })
+    }
+
+    /// Calls are counted there from now on.
+    #[must_use]
+    pub fn counted_in(self, counted: Arc<Counted>) -> Self {
+        Transport { counted: Some(counted), ..self }
+    }
+}
+
+impl<B> Transport<B> {
+    /// A call waited for its turn before it came here.
+    pub fn waited(&self, method: &Method, waited: Duration) {
+        if let Some(counted) = &self.counted {
+            counted.waited(self.to.authority.as_str(), method, waited);
+        }
+    }
+}
+
+impl To {
+    fn uri(&self, asked: &Uri) -> Result<Uri, CallError> {
+        let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = format!("{}{path}", self.below);
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path.as_str())
+            .build();
+        uri.map_err(|_| CallError::Url(path))
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for Transport<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Incoming>;
+    type Error = CallError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, CallError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let Transport { client, to, counted } = self.clone();
+        Box::pin(async move {
+            *request.uri_mut() = to.uri(request.uri())?;
+            let headers = request.headers_mut();
+            headers.entry(USER_AGENT).or_insert_with(|| to.agent.clone());
+            if !headers.contains_key(AUTHORIZATION)
+                && let Some(value) = to.credentials.header().await?
+            {
+                headers.insert(AUTHORIZATION, value);
+            }
+            let (method, began) = (request.method().clone(), tokio::time::Instant::now());
+            let sent = request.body().size_hint().exact();
+            let answer = client.request(request).await;
+            if let Some(counted) = counted {
+                let (answered, took) = (answer.as_ref().ok(), began.elapsed());
+                let received = answered.and_then(|answer| answer.body().size_hint().exact());
+                let status = answered.map(Response::status);
+                counted.called(to.authority.as_str(), &method, &Ended { status, took, sent, received });
+            }
+            answer.map_err(|why| broken(&why))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Empty;
+
+    #[test]
+    fn requests_go_below_the_target() {
+        let check = |url: &str, asked: &str, expected: &str| {
+            let target = Target { url: url.to_owned(), ..Target::default() };
+            let transport = Transport::<Empty<Bytes>>::new(&target, "test").unwrap();
+            assert_eq!(transport.to.uri(&asked.parse().unwrap()).unwrap().to_string(), expected);
+        };
+        check("https://h:1", "/api?x=1", "https://h:1/api?x=1");
+        check("http://h/below/", "/api", "http://h/below/api");
+        check("h:7", "/api", "https://h:7/api");
+        let target = Target { url: "ftp://h".to_owned(), ..Target::default() };
+        assert!(Transport::<Empty<Bytes>>::new(&target, "test").is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! Questions to another server in the manner of the API: an object is posted, and comes back with an answer in it.
+//!
+//! What always holds: an answer is an object of the kind and version that was asked about (or says neither), from
+//! a server that answered with success. A server that is overwhelmed or breaks is asked again a few times, at
+//! growing distances; one that cannot be reached, hangs or answers nonsense is not. What was asked is never part
+//! of an error.
+
+use crate::{Answer, CallError, HttpClient};
+use env::{World, random_u64};
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use schema::{Value, decode, encode};
+use std::time::Duration;
+
+/// How often it is asked, and how long is waited in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    pub first: Duration,
+    /// How much longer each wait is than the one before.
+    pub factor: f64,
+    /// How much of a wait is added to it at random, at most.
+    pub jitter: f64,
+    /// How often it is asked in all.
+    pub tries: u32,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, tries: 5 }
+    }
+}
+
+impl Backoff {
+    /// The wait after so many tries.
+    fn wait(&self, tried: u32, world: &World) -> Duration {
+        let random = random_u64(world) as f64 / u64::MAX as f64;
+        let times =
+            self.factor.powi(i32::try_from(tried).unwrap_or(i32::MAX) - 1) * (1.0 + random * self.jitter);
+        self.first.mul_f64(times)
+    }
+}
+
+/// A version in which questions of the API's own kinds are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Version {
+    V1,
+    /// What servers are taken to understand unless the operator says otherwise.
+    #[default]
+    V1beta1,
+}
+
+impl Version {
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1beta1 => "v1beta1",
+        }
+    }
+}
+
+impl std::str::FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = [Version::V1, Version::V1beta1].into_iter().find(|it| it.name() == text);
+        known.ok_or("no such version; there are v1 and v1beta1")
+    }
+}
+
+/// Why there is no answer that means anything.
+#[derive(Debug, thiserror::Error)]
+pub enum NoVerdict {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the server answered with status {0}")]
+    Status(StatusCode),
+    #[error("the server's answer is not a JSON object")]
+    NotAnObject,
+    #[error("the server answered with {found} where {wanted} was asked for")]
+    OtherKind { found: String, wanted: String },
+    #[error("{0} in the server's answer is not what it should be")]
+    Field(&'static str),
+}
+
+/// A server that answers questions.
+pub struct Webhook {
+    caller: HttpClient,
+    backoff: Backoff,
+    world: World,
+}
+
+impl Webhook {
+    pub fn new(caller: HttpClient, backoff: Backoff, world: World) -> Self {
+        Webhook { caller, backoff, world }
+    }
+
+    /// Posts an object and gives the one that comes back.
+    pub async fn ask(&self, question: &Value) -> Result<Value, NoVerdict> {
+        let body = bytes::Bytes::from(encode::untyped(question));
+        let mut tried = 1;
+        loop {
+            let outcome = self.caller.post("", body.clone()).await;
+            if tried < self.backoff.tries && passing(&outcome) {
+                tokio::time::sleep(self.backoff.wait(tried, &self.world)).await;
+                tried += 1;
+                continue;
+            }
+            return read(outcome?, question);
+        }
+    }
+}
+
+/// Whether what went wrong may be otherwise in a moment.
+fn passing(outcome: &Result<Answer, CallError>) -> bool {
+    match outcome {
+        Ok(answer) => {
+            let asked_to_wait =
+                || answer.status.is_server_error() && answer.headers.contains_key(RETRY_AFTER);
+            matches!(
+                answer.status,
+                StatusCode::INTERNAL_SERVER_ERROR
+                    | StatusCode::GATEWAY_TIMEOUT
+                    | StatusCode::TOO_MANY_REQUESTS
+            ) || asked_to_wait()
+        }
+        Err(why) => matches!(why, CallError::Lost(_)),
+    }
+}
+
+fn read(answer: Answer, question: &Value) -> Result<Value, NoVerdict> {
+    if !answer.status.is_success() {
+        return Err(NoVerdict::Status(answer.status));
+    }
+    let value = decode::json_untyped(&answer.body).map_err(|_| NoVerdict::NotAnObject)?.value;
+    if value.as_map().is_none() {
+        return Err(NoVerdict::NotAnObject);
+    }
+    let of = |value: &Value| [value.text(&["apiVersion"]).to_owned(), value.text(&["kind"]).to_owned()];
+    let (found, wanted) = (of(&value), of(question));
+    if found.iter().zip(&wanted).any(|(found, wanted)| !found.is_empty() && found != wanted) {
+        let told = |[version, kind]: [String; 2]| format!("{kind:?} of {version:?}");
+        return Err(NoVerdict::OtherKind { found: told(found), wanted: told(wanted) });
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Scripted;
+    use crate::{Limits, Target};
+    use env::Simulated;
+
+    async fn asked(answers: &[&str]) -> (Result<Value, NoVerdict>, usize) {
+        let server = Scripted::start(answers).await;
+        let target = Target { url: server.url(), ..Target::default() };
+        let limits = Limits { time: Duration::from_secs(30), answer: 10_000 };
+        let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
+        let caller = HttpClient::new(&target, limits).unwrap();
+        let hook = Webhook::new(caller, backoff, Simulated::new(0, 7));
+        let mut question = Value::map();
+        question.set(&["apiVersion"], "a/v1");
+        question.set(&["kind"], "Question");
+        let outcome = hook.ask(&question).await;
+        (outcome, server.calls())
+    }
+
+    const GOOD: &str = "200 {\"apiVersion\":\"a/v1\",\"kind\":\"Question\",\"status\":{\"yes\":true}}";
+
+    #[tokio::test]
+    async fn what_may_pass_is_tried_again() {
+        for passing in ["500 x", "429 x", "504 x", "503 retry-after", "lost"] {
+            let (outcome, calls) = asked(&[passing, passing, GOOD]).await;
+            assert_eq!(outcome.unwrap().at(&["status", "yes"]), Some(&true.into()), "{passing}");
+            assert_eq!(calls, 3, "{passing}");
+        }
+        let (outcome, calls) = asked(&["500 x"; 9]).await;
+        assert!(matches!(outcome, Err(NoVerdict::Status(status)) if status == 500) && calls == 5);
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_refused_at_once() {
+        let large = format!("200 {{\"x\":\"{}\"}}", "x".repeat(20_000));
+        for (answer, part) in [
+            ("503 x", "status 503"),
+            ("404 {}", "status 404"),
+            ("302 {}", "status 302"),
+            ("200 <html>hello</html>", "not a JSON object"),
+            ("200 []", "not a JSON object"),
+            ("200 ", "not a JSON object"),
+            ("200 {\"kind\":\"Question\"} {}", "not a JSON object"),
+            ("200 {\"apiVersion\":\"a/v2\",\"kind\":\"Question\"}", "\"Question\" of \"a/v2\""),
+            ("200 {\"apiVersion\":\"a/v1\",\"kind\":\"Pod\"}", "\"Pod\" of \"a/v1\""),
+            (&large, "larger than 10000 bytes"),
+        ] {
+            let (outcome, calls) = asked(&[answer, GOOD]).await;
+            let told = outcome.unwrap_err().to_string();
+            assert!(told.contains(part) && calls == 1, "{answer}: {told} after {calls}");
+        }
+        // one that says nothing of its kind is taken at its word
+        assert!(asked(&["201 {\"status\":{}}"]).await.0.is_ok());
+    }
+
+    #[test]
+    fn waits_grow() {
+        let world: World = Simulated::new(0, 7);
+        let waits: Vec<_> = (1..5).map(|tried| Backoff::default().wait(tried, &world)).collect();
+        for (wait, least) in waits.iter().zip([500, 750, 1125, 1687]) {
+            let least = Duration::from_millis(least);
+            assert!(*wait >= least && *wait <= least.mul_f64(1.21), "{waits:?}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! An etcd in memory, to test against, with faults on demand. It speaks what [`crate::messages`] asks, and no more.
+//!
+//! Time does not pass by itself: leases end when they are told to.
+
+mod data;
+mod serve;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use outbound::Target;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use data::Data;
+
+/// A version that says how far a watch has come after everything else, and one that does not.
+pub const IN_ORDER: &str = "3.5.21";
+pub const OVERTAKING: &str = "3.4.23";
+
+/// An etcd with one or more servers, each at an address of its own.
+pub struct StandIn {
+    inner: Arc<Inner>,
+    doors: Vec<Arc<Door>>,
+}
+
+pub(crate) struct Inner {
+    data: Mutex<Data>,
+    /// The revision, for watches to wait for.
+    newest: watch::Sender<u64>,
+    faults: Faults,
+}
+
+/// A server of the etcd.
+struct Door {
+    address: SocketAddr,
+    /// Whether it takes connections.
+    open: AtomicBool,
+    /// Raised to cut what is connected.
+    cuts: watch::Sender<u64>,
+}
+
+/// What goes wrong, and what was asked.
+#[derive(Default)]
+pub struct Faults {
+    /// So many transactions are carried out, and their connection is cut instead of an answer.
+    pub lose_answers: AtomicUsize,
+    /// So many transactions are not carried out, and their connection is cut.
+    pub lose_questions: AtomicUsize,
+    /// So many calls are refused, as by a server that has no leader to ask.
+    pub unavailable: AtomicUsize,
+    /// Watches tell of one change at a time, each as a piece of something larger.
+    pub fragments: AtomicBool,
+    /// The largest request that is taken.
+    pub largest: AtomicUsize,
+    /// How often watches were asked for their progress, and keys were asked for.
+    pub progress_asked: AtomicUsize,
+    pub ranges_asked: AtomicUsize,
+    pub watches_opened: AtomicUsize,
+    hold_watches: watch::Sender<bool>,
+    hold_answers: watch::Sender<bool>,
+}
+
+impl Faults {
+    /// Watches tell nothing until they are let go.
+    pub fn hold_watches(&self, hold: bool) {
+        self.hold_watches.send_replace(hold);
+    }
+
+    /// Transactions are carried out and not answered until they are let go.
+    pub fn hold_answers(&self, hold: bool) {
+        self.hold_answers.send_replace(hold);
+    }
+
+    /// Takes one of so many.
+    fn one_of(counter: &AtomicUsize) -> bool {
+        counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl StandIn {
+    /// An empty etcd with so many servers.
+    pub async fn start(servers: usize) -> std::io::Result<Self> {
+        let faults = Faults { largest: AtomicUsize::new(3 << 19), ..Faults::default() };
+        let inner =
+            Arc::new(Inner { data: Mutex::new(Data::new(IN_ORDER)), newest: watch::Sender::new(1), faults });
+        let mut doors = Vec::new();
+        for _ in 0..servers {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+            let door = Arc::new(Door {
+                address: listener.local_addr()?,
+                open: AtomicBool::new(true),
+                cuts: watch::Sender::new(0),
+            });
+            tokio::spawn(serve::listen(listener, door.clone(), inner.clone()));
+            doors.push(door);
+        }
+        Ok(StandIn { inner, doors })
+    }
+
+    /// How to reach all servers.
+    pub fn targets(&self) -> Vec<Target> {
+        let url = |door: &Arc<Door>| format!("http://{}", door.address);
+        self.doors.iter().map(|door| Target { url: url(door), ..Target::default() }).collect()
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.inner.faults
+    }
+
+    /// Cuts all connections.
+    pub fn cut(&self) {
+        (0..self.doors.len()).for_each(|server| self.cut_one(server));
+    }
+
+    pub fn cut_one(&self, server: usize) {
+        self.doors[server].cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Whether a server takes connections; one that does not has none.
+    pub fn set_open(&self, server: usize, open: bool) {
+        self.doors[server].open.store(open, Ordering::SeqCst);
+        if !open {
+            self.cut_one(server);
+        }
+    }
+
+    /// Writes as somebody else would; gives the revision.
+    pub fn put(&self, key: &str, value: &str) -> u64 {
+        self.put_bytes(key, Bytes::from(value.to_owned()))
+    }
+
+    /// The same for a value that is no text.
+    pub fn put_bytes(&self, key: &str, value: Bytes) -> u64 {
+        self.inner.change(|data| data.put(Bytes::from(key.to_owned()), value, 0))
+    }
+
+    pub fn delete(&self, key: &str) -> u64 {
+        self.inner.change(|data| {
+            data.delete(&Bytes::from(key.to_owned()));
+        })
+    }
+
+    /// Several keys with one revision, each written, or deleted if it has no value.
+    pub fn together(&self, keys: &[(&str, Option<&str>)]) -> u64 {
+        self.inner.change(|data| {
+            for (key, value) in keys {
+                let key = Bytes::from(key.to_string());
+                match value {
+                    Some(value) => data.put(key, Bytes::from(value.to_string()), 0),
+                    None => data.delete(&key),
+                }
+            }
+        })
+    }
+
+    /// The value of a key and the revision of its last write.
+    pub fn get(&self, key: &str) -> Option<(String, u64)> {
+        let data = self.inner.data.lock();
+        let kept = data.keys.get(key.as_bytes())?;
+        Some((String::from_utf8_lossy(&kept.value).into_owned(), kept.modified))
+    }
+
+    /// Whether a key was written so, or deleted, at a revision.
+    pub fn happened(&self, key: &str, value: Option<&str>, revision: u64) -> bool {
+        let data = self.inner.data.lock();
+        data.history.iter().any(|told| {
+            let kept = told.kept.as_ref().map(|kept| &kept.value[..]);
+            told.revision == revision && told.key == key && kept == value.map(str::as_bytes)
+        })
+    }
+
+    pub fn keys(&self) -> usize {
+        self.inner.data.lock().keys.len()
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.inner.data.lock().revision
+    }
+
+    /// Forgets what came before a revision, and ends watches that would need it.
+    pub fn compact(&self, revision: u64) {
+        self.inner.data.lock().compacted = revision;
+    }
+
+    pub fn compacted(&self) -> u64 {
+        self.inner.data.lock().compacted
+    }
+
+    /// Goes back to what was there at a revision, as after a restore.
+    pub fn go_back(&self, revision: u64) {
+        let mut data = self.inner.data.lock();
+        data.go_back(revision);
+        self.inner.newest.send_replace(revision);
+    }
+
+    /// Becomes another etcd.
+    pub fn set_cluster(&self, cluster: u64) {
+        self.inner.data.lock().cluster = cluster;
+    }
+
+    pub fn set_version(&self, version: &str) {
+        self.inner.data.lock().version = version.to_owned();
+    }
+
+    /// The leases that there are, with how many keys each has and how many seconds it lasts.
+    pub fn leases(&self) -> Vec<(usize, i64)> {
+        let data = self.inner.data.lock();
+        let keys = |lease: i64| data.keys.values().filter(|kept| kept.lease == lease).count();
+        data.leases.iter().map(|(id, seconds)| (keys(*id), *seconds)).collect()
+    }
+
+    /// Lets time pass for leases; those that end take their keys with them.
+    pub fn pass(&self, seconds: i64) {
+        let ended = self.inner.data.lock().pass(seconds);
+        for lease in ended {
+            self.inner.change(|data| data.end(lease));
+        }
+    }
+
+    /// Loses all leases, while their keys stay.
+    pub fn lose_leases(&self) {
+        self.inner.data.lock().leases.clear();
+    }
+}
+
+impl Inner {
+    /// Changes things at a revision of their own, and tells watches.
+    fn change(&self, change: impl FnOnce(&mut Data)) -> u64 {
+        let mut data = self.data.lock();
+        let revision = data.change(change);
+        self.newest.send_replace(revision);
+        revision
+    }
+}
+
+static NEXT_CLUSTER: AtomicU64 = AtomicU64::new(0x1000);

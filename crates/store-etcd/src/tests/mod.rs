@@ -1,0 +1,111 @@
+//! The store against an etcd in memory.
+
+mod contract;
+mod faults;
+mod leases;
+mod random;
+mod reading;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Simulated;
+use parking_lot::Mutex;
+use store::{Change, Expect, Recovered, Revision, Store, StoreError, Write};
+
+use crate::testing::StandIn;
+use crate::{Etcd, Options};
+
+/// When all tests begin, in Unix seconds.
+const START: u64 = 1_700_000_000;
+
+/// A store on an etcd, and what its subscriber was told.
+struct Running {
+    store: Arc<Etcd>,
+    recovered: Vec<Recovered>,
+    seen: Arc<Mutex<Vec<Change>>>,
+    /// How many changes came at once.
+    batches: Arc<Mutex<Vec<usize>>>,
+    /// The revisions that were looked up when nothing changed.
+    looked: Arc<Mutex<Vec<u64>>>,
+}
+
+fn options(etcd: &StandIn) -> Options {
+    Options {
+        servers: etcd.targets(),
+        compaction: None,
+        measured: None,
+        patience: Duration::ZERO,
+        ..Options::default()
+    }
+}
+
+async fn run(etcd: &StandIn) -> Running {
+    run_with(options(etcd)).await
+}
+
+async fn run_with(options: Options) -> Running {
+    let (store, recovered) = crate::open(options, Simulated::new(START, 1)).await.unwrap();
+    let store = Arc::new(store);
+    let running = Running {
+        store: store.clone(),
+        recovered,
+        seen: Arc::default(),
+        batches: Arc::default(),
+        looked: Arc::default(),
+    };
+    let (seen, batches, looked) = (running.seen.clone(), running.batches.clone(), running.looked.clone());
+    let itself = Arc::downgrade(&store);
+    let take = move |changes: &[Change]| {
+        seen.lock().extend_from_slice(changes);
+        match changes.len() {
+            0 => looked.lock().extend(itself.upgrade().map(|store| store.revision().0)),
+            count => batches.lock().push(count),
+        }
+    };
+    store.start(Box::new(take)).unwrap();
+    running
+}
+
+impl Running {
+    async fn put(&self, key: &str, expect: Expect, value: &str) -> Result<Revision, StoreError> {
+        self.store.write(Write::put(registry(key), expect, value.to_owned())).await
+    }
+
+    async fn delete(&self, key: &str, expect: Expect) -> Result<Revision, StoreError> {
+        self.store.write(Write::delete(registry(key), expect)).await
+    }
+
+    async fn catch_up(&self) -> Result<(), StoreError> {
+        self.store.catch_up().unwrap().await
+    }
+
+    /// The changes so far as `revision key=value`.
+    fn told(&self) -> Vec<String> {
+        self.seen.lock().iter().map(told).collect()
+    }
+}
+
+fn told(change: &Change) -> String {
+    let value = change.value.as_ref().map_or("gone".into(), |value| String::from_utf8_lossy(value));
+    format!("{} {}={value}", change.revision, change.key.trim_start_matches("/registry"))
+}
+
+fn registry(key: &str) -> String {
+    format!("/registry{key}")
+}
+
+fn conflict(key: &str, current: Option<u64>) -> Result<Revision, StoreError> {
+    Err(StoreError::Conflict { key: registry(key).into(), current: current.map(Revision) })
+}
+
+/// Waits until something holds; that it never does is a failure.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("never: {what}");
+}
