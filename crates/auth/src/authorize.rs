@@ -4,14 +4,13 @@
 //! opinion is not permission: who asks treats it as a refusal once every authorizer has been asked.
 //!
 //! Here is what needs no roles: the masters' group may do everything, and an operator may have everybody do
-//! everything or nothing. What roles permit is in [`rbac`].
+//! everything or nothing. What roles permit is in [`rbac`](crate::rbac).
 
 use env::MaybeReady;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::rbac;
 use crate::user::{MASTERS, User};
 
 /// What is to be decided: who wants to do what.
@@ -162,6 +161,21 @@ impl Mode {
     ];
 }
 
+/// Several problems as one: each once, in brackets when there are more than one.
+pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for problem in problems {
+        if !distinct.contains(&problem) {
+            distinct.push(problem);
+        }
+    }
+    match &distinct[..] {
+        [one] => one.clone(),
+        [] => String::new(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
 /// Several authorizers, asked one after the other until one decides. The masters' group is above them all.
 #[derive(Clone, Default)]
 pub struct Chain {
@@ -210,7 +224,7 @@ impl Authorizer for Chain {
             all.incomplete |= rules.incomplete;
             problems.extend(Some(rules.problem).filter(|problem| !problem.is_empty()));
         }
-        all.problem = rbac::joined(problems);
+        all.problem = joined(problems);
         all
     }
 }
@@ -247,7 +261,7 @@ impl Reasons {
         if self.errors.is_empty() {
             return Decision::NoOpinion(reason.into());
         }
-        Decision::Failed(Box::new(Failure { denied: false, reason, error: rbac::joined(self.errors) }))
+        Decision::Failed(Box::new(Failure { denied: false, reason, error: joined(self.errors) }))
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use names::Names;
 
-use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules};
+use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules, joined};
 use crate::user::User;
 
 pub use covers::{TooMany, compacted, missing, refusal};
@@ -133,21 +133,6 @@ impl Rbac {
             format!("{kind}.{} {:?} not found", self.group, role.name)
         });
         joined(told)
-    }
-}
-
-/// Several problems as one: each once, in brackets when there are more than one.
-pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
-    let mut told: Vec<String> = Vec::new();
-    for problem in problems {
-        if !told.contains(&problem) {
-            told.push(problem);
-        }
-    }
-    match &told[..] {
-        [one] => one.clone(),
-        [] => String::new(),
-        many => format!("[{}]", many.join(", ")),
     }
 }
 

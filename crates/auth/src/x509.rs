@@ -4,13 +4,15 @@
 //! authority for clients, which [`Authorities`] does, once per connection.
 
 mod chain;
+mod chain_error;
 mod constraints;
 mod signature;
 
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Authorities, ChainError};
+pub use chain::Authorities;
+pub use chain_error::ChainError;
 pub use signature::{Handshake, HandshakeDigest, verify_handshake};
 
 use std::net::IpAddr;

@@ -9,9 +9,10 @@ use env::World;
 use parking_lot::Mutex;
 
 use crate::contents::Contents;
-use crate::hub::{Hub, SeatId, Wakes};
+use crate::hub::{Hub, Wakes};
 use crate::pins::Pins;
 use crate::ring::{Ring, Tail};
+use crate::shared::{Publishing, Shared};
 use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Watcher};
 
 /// The objects of one resource type, their recent events and their watchers.
@@ -19,30 +20,6 @@ use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Wa
 /// Dropping the cache closes it: its watchers end.
 pub struct Cache<E: Entry> {
     shared: Arc<Shared<E>>,
-}
-
-/// What the cache and its watchers share.
-pub(crate) struct Shared<E: Entry> {
-    pub(crate) published: Arc<Published>,
-    options: Options,
-    world: World,
-    contents: ArcSwap<Contents<E>>,
-    publishing: Mutex<Publishing<E>>,
-    watchers: Arc<AtomicUsize>,
-    pins: Mutex<Pins<E>>,
-}
-
-/// What changes with each publication. Under one lock, so that joining a watch and taking the ring it replays
-/// from happen between two publications: nothing is lost and nothing comes twice.
-struct Publishing<E> {
-    ring: Ring<E>,
-    hub: Hub<E>,
-}
-
-impl<E: Entry> Shared<E> {
-    pub(crate) fn leave(&self, id: SeatId, interest: &Interest) {
-        self.publishing.lock().hub.leave(id, interest);
-    }
 }
 
 /// Numbers about a cache, for metrics.

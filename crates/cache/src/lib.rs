@@ -34,6 +34,7 @@ mod pins;
 mod published;
 mod queue;
 mod ring;
+mod shared;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::cache::Shared;
 use crate::hub::SeatId;
 use crate::queue::{Phase, Queue};
+use crate::shared::Shared;
 use crate::{Entry, Event, Interest, Lagged};
 
 /// A stream of events, in revision order. It ends when the cache is closed, or after a final [`Lagged`].

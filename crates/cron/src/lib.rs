@@ -6,11 +6,13 @@
 //! What always holds: a time is due when the clock on the wall of the zone shows it. What the wall never shows,
 //! because clocks are put forward, is not due that day; what it shows twice is due twice.
 
+mod due;
 mod parse;
 mod zone;
 
-pub use parse::check_zone;
-pub use zone::Zone;
+pub use zone::{Zone, check_zone};
+
+use due::{Due, Wall, has};
 
 const DAY: i64 = 86_400;
 const HOUR: i64 = 3_600;
@@ -23,49 +25,6 @@ const YEARS: i16 = 5;
 pub struct Schedule {
     due: Due,
     zone: Zone,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Due {
-    /// So many seconds after the last time.
-    Every(i64),
-    At(Fields),
-}
-
-/// Numbers that match, as bits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Fields {
-    minutes: u64,
-    hours: u64,
-    days: u64,
-    months: u64,
-    weekdays: u64,
-    /// Days of the month and of the week were both asked for: either is enough.
-    either: bool,
-}
-
-impl Fields {
-    fn has_day(&self, wall: &Wall) -> bool {
-        let (day, weekday) = (has(self.days, wall.date.day()), has(self.weekdays, wall.weekday()));
-        has(self.months, wall.date.month()) && if self.either { day || weekday } else { day && weekday }
-    }
-}
-
-fn has(bits: u64, number: impl Into<i64>) -> bool {
-    u32::try_from(number.into()).ok().and_then(|at| bits.checked_shr(at)).is_some_and(|bits| bits & 1 == 1)
-}
-
-/// What a clock and a calendar on a wall show.
-struct Wall {
-    date: jiff::civil::Date,
-    /// Seconds since midnight.
-    second: i64,
-}
-
-impl Wall {
-    fn weekday(&self) -> i8 {
-        self.date.weekday().to_sunday_zero_offset()
-    }
 }
 
 impl Schedule {

@@ -1,13 +1,8 @@
 //! Texts of schedules, and names of zones.
 
-use crate::{Due, Fields, Zone};
+use crate::due::{Due, Fields};
+use crate::zone::Zone;
 use schema::time;
-
-/// Zones are known as files of their names, and so are their problems.
-const LONGEST_PART: usize = 255;
-
-/// The time zones that have a name, sorted.
-static ZONES: &str = include_str!("timezones.txt");
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -169,27 +164,6 @@ fn number(text: &str) -> Result<i64, String> {
     }
 }
 
-/// What is wrong with the name of a time zone, if anything.
-pub fn check_zone(zone: &str) -> Result<(), String> {
-    if matches!(zone, "" | "UTC" | "Local") {
-        return Ok(());
-    }
-    if zone.starts_with(['/', '\\']) || zone.split(['/', '\\']).any(|part| part == "..") {
-        return Err("time: invalid location name".to_owned());
-    }
-    if ZONES.lines().any(|known| known == zone) {
-        return Ok(());
-    }
-    let inside = |known: &str| known.strip_prefix(zone).is_some_and(|rest| rest.starts_with('/'));
-    if zone.split('/').any(|part| part.len() > LONGEST_PART) {
-        Err("file name too long".to_owned())
-    } else if ZONES.lines().any(inside) {
-        Err("is a directory".to_owned())
-    } else {
-        Err(format!("unknown time zone {zone}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,15 +196,5 @@ mod tests {
         bad("@every x", "failed to parse duration @every x: time: invalid duration \"x\"");
         bad("CRON_TZ=No * * * * *", "provided bad location No: unknown time zone No");
         bad("TZ=UTC", "expected exactly 5 fields, found 0: []");
-    }
-
-    #[test]
-    fn zones_have_names() {
-        assert_eq!(check_zone("America/New_York"), Ok(()));
-        assert_eq!(check_zone("europe/berlin"), Err("unknown time zone europe/berlin".to_owned()));
-        assert_eq!(check_zone("../x"), Err("time: invalid location name".to_owned()));
-        assert!(ZONES.lines().is_sorted());
-        let unknown: Vec<_> = ZONES.lines().filter(|zone| Zone::named(zone).is_err()).collect();
-        assert_eq!(unknown, [""; 0]);
     }
 }

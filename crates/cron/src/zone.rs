@@ -2,11 +2,16 @@
 //!
 //! The rules are the machine's, since those are kept up to date; where it has none, those that came with the build.
 
-use crate::check_zone;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use std::sync::OnceLock;
+
+/// The time zones that have a name, sorted.
+static ZONES: &str = include_str!("timezones.txt");
+
+/// Zones are known as files of their names, and so are their problems.
+const LONGEST_PART: usize = 255;
 
 /// Where machines keep the rules of zones.
 const DIRECTORY: &str = "/usr/share/zoneinfo";
@@ -34,5 +39,41 @@ impl Zone {
 
     pub(crate) fn wall(&self, time: i64) -> Option<DateTime> {
         Some(self.0.to_datetime(Timestamp::from_second(time).ok()?))
+    }
+}
+
+/// What is wrong with the name of a time zone, if anything.
+pub fn check_zone(zone: &str) -> Result<(), String> {
+    if matches!(zone, "" | "UTC" | "Local") {
+        return Ok(());
+    }
+    if zone.starts_with(['/', '\\']) || zone.split(['/', '\\']).any(|part| part == "..") {
+        return Err("time: invalid location name".to_owned());
+    }
+    if ZONES.lines().any(|known| known == zone) {
+        return Ok(());
+    }
+    let inside = |known: &str| known.strip_prefix(zone).is_some_and(|rest| rest.starts_with('/'));
+    if zone.split('/').any(|part| part.len() > LONGEST_PART) {
+        Err("file name too long".to_owned())
+    } else if ZONES.lines().any(inside) {
+        Err("is a directory".to_owned())
+    } else {
+        Err(format!("unknown time zone {zone}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_have_names() {
+        assert_eq!(check_zone("America/New_York"), Ok(()));
+        assert_eq!(check_zone("europe/berlin"), Err("unknown time zone europe/berlin".to_owned()));
+        assert_eq!(check_zone("../x"), Err("time: invalid location name".to_owned()));
+        assert!(ZONES.lines().is_sorted());
+        let unknown: Vec<_> = ZONES.lines().filter(|zone| Zone::named(zone).is_err()).collect();
+        assert_eq!(unknown, [""; 0]);
     }
 }

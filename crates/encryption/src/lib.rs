@@ -32,6 +32,7 @@ mod configuration;
 mod keyring;
 mod kms;
 mod metrics;
+mod open;
 mod recover;
 mod reload;
 mod sealed;

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::keyring::Keyring;
-use crate::sealed::{Forms, TOGETHER, open_all};
+use crate::open::{CONCURRENCY, Forms, open_all};
 use crate::{Failure, Form};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) async fn recover(keyring: &Keyring, mut records: Vec<Recovered>) -> R
     let mut forms = HashMap::new();
     let mut failed: Vec<(usize, Failure)> = Vec::new();
     let mut attempts = ATTEMPTS;
-    for some in concerned.chunks(TOGETHER) {
+    for some in concerned.chunks(CONCURRENCY) {
         let mut left: Vec<usize> = some.to_vec();
         loop {
             let value = |at: &usize| Some((records[*at].key.clone(), records[*at].value.clone()?));

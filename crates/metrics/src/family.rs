@@ -1,7 +1,7 @@
 //! Series of one name, told apart by labels.
 
+use crate::collector::{Collector, LabelAllowList};
 use crate::index::Index;
-use crate::registry::{Allowed, Shown};
 use crate::text::{Text, labels};
 use crate::{About, Counter, Gauge, Histogram};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Metric for Histogram {
 pub struct Family<M> {
     about: About,
     series: Arc<Index<M>>,
-    allowed: Arc<Allowed>,
+    allowed: Arc<LabelAllowList>,
 }
 
 impl<M> Clone for Family<M> {
@@ -67,7 +67,7 @@ impl<M> Clone for Family<M> {
 }
 
 impl<M: Metric> Family<M> {
-    pub(crate) fn new(about: About, allowed: Arc<Allowed>) -> Self {
+    pub(crate) fn new(about: About, allowed: Arc<LabelAllowList>) -> Self {
         Family { about, series: Arc::default(), allowed }
     }
 
@@ -89,7 +89,7 @@ impl<M: Metric> Family<M> {
     }
 }
 
-impl<M: Metric> Shown for Family<M> {
+impl<M: Metric> Collector for Family<M> {
     fn about(&self) -> &About {
         &self.about
     }
@@ -116,7 +116,7 @@ impl<M> Family<M> {
 /// How often there were observations.
 pub(crate) struct Counted(pub Family<Histogram>);
 
-impl Shown for Counted {
+impl Collector for Counted {
     fn about(&self) -> &About {
         &self.0.about
     }

@@ -1,5 +1,6 @@
 //! All that is counted, and what an operator decided about it.
 
+use crate::collector::{Collector, LabelAllowList};
 use crate::family::{Counted, Family, Metric};
 use crate::text::{Text, labels};
 use crate::{About, Counter, Histogram, Stability};
@@ -9,8 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What stands for the values of a label that are not listed.
-const UNEXPECTED: &str = "unexpected";
 /// A piece of what is read has at least this many bytes, except the last.
 const PIECE: usize = 16 * 1024;
 
@@ -23,40 +22,16 @@ pub struct Options {
     pub allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
-/// The values that are told apart, where an operator listed any.
-#[derive(Default)]
-pub(crate) struct Allowed(BTreeMap<(String, String), BTreeSet<String>>);
-
-impl Allowed {
-    pub fn is_any(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    pub fn of<'a>(&self, about: &About, values: &[&'a str]) -> Vec<&'a str> {
-        let value = |(label, value): (&&str, &&'a str)| {
-            let listed = self.0.get(&(about.name.to_owned(), (*label).to_owned()));
-            if listed.is_none_or(|listed| listed.contains(*value)) { *value } else { UNEXPECTED }
-        };
-        about.labels.iter().zip(values).map(value).collect()
-    }
-}
-
-/// What can be shown to a collector.
-pub(crate) trait Shown: Send + Sync {
-    fn about(&self) -> &About;
-    fn show(&self, out: &mut Text);
-}
-
 /// See the module.
 #[derive(Default)]
 pub struct Registry {
-    shown: Mutex<Vec<Arc<dyn Shown>>>,
+    shown: Mutex<Vec<Arc<dyn Collector>>>,
     families: Mutex<BTreeMap<&'static str, Box<dyn Any + Send + Sync>>>,
     disabled: BTreeSet<String>,
     /// How many of those there are.
     left_out: Counter,
     tells_of_itself: AtomicBool,
-    allowed: Arc<Allowed>,
+    allowed: Arc<LabelAllowList>,
 }
 
 const REGISTERED: About =
@@ -64,7 +39,7 @@ const REGISTERED: About =
         .by(&["deprecated_version", "stability_level"]);
 
 /// How many there are of each stability, this one included.
-fn registered(shown: &[Arc<dyn Shown>]) -> Arc<dyn Shown> {
+fn registered(shown: &[Arc<dyn Collector>]) -> Arc<dyn Collector> {
     let stable = shown.iter().filter(|one| one.about().stability == Stability::Stable).count();
     let alpha = shown.len() - stable + 1;
     let answer = move |out: &mut Samples<'_>| {
@@ -76,7 +51,7 @@ fn registered(shown: &[Arc<dyn Shown>]) -> Arc<dyn Shown> {
 
 impl Registry {
     pub fn new(options: Options) -> Self {
-        let allowed = Arc::new(Allowed(options.allowed));
+        let allowed = Arc::new(LabelAllowList(options.allowed));
         Registry { disabled: options.disabled, allowed, ..Registry::default() }
     }
 
@@ -118,7 +93,7 @@ impl Registry {
         self.show(Arc::new(AskedHistograms { about, answer: Box::new(answer) }));
     }
 
-    fn show(&self, one: Arc<dyn Shown>) {
+    fn show(&self, one: Arc<dyn Collector>) {
         if self.disabled.contains(one.about().name) {
             self.left_out.inc();
         } else {
@@ -156,7 +131,7 @@ impl Registry {
 }
 
 /// What there is to read, by name.
-pub struct Pages(std::vec::IntoIter<Arc<dyn Shown>>);
+pub struct Pages(std::vec::IntoIter<Arc<dyn Collector>>);
 
 impl Iterator for Pages {
     type Item = String;
@@ -180,7 +155,7 @@ struct Asked {
     answer: Answer,
 }
 
-impl Shown for Asked {
+impl Collector for Asked {
     fn about(&self) -> &About {
         &self.about
     }
@@ -204,7 +179,7 @@ struct AskedHistograms {
     answer: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
 }
 
-impl Shown for AskedHistograms {
+impl Collector for AskedHistograms {
     fn about(&self) -> &About {
         &self.about
     }

@@ -1,6 +1,6 @@
 //! The text form: version 0.0.4 of what collectors have in common.
 
-use crate::{About, Stability};
+use crate::about::{About, Stability};
 use std::fmt::Write;
 
 /// Text that samples are written to.

@@ -5,7 +5,7 @@
 //! answer is found out and given up, also while it is only listened to. Who gets no answer is told whether the
 //! other side may have got the question. Nothing is tried twice.
 
-use crate::grpc::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::{BadTarget, Dialer, Target, chain, tls};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};

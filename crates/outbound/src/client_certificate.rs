@@ -3,8 +3,8 @@
 //! What always holds: certificate and key fit together. While files cannot be read or do not fit together, the last
 //! pair that did is shown.
 
-use crate::BadTarget;
-use crate::tls::{CLIENT_CERTIFICATE, bad, certificates};
+use crate::error::BadTarget;
+use crate::pem::{CLIENT_CERTIFICATE, bad, certificates};
 use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;

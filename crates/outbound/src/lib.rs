@@ -13,12 +13,17 @@
 mod channel;
 mod client_certificate;
 mod egress;
+mod endpoint;
+mod error;
 mod grpc;
 mod kubeconfig;
 mod metrics;
+mod pem;
 mod reverse_proxy;
 mod server_authorities;
+mod server_verifier;
 mod single_flight;
+mod target;
 mod tls;
 mod trace_context;
 mod transport;
@@ -27,18 +32,19 @@ mod webhook;
 
 pub use channel::{Channel, Messages, RpcError, Sender};
 pub use egress::{Dialer, Dials, Protocol, Proxy};
-pub use grpc::{Endpoint, GrpcClient};
+pub use endpoint::Endpoint;
+pub use error::{BadTarget, CallError};
+pub use grpc::GrpcClient;
 pub use kubeconfig::{BadKubeconfig, Shown, Users};
 pub use metrics::Counted;
 pub use reverse_proxy::ReverseProxy;
 pub use single_flight::SingleFlight;
+pub use target::{Credentials, Target};
 pub use trace_context::{TRACEPARENT, within};
 pub use transport::Transport;
 pub use ttl_cache::{Key, TtlCache};
 pub use webhook::{Backoff, NoVerdict, Version, Webhook};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
@@ -47,79 +53,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use metrics::Ended;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Whom to call, and what is shown to whom.
-#[derive(Debug, Clone, Default)]
-pub struct Target {
-    /// Scheme, host and port, and the path below which everything lies.
-    pub url: String,
-    /// Who vouches for the server, in PEM; without it, those whom this machine trusts.
-    pub authorities: Option<Vec<u8>>,
-    /// The file of these: each new connection is verified by what it holds then.
-    pub authority_file: Option<PathBuf>,
-    /// Believe any certificate.
-    pub insecure: bool,
-    /// The name that the server's certificate must have, when it is not that of the URL.
-    pub server_name: Option<String>,
-    /// Certificate and key, in PEM, by which the server knows who calls.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The files of that certificate and key: each new connection shows what they hold then.
-    pub identity_files: Option<(PathBuf, PathBuf)>,
-    pub credentials: Credentials,
-    pub way: Dialer,
-}
-
-/// What a request carries to say who calls.
-#[derive(Clone, Default)]
-pub enum Credentials {
-    #[default]
-    None,
-    Bearer(String),
-    /// A token that is read anew for every call, since others renew it.
-    BearerFile(PathBuf),
-    Basic {
-        user: String,
-        password: String,
-    },
-}
-
-impl Credentials {
-    /// The header that carries them.
-    async fn header(&self) -> Result<Option<HeaderValue>, CallError> {
-        let text = match self {
-            Credentials::None => return Ok(None),
-            Credentials::Bearer(token) => format!("Bearer {token}"),
-            Credentials::BearerFile(path) => {
-                let token = tokio::fs::read_to_string(path).await;
-                let token = token.map_err(|why| CallError::Credentials(why.to_string()))?;
-                format!("Bearer {}", token.trim())
-            }
-            Credentials::Basic { user, password } => {
-                format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
-            }
-        };
-        let mut value = HeaderValue::try_from(text)
-            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
-    }
-}
-
-/// Secrets are not for logs.
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
-            Credentials::None => "None",
-            Credentials::Bearer(_) => "Bearer(..)",
-            Credentials::BearerFile(_) => "BearerFile(..)",
-            Credentials::Basic { .. } => "Basic(..)",
-        })
-    }
-}
 
 /// How long a call may take and how much an answer may be.
 #[derive(Debug, Clone, Copy)]
@@ -137,36 +73,6 @@ impl Default for Limits {
     fn default() -> Self {
         Limits { time: Duration::from_secs(30), answer: 3 * 1024 * 1024 }
     }
-}
-
-/// Why nobody can be called.
-#[derive(Debug, thiserror::Error)]
-pub enum BadTarget {
-    #[error("{0:?} is not a URL that can be called")]
-    Url(String),
-    #[error("{what} cannot be used: {why}")]
-    Tls { what: &'static str, why: String },
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    #[error("{0:?} is not a URL that can be called")]
-    Url(String),
-    #[error("the token file cannot be read: {0}")]
-    Credentials(String),
-    #[error("{0}")]
-    Connection(String),
-    /// There was a connection, and it went away before the answer was there.
-    #[error("{0}")]
-    Lost(String),
-    #[error("no answer within {0:?}")]
-    Late(Duration),
-    #[error("the answer is larger than {0} bytes")]
-    TooLarge(usize),
-    /// A procedure that did not do what was asked, and says so.
-    #[error("rpc error: code = {code} desc = {why}")]
-    Refused { code: &'static str, why: String },
 }
 
 /// An answer, whatever it says.

@@ -3,8 +3,8 @@
 //! What always holds: while the file cannot be read or used, the last authorities that could be are believed. Sessions
 //! are not resumed, since a server would not be verified then.
 
-use crate::BadTarget;
-use crate::tls::Believed;
+use crate::error::BadTarget;
+use crate::server_verifier::NamedAuthorities;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -25,23 +25,23 @@ pub(crate) struct ServerAuthorities {
 struct Current {
     /// What the file held when it was last read.
     pem: Vec<u8>,
-    believed: Arc<Believed>,
+    believed: Arc<NamedAuthorities>,
 }
 
 impl ServerAuthorities {
     /// Begins with what was read from the file.
     pub fn new(pem: Vec<u8>, file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
-        let believed = Arc::new(Believed::new(&pem, provider.clone())?);
+        let believed = Arc::new(NamedAuthorities::new(&pem, provider.clone())?);
         Ok(ServerAuthorities { file, provider, current: Mutex::new(Current { pem, believed }) })
     }
 
     /// Reads the file, which is small.
-    fn refresh(&self) -> Arc<Believed> {
+    fn refresh(&self) -> Arc<NamedAuthorities> {
         let read = std::fs::read(&self.file);
         let mut current = self.current.lock();
         match read {
             Ok(pem) if pem != current.pem => {
-                match Believed::new(&pem, self.provider.clone()) {
+                match NamedAuthorities::new(&pem, self.provider.clone()) {
                     Ok(believed) => current.believed = Arc::new(believed),
                     Err(why) => {
                         tracing::warn!(%why, file = %self.file.display(), "changed authorities cannot be used: the last ones stay");
@@ -55,7 +55,7 @@ impl ServerAuthorities {
         current.believed.clone()
     }
 
-    fn current(&self) -> Arc<Believed> {
+    fn current(&self) -> Arc<NamedAuthorities> {
         self.current.lock().believed.clone()
     }
 }

@@ -14,20 +14,21 @@
 //! issue a certificate anew, for the same key, when it is about to expire or does not cover a name it must.
 //! A file that is damaged or does not fit the others is never replaced silently: the error names it.
 
+mod hosts;
 mod issue;
+mod pair;
 mod shelf;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use env::World;
-use names::Names;
 
+pub use hosts::Hosts;
 use issue::{Authority, Purpose};
+pub use pair::Pair;
 use shelf::Shelf;
 
 /// The administrator's user name.
@@ -35,16 +36,6 @@ pub const ADMIN: &str = "pintle-admin";
 
 /// The name of this server as a proxy that says who is calling.
 pub const FRONT_PROXY: &str = "front-proxy-client";
-
-/// The first address of the default range of service addresses: the API server's own service.
-const SERVICE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-
-/// A certificate and its key as PEM text.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
-    pub certificate: String,
-    pub key: String,
-}
 
 /// Everything that the control plane proves itself with, and checks others by.
 pub struct Pki {
@@ -94,55 +85,4 @@ impl Pki {
             service_account_key,
         })
     }
-}
-
-/// The names and addresses by which clients reach the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hosts(BTreeSet<String>);
-
-impl Hosts {
-    /// Those that every server has, with the address it listens on, the machine's name and `others`.
-    pub fn new(
-        bind: IpAddr,
-        machine: Option<&str>,
-        others: &[String],
-        names: &Names,
-    ) -> anyhow::Result<Self> {
-        let service = &names.vendor;
-        let mut hosts = BTreeSet::from([
-            "localhost".to_owned(),
-            service.to_string(),
-            format!("{service}.default"),
-            format!("{service}.default.svc"),
-            format!("{service}.default.svc.cluster.local"),
-            Ipv4Addr::LOCALHOST.to_string(),
-            Ipv6Addr::LOCALHOST.to_string(),
-            SERVICE_ADDRESS.to_string(),
-        ]);
-        if !bind.is_unspecified() {
-            hosts.insert(bind.to_string());
-        }
-        // a machine may be called something that a certificate cannot say
-        hosts.extend(machine.map(str::to_lowercase).filter(|name| is_host(name)));
-        for other in others {
-            let other = other.to_lowercase();
-            anyhow::ensure!(
-                is_host(&other),
-                "{other:?} is neither a host name nor an address: correct --tls-san"
-            );
-            // addresses have one spelling in certificates
-            hosts.insert(other.parse::<IpAddr>().map_or(other, |ip| ip.to_string()));
-        }
-        Ok(Self(hosts))
-    }
-}
-
-fn is_host(text: &str) -> bool {
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.len() <= 63
-            && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
-    };
-    let name = text.strip_prefix("*.").unwrap_or(text);
-    text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && name.split('.').all(label))
 }

@@ -3,20 +3,14 @@
 //! A [`Backend`] can open the file again and again: after an I/O error the engine starts over from what is
 //! on disk. [`Directory`] is the real one; tests bring disks that fail, tear and forget.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, Write};
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redb::BackendError;
 pub use redb::StorageBackend;
 use redb::backends::FileBackend;
 
 use crate::StoreError;
-use crate::reserve::{Reserve, is_full};
 
 /// A file that can be opened more than once, though never twice at a time.
 pub trait Backend: Send + Sync + 'static {
@@ -141,125 +135,4 @@ fn make_private_dir(dir: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(dir)
-}
-
-/// What the engine and the storage it handed to redb still share.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    /// The length of the file.
-    pub bytes: AtomicU64,
-    /// A sync failed: what the system shows of the file may not be what is on disk.
-    pub sync_failed: AtomicBool,
-    /// No write reaches the file any more, so that a damaged file is left as it was found.
-    pub frozen: AtomicBool,
-}
-
-/// A storage that is watched.
-pub(crate) struct Watched {
-    pub storage: Box<dyn StorageBackend>,
-    pub watch: Arc<Watch>,
-    pub reserve: Arc<Reserve>,
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.storage.fmt(f)
-    }
-}
-
-impl Watched {
-    fn thaw(&self) -> io::Result<()> {
-        if self.watch.frozen.load(Ordering::Acquire) {
-            return Err(io::Error::other("the file is damaged and left alone"));
-        }
-        Ok(())
-    }
-
-    /// Tries again with what is set aside while there is no space.
-    fn with_reserve(&self, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
-        loop {
-            match write() {
-                Err(error) if is_full(&error) && self.reserve.draw() => {}
-                result => return result,
-            }
-        }
-    }
-}
-
-impl StorageBackend for Watched {
-    fn len(&self) -> io::Result<u64> {
-        let len = self.storage.len()?;
-        self.watch.bytes.store(len, Ordering::Relaxed);
-        Ok(len)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.storage.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.thaw()?;
-        self.with_reserve(|| self.storage.set_len(len))?;
-        self.watch.bytes.store(len, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.thaw()?;
-        self.storage.sync_data().inspect_err(|_| self.watch.sync_failed.store(true, Ordering::Release))
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.thaw()?;
-        self.with_reserve(|| self.storage.write(offset, data))
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.storage.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.storage.try_lock_range(start, end)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.storage.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.storage.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.storage.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.storage.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.storage.query_lock_range(start, end)
-    }
-}
-
-/// Writes every page of the file again and syncs it.
-///
-/// After a failed sync the system may show pages that it has neither written nor still means to write. Once
-/// written again they are either on disk or the sync fails again; what it shows can then be believed. Pages
-/// of zeros are passed over: they may be holes, and filling holes takes space.
-pub(crate) fn write_again(storage: &dyn StorageBackend) -> io::Result<()> {
-    const CHUNK: u64 = 64 << 10;
-    let len = storage.len()?;
-    let mut chunk = vec![0; CHUNK as usize];
-    let mut offset = 0;
-    while offset < len {
-        let part = &mut chunk[..CHUNK.min(len - offset) as usize];
-        storage.read(offset, part)?;
-        if part.iter().any(|byte| *byte != 0) {
-            storage.write(offset, part)?;
-        }
-        offset += CHUNK;
-    }
-    storage.sync_data()
 }

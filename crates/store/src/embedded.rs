@@ -25,7 +25,8 @@ use std::sync::atomic::Ordering;
 use env::World;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::backend::{Backend, Directory, Opened, Watch, Watched, write_again};
+use crate::backend::{Backend, Directory, Opened};
+use crate::guarded_storage::{GuardedStorage, StorageState, write_again};
 use crate::log::{Batch, Log};
 use crate::quiet;
 use crate::record::{FORMAT, Meta, MetaError, Record};
@@ -61,7 +62,7 @@ pub fn open_on(
         reserve: Arc::new(Reserve::new(backend.clone(), options.reserve_bytes)),
         backend,
         database: None,
-        watch: Arc::default(),
+        state: Arc::default(),
         cache_bytes: options.cache_bytes,
         scratch: Vec::new(),
         // of a file that is opened it is not known: once it may be worth a try
@@ -80,7 +81,7 @@ struct RedbLog {
     /// `None` after a failure, until it is opened again. Goes before the backend, which holds the lock.
     database: Option<Database>,
     backend: Arc<dyn Backend>,
-    watch: Arc<Watch>,
+    state: Arc<StorageState>,
     reserve: Arc<Reserve>,
     cache_bytes: usize,
     /// The record being encoded.
@@ -110,7 +111,7 @@ impl RedbLog {
         };
         if result.is_err() {
             // what is there may help someone to repair it: closing must not write
-            self.watch.frozen.store(true, Ordering::Release);
+            self.state.frozen.store(true, Ordering::Release);
             self.let_go();
         }
         result
@@ -136,23 +137,23 @@ impl RedbLog {
     fn connect(&mut self) -> Result<Connected, StoreError> {
         self.let_go();
         let Opened { storage, fresh } = self.backend.open().map_err(|error| self.explain_io(&error))?;
-        if self.watch.sync_failed.load(Ordering::Acquire) {
+        if self.state.sync_failed.load(Ordering::Acquire) {
             write_again(&*storage).map_err(|error| self.explain_io(&error))?;
-            self.watch.sync_failed.store(false, Ordering::Release);
+            self.state.sync_failed.store(false, Ordering::Release);
         }
         let len = storage.len().map_err(|error| self.explain_io(&error))?;
         if !fresh && len == 0 {
             return Err(self.corrupt("it is empty".to_owned()));
         }
-        self.watch.bytes.store(len, Ordering::Relaxed);
+        self.state.bytes.store(len, Ordering::Relaxed);
         let repaired = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = repaired.clone();
         let database = Database::builder()
             .set_cache_size(self.cache_bytes)
             .set_repair_callback(move |_| seen.store(true, Ordering::Relaxed))
-            .create_with_backend(Watched {
+            .create_with_backend(GuardedStorage {
                 storage,
-                watch: self.watch.clone(),
+                state: self.state.clone(),
                 reserve: self.reserve.clone(),
             });
         self.database = Some(database.map_err(|error| self.explain(error))?);
@@ -354,7 +355,7 @@ impl Log for RedbLog {
     }
 
     fn file_bytes(&self) -> u64 {
-        self.watch.bytes.load(Ordering::Relaxed)
+        self.state.bytes.load(Ordering::Relaxed)
     }
 
     fn close(&mut self) {

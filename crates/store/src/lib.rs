@@ -38,6 +38,7 @@ mod committer;
 pub mod embedded;
 mod engine;
 mod error;
+mod guarded_storage;
 mod log;
 pub mod memory;
 mod queue;

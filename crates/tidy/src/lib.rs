@@ -5,6 +5,8 @@
 //! itself. Nothing here is linked into the product: outside of tests this crate is empty.
 
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod code;
 #[cfg(test)]
 mod documents;

@@ -126,7 +126,7 @@ impl Escalation {
             let told = dangling
                 .iter()
                 .map(|role| format!("{}.{} {:?} not found", role.plural(), self.rbac.group(), role.name));
-            why.push_str(&format!("; resolution errors: [{}]", auth::rbac::joined(told)));
+            why.push_str(&format!("; resolution errors: [{}]", auth::authorize::joined(told)));
         }
         Err(refused(&why))
     }

@@ -5,6 +5,7 @@
 //! allows clients as an extended usage if it limits that at all. Issuers may sign certificates. The first certificate
 //! may have any version, and may be an authority itself. The search stops after [`MAX_SIGNATURES`] signatures.
 
+use super::chain_error::ChainError;
 use super::constraints;
 use super::signature;
 use crate::AuthError;
@@ -22,33 +23,6 @@ pub struct Authorities {
     /// Certificates in DER by their subject, in the order in which they were given.
     by_subject: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     subjects: Vec<Vec<u8>>,
-}
-
-/// Why a chain is not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
-    #[error("the certificate is signed by an unknown authority")]
-    UnknownAuthority,
-    #[error("a certificate of the chain cannot be read")]
-    Malformed,
-    #[error("a certificate of the chain has expired or is not yet valid")]
-    OutsideValidity,
-    #[error("a certificate of the chain has a critical extension that is not understood")]
-    UnknownCriticalExtension,
-    #[error("an issuer of the chain may not sign certificates")]
-    NotAnAuthority,
-    #[error("an issuer of the chain allows fewer certificates below it")]
-    TooManyIntermediates,
-    #[error("a signature of the chain is not valid, or its algorithm is not supported")]
-    BadSignature,
-    #[error("a certificate of the chain is not for clients")]
-    WrongUsage,
-    #[error("an issuer of the chain does not allow the names of the certificate")]
-    NameNotPermitted,
-    #[error("the key of the certificate is not supported")]
-    UnsupportedKey,
-    #[error("the chain takes too long to verify")]
-    TooManySignatures,
 }
 
 impl Authorities {

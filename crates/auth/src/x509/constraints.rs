@@ -4,7 +4,7 @@
 //! form permits this one. Mail addresses and URIs are not compared: a certificate that has one is refused below an
 //! issuer that limits them.
 
-use super::chain::ChainError;
+use super::chain_error::ChainError;
 use x509_parser::extensions::{GeneralName, GeneralSubtree};
 use x509_parser::prelude::X509Certificate;
 

@@ -17,8 +17,9 @@ use rustls_pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::hosts::Hosts;
+use super::pair::Pair;
 use super::shelf::Shelf;
-use super::{Hosts, Pair};
 
 const AUTHORITY_LIFE: Duration = Duration::days(3650);
 const LEAF_LIFE: Duration = Duration::days(365);

@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::*;
+use names::Names;
 
 const NOW: u64 = 1_700_000_000;
 const DAY: u64 = 86_400;

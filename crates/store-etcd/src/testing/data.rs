@@ -1,9 +1,11 @@
 //! What the etcd holds: keys, and everything that ever happened to them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+
+static NEXT_CLUSTER: AtomicU64 = AtomicU64::new(0x1000);
 
 /// See the module.
 pub(super) struct Data {
@@ -38,7 +40,7 @@ pub(super) struct Told {
 impl Data {
     pub fn new(version: &str) -> Self {
         Data {
-            cluster: super::NEXT_CLUSTER.fetch_add(1, Ordering::Relaxed),
+            cluster: NEXT_CLUSTER.fetch_add(1, Ordering::Relaxed),
             version: version.to_owned(),
             revision: 1,
             keys: BTreeMap::new(),

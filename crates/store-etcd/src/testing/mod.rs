@@ -4,10 +4,10 @@
 
 mod data;
 mod serve;
+mod state;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use outbound::Target;
@@ -15,70 +15,15 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use data::Data;
+pub use state::{Faults, IN_ORDER, OVERTAKING};
 
-/// A version that says how far a watch has come after everything else, and one that does not.
-pub const IN_ORDER: &str = "3.5.21";
-pub const OVERTAKING: &str = "3.4.23";
+use data::Data;
+use state::{Door, Inner};
 
 /// An etcd with one or more servers, each at an address of its own.
 pub struct StandIn {
     inner: Arc<Inner>,
     doors: Vec<Arc<Door>>,
-}
-
-pub(crate) struct Inner {
-    data: Mutex<Data>,
-    /// The revision, for watches to wait for.
-    newest: watch::Sender<u64>,
-    faults: Faults,
-}
-
-/// A server of the etcd.
-struct Door {
-    address: SocketAddr,
-    /// Whether it takes connections.
-    open: AtomicBool,
-    /// Raised to cut what is connected.
-    cuts: watch::Sender<u64>,
-}
-
-/// What goes wrong, and what was asked.
-#[derive(Default)]
-pub struct Faults {
-    /// So many transactions are carried out, and their connection is cut instead of an answer.
-    pub lose_answers: AtomicUsize,
-    /// So many transactions are not carried out, and their connection is cut.
-    pub lose_questions: AtomicUsize,
-    /// So many calls are refused, as by a server that has no leader to ask.
-    pub unavailable: AtomicUsize,
-    /// Watches tell of one change at a time, each as a piece of something larger.
-    pub fragments: AtomicBool,
-    /// The largest request that is taken.
-    pub largest: AtomicUsize,
-    /// How often watches were asked for their progress, and keys were asked for.
-    pub progress_asked: AtomicUsize,
-    pub ranges_asked: AtomicUsize,
-    pub watches_opened: AtomicUsize,
-    hold_watches: watch::Sender<bool>,
-    hold_answers: watch::Sender<bool>,
-}
-
-impl Faults {
-    /// Watches tell nothing until they are let go.
-    pub fn hold_watches(&self, hold: bool) {
-        self.hold_watches.send_replace(hold);
-    }
-
-    /// Transactions are carried out and not answered until they are let go.
-    pub fn hold_answers(&self, hold: bool) {
-        self.hold_answers.send_replace(hold);
-    }
-
-    /// Takes one of so many.
-    fn one_of(counter: &AtomicUsize) -> bool {
-        counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
-    }
 }
 
 impl StandIn {
@@ -236,5 +181,3 @@ impl Inner {
         revision
     }
 }
-
-static NEXT_CLUSTER: AtomicU64 = AtomicU64::new(0x1000);

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::data::{Data, Kept, Told};
-use super::{Door, Faults, Inner, OVERTAKING};
+use super::state::{Door, Faults, Inner, OVERTAKING};
 use crate::messages::{COMPACT, GRANT, RANGE, STATUS, TXN, WATCH};
 use crate::wire::{Writer, fields};
 

@@ -1,0 +1,32 @@
+//! The interface between the registry and the series that it shows.
+
+use crate::about::About;
+use crate::text::Text;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Stands for the values of a label that are not in the allow list.
+const UNEXPECTED: &str = "unexpected";
+
+/// The label values that an operator allows; others become [`UNEXPECTED`].
+#[derive(Default)]
+pub(crate) struct LabelAllowList(pub BTreeMap<(String, String), BTreeSet<String>>);
+
+impl LabelAllowList {
+    pub fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub fn of<'a>(&self, about: &About, values: &[&'a str]) -> Vec<&'a str> {
+        let value = |(label, value): (&&str, &&'a str)| {
+            let listed = self.0.get(&(about.name.to_owned(), (*label).to_owned()));
+            if listed.is_none_or(|listed| listed.contains(*value)) { *value } else { UNEXPECTED }
+        };
+        about.labels.iter().zip(values).map(value).collect()
+    }
+}
+
+/// Writes its series into the text that a scraper reads.
+pub(crate) trait Collector: Send + Sync {
+    fn about(&self) -> &About;
+    fn show(&self, out: &mut Text);
+}

@@ -1,0 +1,8 @@
+//! A certificate and its key.
+
+/// A certificate and its key as PEM text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
