@@ -7,7 +7,7 @@ pub(crate) mod shared;
 
 use env::Simulated;
 use kinds::ServiceOptions;
-use kinds::service::{Network, PortRange};
+use kinds::core::service::{Network, PortRange};
 use names::Names;
 use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};

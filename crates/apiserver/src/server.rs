@@ -447,7 +447,7 @@ async fn make_namespaces(api: &Arc<Api>) -> Result<(), StartError> {
 
 async fn make_priority_classes(api: &Arc<Api>) -> Result<(), StartError> {
     let scheduling = format!("{}/v1", api.names.group("scheduling"));
-    for class in kinds::priorityclass::system_classes() {
+    for class in kinds::scheduling::priorityclass::system_classes() {
         make_missing(api, &scheduling, "priorityclasses", class).await?;
     }
     Ok(())

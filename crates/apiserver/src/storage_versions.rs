@@ -7,7 +7,7 @@
 
 use crate::loopback::{self, Place};
 use futures_util::future;
-use kinds::storageversion;
+use kinds::apiserverinternal::storageversion;
 use rest::api::Resources;
 use rest::resource::Collection;
 use rest::{Api, ApiError, Resource};

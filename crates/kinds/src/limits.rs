@@ -1,7 +1,7 @@
 //! What the limit ranges of a namespace do to new pods and to claims: defaults first, bounds after the object is
 //! found to be in order. Pure: who looks the ranges up is elsewhere; a refusal is the reason alone.
 
-use crate::limitrange::MOST_MILLI;
+use crate::core::limitrange::MOST_MILLI;
 use crate::{quantities, read};
 use names::Names;
 use schema::quantity::Quantity;

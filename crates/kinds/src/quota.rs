@@ -2,7 +2,7 @@
 //!
 //! A quota counts only what its status bounds, so one that nobody has looked at yet allows everything.
 
-use crate::{pod, quantities, read};
+use crate::{core::pod, quantities, read};
 use names::Names;
 use schema::quantity::Quantity;
 use schema::{Map, Value};
@@ -256,7 +256,7 @@ fn usage(group: &str, plural: &str, object: &Value, names: &Names) -> Amounts {
         }
         ("", "persistentvolumeclaims") => {
             let size = amount_of(read::map(object, &["spec", "resources", "requests"]), "storage");
-            let class = crate::persistentvolumeclaim::class(object, names);
+            let class = crate::core::persistentvolumeclaim::class(object, names);
             let of_class = |what: &str| format!("{class}.storageclass.{}/{what}", names.group("storage"));
             for (what, amount) in [("persistentvolumeclaims", &one), ("requests.storage", &size)] {
                 usage.insert(what.to_owned(), amount.clone());

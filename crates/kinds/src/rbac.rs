@@ -4,7 +4,7 @@
 
 use crate::check::{self, Problems};
 use crate::workload::Selector;
-use crate::{metadata, read, scheduling};
+use crate::{metadata, node_selection as scheduling, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
 use schema::problem::{Problem, quoted};

@@ -9,8 +9,10 @@
 
 use crate::tables::RETIRED;
 use crate::{
-    Options, budget, crd, csr, daemonset, deployment, endpointslice, hooks, hpa, ingress, rbac, replicaset,
-    runtimeclass, statefulset, versions, webhook,
+    Options, admissionregistration::webhook, apiextensions as crd, apps::daemonset, apps::deployment,
+    apps::replicaset, apps::statefulset, autoscaling::horizontalpodautoscaler as hpa,
+    certificates::certificatesigningrequest as csr, discovery::endpointslice, hooks::hooks,
+    networking::ingress, node::runtimeclass, policy::poddisruptionbudget as budget, rbac, versions,
 };
 use rest::stored_version::{Change, StoredVersion, StoredVersions};
 use schema::table::{Kind, Retired};

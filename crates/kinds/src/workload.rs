@@ -3,8 +3,8 @@
 //! Nothing in here belongs to one kind alone. Paths are those of messages; values are read from the tree.
 
 use crate::check::{self, Problems};
-use crate::pod::template;
-use crate::{read, scheduling};
+use crate::core::pod::template;
+use crate::{node_selection as scheduling, read};
 use rest::hooks::Context;
 use schema::problem::{Problem, quoted};
 use schema::{Map, Path, Value};

@@ -3,7 +3,7 @@
 use controllers::nodeipam::{self, Pool};
 use controllers::registry;
 use k8s_openapi::api::core::v1::{Event, Node};
-use kinds::service::Network;
+use kinds::core::service::Network;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@
 use super::*;
 use apiserver::StoreChoice;
 use kinds::ServiceOptions;
-use kinds::service::{Network, PortRange};
+use kinds::core::service::{Network, PortRange};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;

@@ -125,7 +125,7 @@ fn restrict(write: &AdmissionAttributes<'_>, object: &Value) -> Result<(), ApiEr
     if names.signer(signer) != Some(names.client_signer()) {
         return Ok(());
     }
-    let organizations = kinds::csr::organizations(object);
+    let organizations = kinds::certificates::certificatesigningrequest::organizations(object);
     let organizations =
         organizations.map_err(|why| write.forbidden(Some(object), &format!("failed to parse CSR: {why}")))?;
     if !organizations.iter().any(|one| one == MASTERS) {

@@ -12,7 +12,7 @@ impl Decide for DefaultIngressClass {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| kinds::ingress::give_class(object, context));
+        looking(write, |context| kinds::networking::ingress::give_class(object, context));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ impl Decide for DefaultStorageClass {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        looking(write, |context| kinds::persistentvolumeclaim::give_class(object, context));
+        looking(write, |context| kinds::core::persistentvolumeclaim::give_class(object, context));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Pods stay on nodes that are lost for a while, unless they say for how long.
 
 use super::plain::{Decide, Verdict, is};
-use kinds::pod::admit::{Tolerated, tolerate_lost_nodes};
+use kinds::core::pod::admit::{Tolerated, tolerate_lost_nodes};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 

@@ -50,7 +50,7 @@ use creation::Creation;
 use env::World;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
-pub use kinds::pod::admit::Tolerated;
+pub use kinds::core::pod::admit::Tolerated;
 pub(crate) use metrics::Answers;
 use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;

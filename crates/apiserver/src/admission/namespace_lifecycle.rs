@@ -30,7 +30,7 @@ impl Admission for NamespaceLifecycle {
 }
 
 fn deletion(write: &AdmissionAttributes<'_>) -> Result<(), ApiError> {
-    if kinds::namespace::is_kept(write.name, &write.api.names) {
+    if kinds::core::namespace::is_kept(write.name, &write.api.names) {
         return Err(write.forbidden(None, "this namespace may not be deleted"));
     }
     Ok(())

@@ -7,7 +7,7 @@
 use super::plain::is;
 use crate::authorization::node::node_of;
 use env::MaybeReady;
-use kinds::pod::references::{self, Referred};
+use kinds::core::pod::references::{self, Referred};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource, Subject};
 use schema::{Map, Value};

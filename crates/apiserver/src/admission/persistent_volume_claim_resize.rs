@@ -13,6 +13,6 @@ impl Decide for PersistentVolumeClaimResize {
 
     fn review(&self, write: &AdmissionAttributes<'_>, object: &Value, old: Option<&Value>) -> Verdict {
         let Some(old) = old else { return Ok(()) };
-        looking(write, |context| kinds::persistentvolumeclaim::check_growth(object, old, context))
+        looking(write, |context| kinds::core::persistentvolumeclaim::check_growth(object, old, context))
     }
 }

@@ -6,8 +6,8 @@
 use super::configuration::{Part, Wrong, whole};
 use super::plain::is;
 use env::MaybeReady;
-use kinds::pod::quality;
-use kinds::scheduling::{covers, merge_tolerations, tolerations};
+use kinds::core::pod::quality;
+use kinds::node_selection::{covers, merge_tolerations, tolerations};
 use names::Names;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::problem::Problems;

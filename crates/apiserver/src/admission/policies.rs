@@ -120,7 +120,7 @@ impl Policy {
         let nothing = Value::map();
         let spec = policy.at(&["spec"]).unwrap_or(&nothing);
         let params = spec.at(&["paramKind"]).filter(|it| !it.is_null());
-        let env = kinds::admission_policy::environment(params.is_some());
+        let env = kinds::admissionregistration::admission_policy::environment(params.is_some());
         let check = |one: &Value| Check {
             program: timing
                 .compiling(|| env.compile_rule(one.text(&["expression"]).trim()), |_| true)

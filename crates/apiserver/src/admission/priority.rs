@@ -1,7 +1,7 @@
 //! Priorities: pods have the number of their class, and at most one class is for those that name none.
 
 use super::plain::{Decide, Verdict, is, looking};
-use kinds::{pod, priorityclass};
+use kinds::{core::pod, scheduling::priorityclass};
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 

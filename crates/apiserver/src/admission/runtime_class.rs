@@ -1,7 +1,7 @@
 //! Pods cost what their runtime costs, and go where it is.
 
 use super::plain::{Decide, Verdict, is, looking};
-use kinds::pod::admit;
+use kinds::core::pod::admit;
 use rest::{AdmissionAttributes, Interest, Resource};
 use schema::Value;
 

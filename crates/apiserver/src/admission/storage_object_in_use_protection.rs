@@ -14,8 +14,8 @@ impl Decide for StorageObjectInUseProtection {
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
         match &*write.resource.kind.plural {
-            "persistentvolumes" => kinds::persistentvolume::protect(object, &write.api.names),
-            _ => kinds::persistentvolumeclaim::protect(object, &write.api.names),
+            "persistentvolumes" => kinds::core::persistentvolume::protect(object, &write.api.names),
+            _ => kinds::core::persistentvolumeclaim::protect(object, &write.api.names),
         }
         Ok(())
     }

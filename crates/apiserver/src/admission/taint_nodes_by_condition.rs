@@ -12,7 +12,7 @@ impl Decide for TaintNodesByCondition {
     }
 
     fn change(&self, write: &AdmissionAttributes<'_>, object: &mut Value, _: Option<&Value>) -> Verdict {
-        kinds::node::taint_new(object, &write.api.names);
+        kinds::core::node::taint_new(object, &write.api.names);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::loopback;
 use cache::Interest;
-use kinds::crd::naming;
+use kinds::apiextensions::naming;
 use names::Names;
 use rest::options::DeleteOptions;
 use rest::{Api, ApiError, Object, Resource};
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether the objects of a definition are to be deleted.
 pub(super) fn is_due(definition: &Value, names: &Names) -> bool {
-    let own = kinds::crd::finalizer(names);
+    let own = kinds::apiextensions::finalizer(names);
     let marked = definition.items(&["metadata", "finalizers"]).iter().any(|it| it.as_str() == Some(&own));
     marked && !definition.text(&["metadata", "deletionTimestamp"]).is_empty()
 }
@@ -97,7 +97,7 @@ async fn delete_all(api: &Arc<Api>, objects: &Arc<Resource>) -> Result<(), ApiEr
 
 /// Takes the finalizer away, upon which the definition is gone.
 async fn let_go(api: &Api, definitions: &Arc<Resource>, name: &str) -> Result<(), ApiError> {
-    let finalizer = kinds::crd::finalizer(&api.names);
+    let finalizer = kinds::apiextensions::finalizer(&api.names);
     loop {
         let Some(object) = definitions.collection.cache.get("", name) else { return Ok(()) };
         let mut definition = api.tree(definitions, &object)?;

@@ -12,7 +12,7 @@ use crate::loopback;
 use crate::webhook_target::Way;
 use cache::{Event, Interest, Watcher};
 use futures_util::future::join_all;
-use kinds::crd::{naming, serve};
+use kinds::apiextensions::{naming, serve};
 use rest::{Api, Collection, Object, Resource};
 use schema::{Value, time};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -3,7 +3,7 @@
 //! What always holds: a range that was given back comes last, so that nobody gets soon what somebody else just had. What
 //! is kept grows with what is taken, not with the network.
 
-use kinds::service::{Family, Network};
+use kinds::core::service::{Family, Network};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

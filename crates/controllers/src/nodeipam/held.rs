@@ -7,7 +7,7 @@ use super::Options;
 use super::cidrs::Cidrs;
 use super::metrics::Measured;
 use k8s_openapi::api::core::v1::Node;
-use kinds::service::Network;
+use kinds::core::service::Network;
 use kube::ResourceExt;
 use std::collections::{BTreeSet, HashMap};
 

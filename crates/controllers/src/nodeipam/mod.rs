@@ -13,7 +13,7 @@ use crate::nodes::{self, Part};
 use crate::{Change, Context, Failure, Informer, Next, Queue, Reconcile, run};
 use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
-use kinds::service::Network;
+use kinds::core::service::Network;
 use kube::ResourceExt;
 use metrics::Measured;
 use parking_lot::Mutex;

@@ -1,7 +1,10 @@
 //! A stand-in for the server: one object for each path, and the hooks in the server's order.
 
 use super::Cause;
-use crate::{ingress, node, persistentvolume, persistentvolumeclaim, pod, priorityclass, testing};
+use crate::{
+    core::node, core::persistentvolume, core::persistentvolumeclaim, core::pod, networking::ingress,
+    scheduling::priorityclass, testing,
+};
 use rest::hooks::{Context, Hooks, replace};
 use schema::problem::{Problem, Problems};
 use schema::table::{Kind, Ref};
@@ -170,8 +173,8 @@ impl Server {
         let cells = (target.hooks.cells?)(&object, std::time::Duration::from_secs(1_700_000_000));
         let mut row = Value::map();
         row.set(&["cells"], cells);
-        if target.kind.plural == "pods" && !crate::pod::columns::row_conditions(&object).is_empty() {
-            row.set(&["conditions"], crate::pod::columns::row_conditions(&object));
+        if target.kind.plural == "pods" && !crate::core::pod::columns::row_conditions(&object).is_empty() {
+            row.set(&["conditions"], crate::core::pod::columns::row_conditions(&object));
         }
         let mut body = Value::map();
         body.set(&["rows"], vec![row]);

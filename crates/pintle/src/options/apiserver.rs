@@ -7,7 +7,7 @@ use super::{
 use crate::flags::duration;
 use crate::logs::Logs;
 use clap::{ArgAction, Args};
-use kinds::service::{Network, PortRange};
+use kinds::core::service::{Network, PortRange};
 use schema::table::Release;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Which secrets a pod reaches for. Pure.
 
-use kinds::pod::references::{self, Referred};
+use kinds::core::pod::references::{self, Referred};
 use schema::Value;
 use std::collections::HashSet;
 

@@ -9,8 +9,8 @@
 //! that is asked for are decoded. Pods that merely mirror what an agent runs by itself relate nothing, or an
 //! agent could write one to read what it names.
 
-use kinds::persistentvolume::secrets;
-use kinds::pod::references::{self, Referred};
+use kinds::core::persistentvolume::secrets;
+use kinds::core::pod::references::{self, Referred};
 use memchr::memmem::Finder;
 use rest::{Api, Collection, Object};
 use schema::Value;

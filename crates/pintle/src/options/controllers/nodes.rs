@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use controllers::nodeipam::Pool;
 use controllers::nodelifecycle::{self, Rates};
 use controllers::registry::Options;
-use kinds::service::{Family, Network};
+use kinds::core::service::{Family, Network};
 use std::time::Duration;
 
 /// The one way to choose ranges that there is, and those that ask a cloud.

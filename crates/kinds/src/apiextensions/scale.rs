@@ -1,0 +1,113 @@
+//! The scale of a custom kind: where in its objects the numbers are.
+
+use super::value;
+use crate::check::Problems;
+use crate::{autoscaling::scale, read};
+use rest::view::View;
+use schema::Value;
+use schema::jsonpath::JsonPath;
+use schema::problem::{Problem, Reason};
+use schema::table::Text;
+
+/// The paths to the numbers, as a definition names them.
+#[derive(Clone)]
+pub(super) struct Paths {
+    spec: Vec<Text>,
+    status: Vec<Text>,
+    selector: Option<Vec<Text>>,
+}
+
+impl Paths {
+    /// Those of a version that has a scale.
+    pub fn of(version: &Value) -> Option<Self> {
+        let scale = version.at(&["subresources", "scale"]).filter(|it| !it.is_null())?;
+        let steps = |field: &str| -> Option<Vec<Text>> {
+            let path = JsonPath::parse(scale.text(&[field])).ok()?;
+            Some(path.fields()?.into_iter().map(|it| Text::Owned(it.to_owned())).collect())
+        };
+        Some(Paths {
+            spec: steps("specReplicasPath")?,
+            status: steps("statusReplicasPath")?,
+            selector: read::opt_text(scale, &["labelSelectorPath"]).and_then(|_| steps("labelSelectorPath")),
+        })
+    }
+
+    pub fn views(&self) -> Vec<View> {
+        let paths = self.clone();
+        scale::view_of(self.spec.clone(), move |object| {
+            let number = |path: &[Text]| at(object, path).and_then(Value::as_int).unwrap_or(0);
+            let selector = paths.selector.as_ref().and_then(|path| at(object, path)?.as_str());
+            scale::shown(number(&paths.spec), number(&paths.status), selector.unwrap_or(""))
+        })
+    }
+
+    /// What is wrong with the numbers in an object.
+    pub fn check(&self, object: &Value, out: &mut Problems) {
+        let mut wrong = |path: &[Text], shown: &str, why: &str| {
+            let message = format!("Invalid value: {shown}: {why}");
+            out.push(Problem { reason: Reason::Invalid, field: written(path), message });
+        };
+        for path in [&self.spec, &self.status] {
+            let number = found(object, path).and_then(|value| match value {
+                None => Ok(0),
+                Some(Value::Int(number)) => Ok(*number),
+                Some(other) => Err(mistyped(path, other, "int64")),
+            });
+            match number {
+                Err(why) => wrong(path, "0", &why),
+                Ok(number @ ..0) => wrong(path, &number.to_string(), "should be a non-negative integer"),
+                Ok(number) if number > i64::from(i32::MAX) => {
+                    let why = format!("should be less than or equal to {}", i32::MAX);
+                    wrong(path, &number.to_string(), &why);
+                }
+                Ok(_) => {}
+            }
+        }
+        let Some(path) = &self.selector else { return };
+        let text = found(object, path).and_then(|value| match value {
+            None | Some(Value::String(_)) => Ok(()),
+            Some(other) => Err(mistyped(path, other, "string")),
+        });
+        if let Err(why) = text {
+            wrong(path, "\"\"", &why);
+        }
+    }
+}
+
+fn at<'v>(value: &'v Value, path: &[Text]) -> Option<&'v Value> {
+    found(value, path).ok().flatten().filter(|it| !it.is_null())
+}
+
+/// What is at a path, or which step of it leads nowhere.
+fn found<'v>(mut value: &'v Value, path: &[Text]) -> Result<Option<&'v Value>, String> {
+    for (nth, step) in path.iter().enumerate() {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let Some(map) = value.as_map() else {
+            return Err(mistyped(&path[..=nth], value, "map[string]interface{}"));
+        };
+        match map.get(step) {
+            Some(below) => value = below,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(value))
+}
+
+fn written(path: &[Text]) -> String {
+    format!(".{}", path.join("."))
+}
+
+fn mistyped(path: &[Text], value: &Value, wanted: &str) -> String {
+    let (shown, kind) = match value {
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Bool(truth) => (truth.to_string(), "bool"),
+        Value::Int(number) => (number.to_string(), "int64"),
+        Value::Float(_) => (value::go_text(value), "float64"),
+        Value::String(text) => (text.as_str().to_owned(), "string"),
+        Value::List(_) => (value::go_text(value), "[]interface {}"),
+        Value::Map(_) | Value::Json(_) => (value::go_text(value), "map[string]interface {}"),
+    };
+    format!("{} accessor error: {shown} is of the type {kind}, expected {wanted}", written(path))
+}

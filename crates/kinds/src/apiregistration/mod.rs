@@ -1,0 +1,3 @@
+//! Behaviour of the kinds of the group `apiregistration`.
+
+pub mod apiservice;

@@ -1,0 +1,4 @@
+//! Behaviour of the kinds of the group `autoscaling`.
+
+pub mod horizontalpodautoscaler;
+pub(crate) mod scale;

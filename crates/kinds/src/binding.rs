@@ -1,9 +1,0 @@
-//! A binding sent by itself: the same as one sent to its pod.
-
-use crate::pod;
-use rest::hooks::{ActsOn, Hooks};
-
-pub fn hooks() -> Hooks {
-    let acts_on = ActsOn { plural: "pods", action: "binding", check: pod::check_binding };
-    Hooks { acts_on: Some(acts_on), ..Hooks::default() }
-}

@@ -1,0 +1,3 @@
+//! Behaviour of the kinds of the group `coordination`.
+
+pub mod lease;

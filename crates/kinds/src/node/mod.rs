@@ -1,0 +1,3 @@
+//! Behaviour of the kinds of the group `node`.
+
+pub mod runtimeclass;

@@ -1,0 +1,37 @@
+//! Settings of an operator that change the behaviour of built-in kinds.
+
+use crate::core::service;
+use schema::table::Release;
+
+/// The release of the API that the tables describe.
+pub const RELEASE: Release = Release { major: 1, minor: 26 };
+
+/// Settings of an operator for the built-in kinds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Containers may run as if they were the host.
+    pub allow_privileged: bool,
+    pub services: ServiceOptions,
+    /// The garbage collector does not run: dependents of deleted objects stay.
+    pub uncollected: bool,
+}
+
+/// The ranges that services take addresses and ports from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceOptions {
+    /// Where the addresses come from of services that name no family.
+    pub network: service::Network,
+    /// One of the other family, where services may have both.
+    pub second_network: Option<service::Network>,
+    pub node_ports: service::PortRange,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        ServiceOptions {
+            network: service::Network::DEFAULT,
+            second_network: None,
+            node_ports: service::PortRange::DEFAULT,
+        }
+    }
+}

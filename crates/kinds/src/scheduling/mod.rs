@@ -1,0 +1,3 @@
+//! Behaviour of the kinds of the group `scheduling`.
+
+pub mod priorityclass;

@@ -1,0 +1,219 @@
+//! StorageClasses: how volumes are made. Only expansion and topologies may change later.
+
+use crate::check::{self, Problems};
+use crate::{core::pod, metadata, read};
+use names::Names;
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors};
+use schema::problem::{Problem, Reason};
+use schema::table::Format;
+use schema::{Path, Value};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+const MOST_PARAMETERS: usize = 512;
+const MOST_BYTES: usize = 256 * 1024;
+
+pub fn hooks() -> Hooks {
+    Hooks {
+        repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
+        delete_returns_object: true,
+        validate_create: Some(|object, _| validate(object)),
+        validate_update: Some(update),
+        warn: Some(|object, _| warn(object)),
+        cells: Some(cells),
+        ..Hooks::default()
+    }
+}
+
+/// Annotations that mark the default class, the older name last.
+fn default_keys(names: &Names) -> [String; 2] {
+    ["storageclass", "storageclass.beta"].map(|domain| names.well_known_under(domain, "is-default-class"))
+}
+
+fn is_default(class: &Value, names: &Names) -> bool {
+    let annotations = read::map(class, &["metadata", "annotations"]);
+    default_keys(names).iter().any(|key| annotations.get(key).and_then(Value::as_str) == Some("true"))
+}
+
+/// The class of claims that name none: of several the newest.
+pub(crate) fn default_class(context: &Context<'_>) -> Option<String> {
+    let classes = (context.containing)("storageclasses", "is-default-class\":\"true\"");
+    let marked = classes.iter().filter(|class| is_default(class, context.names));
+    let age = |class: &&Value| {
+        let name = std::cmp::Reverse(class.text(&["metadata", "name"]).to_owned());
+        (class.text(&["metadata", "creationTimestamp"]).to_owned(), name)
+    };
+    marked.max_by_key(age).map(|class| class.text(&["metadata", "name"]).to_owned())
+}
+
+fn validate(object: &Value) -> Problems {
+    let mut out = Problems::new();
+    let provisioner = object.text(&["provisioner"]);
+    let path = Path::ROOT.field("provisioner");
+    check::required(provisioner, &path, &mut out);
+    if !provisioner.is_empty() {
+        let why = check::why(Format::QualifiedName, &provisioner.to_lowercase());
+        out.extend(why.iter().map(|why| Problem::invalid_text(&path, provisioner, why)));
+    }
+    parameters(object, &Path::ROOT.field("parameters"), &mut out);
+    if let Some(policy) =
+        read::opt_text(object, &["reclaimPolicy"]).filter(|it| !["", "Delete", "Retain"].contains(it))
+    {
+        out.push(check::unsupported(&Path::ROOT.field("reclaimPolicy"), policy, &["Delete", "Retain"]));
+    }
+    const MODES: &[&str] = &["Immediate", "WaitForFirstConsumer"];
+    let path = Path::ROOT.field("volumeBindingMode");
+    match read::opt_text(object, &["volumeBindingMode"]) {
+        None => out.push(Problem::required(&path, "")),
+        Some(mode) if !MODES.contains(&mode) => out.push(check::unsupported(&path, mode, MODES)),
+        Some(_) => {}
+    }
+    topologies(object.items(&["allowedTopologies"]), &mut out);
+    out
+}
+
+fn parameters(object: &Value, path: &Path<'_>, out: &mut Problems) {
+    let parameters = read::map(object, &["parameters"]);
+    if parameters.len() > MOST_PARAMETERS {
+        out.push(Problem::too_long(path, MOST_PARAMETERS));
+        return;
+    }
+    if parameters.contains("") {
+        out.push(Problem::invalid_text(path, "", "field can not be empty."));
+    }
+    let bytes: usize = parameters.iter().map(|(key, value)| key.len() + read::text(value).len()).sum();
+    if bytes > MOST_BYTES {
+        out.push(Problem::too_long(path, MOST_BYTES));
+    }
+}
+
+/// Limit on problems about empty terms, of which there is one for each pair of terms.
+const MOST_EMPTY: usize = 2_000;
+
+/// Terms differ from each other, keys in a term too, and values of a key.
+fn topologies(terms: &[Value], out: &mut Problems) {
+    let path = Path::ROOT.field("allowedTopologies");
+    let mut seen: HashSet<BTreeMap<&str, BTreeSet<&str>>> = HashSet::new();
+    let mut left = MOST_EMPTY;
+    for (at, term) in terms.iter().enumerate() {
+        let path = path.index(at);
+        let path = path.field("matchLabelExpressions");
+        let mut expressions = BTreeMap::new();
+        for (at, one) in term.items(&["matchLabelExpressions"]).iter().enumerate() {
+            let path = path.index(at);
+            let values_path = path.field("values");
+            let mut values = BTreeSet::new();
+            if one.items(&["values"]).is_empty() {
+                out.push(Problem::required(&values_path, ""));
+            }
+            for (at, value) in one.items(&["values"]).iter().enumerate() {
+                if !values.insert(read::text(value)) {
+                    out.push(check::duplicate_text(&values_path.index(at), read::text(value)));
+                }
+            }
+            let key = one.text(&["key"]);
+            check::qualified_name(key, &path.field("key"), out);
+            if expressions.insert(key, values).is_some() {
+                out.push(check::duplicate_text(&path.field("key"), key));
+            }
+        }
+        let duplicate = || Problem {
+            reason: Reason::Duplicate,
+            field: path.to_string(),
+            message: "Duplicate value: \"\"".to_owned(),
+        };
+        // an empty term is told once for each term there is: those not looked at yet count as empty
+        let times = if expressions.is_empty() { terms.len().min(left) } else { 0 };
+        left -= times;
+        out.extend((0..times).map(|_| duplicate()));
+        if !seen.insert(expressions) {
+            out.push(duplicate());
+        }
+    }
+}
+
+fn update(new: &Value, old: &Value, _: &Context<'_>) -> Problems {
+    let mut out = validate(new);
+    for field in ["parameters", "provisioner", "reclaimPolicy"] {
+        if !read::same(new.at(&[field]), old.at(&[field])) {
+            let why = format!("updates to {field} are forbidden.");
+            out.push(Problem::forbidden(&Path::ROOT.field(field), &why));
+        }
+    }
+    let mode = new.text(&["volumeBindingMode"]);
+    if mode != old.text(&["volumeBindingMode"]) {
+        let path = Path::ROOT.field("volumeBindingMode");
+        out.push(Problem::invalid_text(&path, mode, "field is immutable"));
+    }
+    out
+}
+
+fn warn(object: &Value) -> Vec<String> {
+    let names = Names::kubernetes();
+    let mut out = Vec::new();
+    for (at, term) in object.items(&["allowedTopologies"]).iter().enumerate() {
+        for (of, one) in term.items(&["matchLabelExpressions"]).iter().enumerate() {
+            if let Some(why) = pod::warn::old_label(one.text(&["key"]), &names) {
+                out.push(format!("allowedTopologies[{at}].matchLabelExpressions[{of}].key: {why}"));
+            }
+        }
+    }
+    out
+}
+
+fn cells(object: &Value, now: Duration) -> Vec<Value> {
+    let name = object.text(&["metadata", "name"]);
+    let name = match is_default(object, &Names::kubernetes()) {
+        true => format!("{name} (default)"),
+        false => name.to_owned(),
+    };
+    vec![
+        name.into(),
+        object.text(&["provisioner"]).into(),
+        metadata::or(object.text(&["reclaimPolicy"]), "Delete"),
+        metadata::or(object.text(&["volumeBindingMode"]), "Immediate"),
+        Value::Bool(read::flag(object, &["allowVolumeExpansion"])),
+        metadata::age(object, now),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, json, problems};
+
+    #[test]
+    fn topologies_differ() {
+        let check = |terms: &str, expected: &[&str]| {
+            let mut out = Problems::new();
+            topologies(json(terms).as_list().unwrap(), &mut out);
+            assert_eq!(problems(&out), expected, "{terms}");
+        };
+        check(
+            r#"[{"matchLabelExpressions":[{"key":"z","values":["a","b"]}]},{"matchLabelExpressions":[{"key":"z","values":["b","a"]}]}]"#,
+            &[r#"allowedTopologies[1].matchLabelExpressions: Duplicate value: """#],
+        );
+        check(
+            r#"[{"matchLabelExpressions":[{"key":"z","values":["a","a"]},{"key":"z","values":["b"]}]}]"#,
+            &[
+                r#"allowedTopologies[0].matchLabelExpressions[0].values[1]: Duplicate value: "a""#,
+                r#"allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: "z""#,
+            ],
+        );
+    }
+
+    #[test]
+    fn how_volumes_are_made_stays() {
+        let old = json(r#"{"provisioner":"a.b/c","reclaimPolicy":"Delete","volumeBindingMode":"Immediate"}"#);
+        let mut new = old.clone();
+        new.set(&["allowVolumeExpansion"], true);
+        assert_eq!(problems(&update(&new, &old, &context())), [""; 0]);
+        new.set(&["provisioner"], "A.b/d");
+        new.set(&["volumeBindingMode"], "WaitForFirstConsumer");
+        let expected = [
+            "provisioner: Forbidden: updates to provisioner are forbidden.",
+            r#"volumeBindingMode: Invalid value: "WaitForFirstConsumer": field is immutable"#,
+        ];
+        assert_eq!(problems(&update(&new, &old, &context())), expected);
+    }
+}
