@@ -451,12 +451,12 @@ async fn a_binding_can_be_posted_beside_its_pod() {
     cluster.post(bindings, binding("none", json!({"name": "n"}))).await.code(404);
     let answer = cluster.post(bindings, binding("p", json!({"kind": "X", "name": "n"}))).await.code(500);
     assert!(message(&answer).contains("target.kind: Unsupported value"), "{}", answer.text());
-    let mut other = binding("p", json!({"name": "n"}));
-    other["metadata"]["uid"] = json!("other");
-    cluster.post(bindings, other).await.code(409);
     cluster.post(&format!("{bindings}?dryRun=All"), binding("p", json!({"name": "n"}))).await.code(201);
     assert_eq!(cluster.read(&format!("{PODS}/p")).await["spec"].get("nodeName"), None);
-    cluster.post(bindings, binding("p", json!({"kind": "Node", "name": "n"}))).await.code(201);
+    // unlike at the pod, nothing but the name says which one is meant
+    let mut other = binding("p", json!({"kind": "Node", "name": "n"}));
+    other["metadata"]["uid"] = json!("other");
+    cluster.post(bindings, other).await.code(201);
     assert_eq!(cluster.read(&format!("{PODS}/p")).await["spec"]["nodeName"], "n");
     cluster.post(bindings, binding("p", json!({"name": "n"}))).await.code(409);
     cluster.get(bindings).await.code(405);
