@@ -64,6 +64,7 @@ mod spec {
     mod oidc;
     mod openapi;
     mod parity;
+    mod parity_bodies;
     mod parity_reads;
     mod parity_writes;
     mod patches;

@@ -85,9 +85,14 @@ pub enum ApplyError {
     /// The configuration does not fit its type. Clients know this as a 500.
     #[error("failed to create typed patch object ({object}): {why}")]
     Config { object: String, why: String },
-    /// The live object has items that cannot be told apart.
+    /// The live object has items that cannot be told apart, or does not fit its type.
     #[error("failed to create typed live object ({object}): {why}")]
     Live { object: String, why: String },
+    /// The same of a live object whose fields have no owners yet.
+    #[error(
+        "failed to create manager for existing fields: failed to convert new object ({object}) to smd typed: {why}"
+    )]
+    Unowned { object: String, why: String },
     #[error("{0}")]
     Conflicts(Conflicts),
 }
@@ -98,20 +103,27 @@ impl ApplyError {
         match self {
             ApplyError::BadRequest(_) => 400,
             ApplyError::Conflicts(_) => 409,
-            ApplyError::Config { .. } | ApplyError::Live { .. } => 500,
+            ApplyError::Config { .. } | ApplyError::Live { .. } | ApplyError::Unowned { .. } => 500,
         }
     }
 }
 
 /// Applies a configuration, as it was sent, to the live object, or makes the object.
 pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Result<Applied, ApplyError> {
-    check(write, config)?;
+    check_version(write, config)?;
     let kept = live.map_or(&[][..], |live| live.items(&["metadata", "managedFields"]));
     let mut managed = Managed::decode(kept, kept).unwrap_or_default();
+    if let (true, Some(live)) = (managed.is_empty(), live) {
+        own_existing(write, live, config, &mut managed)?;
+    }
+    check(write, config)?;
+    if let Some(live) = live {
+        check_live(write, live, config)?;
+    }
     // the entries stay in the object meanwhile: no configuration has any, so they are no change
     let applying = Applying { write, live, config };
     let (next, changed) =
-        applying.run(&mut managed).map_err(|why| unreadable(write, live, config, why.to_string()))??;
+        applying.run(&mut managed).map_err(|why| unreadable(write, live, config, why))??;
     let mut object = match live {
         Some(live) if !changed => live.clone(),
         _ => next,
@@ -128,38 +140,76 @@ pub fn apply(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value) -> Re
     Ok(Applied { object, changed })
 }
 
-/// What can be said of the configuration without looking at the live object.
-fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
-    let version = config.text(&["apiVersion"]);
-    if version != write.api_version {
-        let expected = write.api_version;
-        return Err(ApplyError::BadRequest(format!(
-            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {expected}"
-        )));
+fn check_version(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
+    let (version, expected) = (config.text(&["apiVersion"]), write.api_version);
+    if version == expected {
+        return Ok(());
     }
+    Err(ApplyError::BadRequest(format!(
+        "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {expected}"
+    )))
+}
+
+/// What else can be said of the configuration without looking at the live object.
+fn check(write: &ApplyWrite<'_>, config: &Value) -> Result<(), ApplyError> {
     if config.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     declared::check(write.ty, config).map_err(|why| ApplyError::Config { object: described(config), why })
 }
 
-/// The error of a live object with duplicate list items. The error of a custom resource names the path.
-fn unreadable(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value, why: String) -> ApplyError {
-    match live.filter(|_| write.ty.loose) {
+/// Gives the fields of a live object that has no owners to one, which stands for all writes before.
+fn own_existing(
+    write: &ApplyWrite<'_>,
+    live: &Value,
+    config: &Value,
+    managed: &mut Managed,
+) -> Result<(), ApplyError> {
+    let refused = |why| ApplyError::Unowned { object: described_live(write, live, config), why };
+    misfit(write, live).map_err(refused)?;
+    update(&write.before(), None, live, managed).map_err(|why| refused(ambiguity(write, live, why)))
+}
+
+/// Whether the live object fits its type. That of a built-in kind always does, except for items that come twice,
+/// which are found on the way.
+fn misfit(write: &ApplyWrite<'_>, live: &Value) -> Result<(), String> {
+    if write.ty.loose { declared::check(write.ty, live) } else { Ok(()) }
+}
+
+fn check_live(write: &ApplyWrite<'_>, live: &Value, config: &Value) -> Result<(), ApplyError> {
+    misfit(write, live).map_err(|why| ApplyError::Live { object: described_live(write, live, config), why })
+}
+
+/// All ambiguities of a live object with their paths.
+fn ambiguity(write: &ApplyWrite<'_>, live: &Value, why: Ambiguous) -> String {
+    declared::check(write.ty, live).err().unwrap_or_else(|| why.to_string())
+}
+
+/// The error of a live object with duplicate list items.
+fn unreadable(write: &ApplyWrite<'_>, live: Option<&Value>, config: &Value, why: Ambiguous) -> ApplyError {
+    match live {
         Some(live) => {
-            let why = declared::check(write.ty, live).err().unwrap_or(why);
-            ApplyError::Live { object: described(live), why }
+            let object = described_live(write, live, config);
+            ApplyError::Live { object, why: ambiguity(write, live, why) }
         }
-        None => ApplyError::Live { object: described(config), why },
+        None => ApplyError::Live { object: described(config), why: why.to_string() },
     }
+}
+
+/// A live object in the version of the request, as error texts name it.
+fn described_live(write: &ApplyWrite<'_>, live: &Value, config: &Value) -> String {
+    name_of(live, write.api_version, config.text(&["kind"]))
 }
 
 /// An object as error texts name it: `namespace/name; group/version, Kind=kind`.
 pub fn described(config: &Value) -> String {
-    let version = config.text(&["apiVersion"]);
+    name_of(config, config.text(&["apiVersion"]), config.text(&["kind"]))
+}
+
+fn name_of(object: &Value, version: &str, kind: &str) -> String {
     let group = if version.contains('/') { "" } else { "/" };
-    let (namespace, name) = (config.text(&["metadata", "namespace"]), config.text(&["metadata", "name"]));
-    format!("{namespace}/{name}; {group}{version}, Kind={}", config.text(&["kind"]))
+    let (namespace, name) = (object.text(&["metadata", "namespace"]), object.text(&["metadata", "name"]));
+    format!("{namespace}/{name}; {group}{version}, Kind={kind}")
 }
 
 impl<'a> ApplyWrite<'a> {
@@ -209,9 +259,6 @@ struct Applying<'a> {
 impl Applying<'_> {
     /// The next object and whether it is another one; the entries are those after the apply.
     fn run(&self, managed: &mut Managed) -> Result<Result<(Value, bool), ApplyError>, Ambiguous> {
-        if let (true, Some(live)) = (managed.is_empty(), self.live) {
-            update(&self.write.before(), None, live, managed)?;
-        }
         let last = take_own(self.write, managed);
         let time = last.as_ref().and_then(|entry| entry.time.clone());
         managed.entries.push(self.write.entry(self.own_fields()?, time));

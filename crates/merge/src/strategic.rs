@@ -32,6 +32,7 @@ mod shown;
 mod tests;
 
 pub use fit::misfit;
+use shown::formatted;
 pub use shown::{go_syntax, shown};
 
 use crate::error::{Error, Rejection};
@@ -250,12 +251,7 @@ fn directed(directive: &Value, patch: &Map, room: usize) -> Result<Map, Error> {
 
 fn unknown_directive(directive: &Value, patch: &Map) -> Error {
     let map = shown(&Value::Map(patch.clone()));
-    let told = match directive {
-        Value::String(text) => text.clone(),
-        Value::List(items) if items.iter().all(|item| item.as_str().is_some()) => shown(directive),
-        other => format!("%!s({}={})", other.go_type(), shown(other)),
-    };
-    Error::Unmergeable(format!("unknown patch type: {told} in map: {map}"))
+    Error::Unmergeable(format!("unknown patch type: {} in map: {map}", formatted(directive)))
 }
 
 /// Drops the keys that are not named; whatever the patch sets must be named.

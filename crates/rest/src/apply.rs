@@ -66,6 +66,12 @@ impl Api {
                 ))
             };
             let decoded = decode::applied(applied.object, ty).map_err(refused)?;
+            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+                let object = merge::described(&config);
+                return Err(ApiError::internal(format!(
+                    "failed to convert to unversioned ({object}): {why}"
+                )));
+            }
             check_place(&config, namespace, name)?;
             Ok(decoded.value)
         };

@@ -6,7 +6,8 @@ use crate::error::ApiError;
 use crate::input::Input;
 use crate::metadata;
 use crate::write::{ATTEMPTS, WriteOutcome, WriteRequest, store_error};
-use schema::Value;
+use schema::problem::Problems;
+use schema::{Value, rules};
 use store::{Expect, StoreError};
 
 /// Why an object was not created.
@@ -91,11 +92,20 @@ impl Api {
                 object.set(&["metadata", "name"], metadata::new_uid(&self.world));
             }
             let reservation = self.reserve(writing, &mut object, None, context)?;
-            let mut problems = writing.declared_problems(&mut object);
+            // a kind whose own rules leave metadata out tells what is wrong there when nothing else is
+            let checks_metadata = !resource.hooks.repeated_metadata_errors.0.is_empty();
+            let mut problems = Problems::new();
+            if checks_metadata {
+                problems.extend(writing.all_metadata_problems(&object));
+            }
+            problems.extend(rules::check(&resource.kind.root, &mut object));
             if let Some(validate) = resource.hooks.validate_create {
                 problems.extend(validate(&object, context));
             }
             problems.extend(writing.made_problems(&object, None, &self.timing()));
+            if !checks_metadata && problems.is_empty() {
+                problems = writing.all_metadata_problems(&object);
+            }
             if resource.hooks.repeats_create_errors {
                 problems.extend(problems.clone());
             }

@@ -337,7 +337,9 @@ fn next_step(resource: &Resource, mut object: Value, options: &DeleteOptions, no
             graceful = Some(seconds);
         }
     }
+    let begins_alone = resource.hooks.begins_delete_alone && !deleting;
     let changed = !resource.hooks.uncollected
+        && !begins_alone
         && adjust_finalizers(&mut object, options, resource.hooks.orphans_dependents);
     let finalizers = !object.items(&["metadata", "finalizers"]).is_empty();
     let held = finalizers || resource.hooks.holds.is_some_and(|holds| holds(&object));

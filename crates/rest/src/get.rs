@@ -19,7 +19,11 @@ impl Api {
         match resource_version {
             "" => self.catch_up().await?,
             "0" => {}
-            version => self.wait_for(parse_revision(version)?).await?,
+            // what expires is not read from a cache that could catch up
+            version => self
+                .wait_for(parse_revision(version)?)
+                .await
+                .map_err(|why| if resource.kind.expires { why.without_retry() } else { why })?,
         }
         let found = resource.collection.cache.get(namespace, name);
         let object = found.ok_or_else(|| ApiError::not_found(resource.subject(name)))?;

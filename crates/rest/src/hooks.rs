@@ -60,6 +60,8 @@ pub struct Requester {
 pub struct Hooks {
     /// Defaults that depend on other fields; run after the declared ones.
     pub default: Option<fn(&mut Value, &Names)>,
+    /// Why an object of this version cannot be converted to the one that is stored.
+    pub conversion_error: Option<fn(&Value) -> Option<String>>,
     /// Changes to a new object before it is checked.
     pub prepare_create: Option<fn(&mut Value, &Context<'_>)>,
     /// What a new object gets after it has been checked.
@@ -112,6 +114,8 @@ pub struct Hooks {
     pub delete_returns_object: bool,
     /// Dependents outlive an object whose deletion says nothing about them.
     pub orphans_dependents: bool,
+    /// The request that begins a deletion does not note what is to happen to dependents; later ones do.
+    pub begins_delete_alone: bool,
     /// Nobody collects dependents, so what is to happen to them is not noted.
     pub uncollected: bool,
     /// What clients should know when their deletion says nothing about dependents.
@@ -152,8 +156,8 @@ pub struct Hooks {
 
 /// What a kind that is made while the server runs asks of its objects.
 pub trait Rules: Send + Sync {
-    /// What is wrong with an object, new or next, whichever way it is written.
-    fn check(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Problems;
+    /// What is wrong with an object, new or next, as it is written through a subresource or (empty) as a whole.
+    fn check(&self, object: &Value, old: Option<&Value>, subresource: &str, timing: &Timing<'_>) -> Problems;
 }
 
 /// A subresource whose objects are made to be answered and never kept.

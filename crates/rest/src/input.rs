@@ -2,6 +2,7 @@
 
 use crate::error::{ApiError, Subject};
 use crate::options::FieldValidation;
+use crate::patch::NO_TYPE;
 use crate::request_record;
 use bytes::Bytes;
 use schema::decode::{self, DecodeError, Decoded};
@@ -39,6 +40,18 @@ pub struct Expected<'a> {
     pub known: &'a (dyn Fn(&str, &str) -> bool + Sync),
 }
 
+impl Expected<'_> {
+    /// The error of a body of the expected kind and version that cannot be read.
+    pub(crate) fn unreadable(&self, why: &str) -> ApiError {
+        let version = self.api_version.rsplit('/').next().unwrap_or(self.api_version);
+        ApiError::bad_request(format!(
+            "{kind} in version {} cannot be handled as a {kind}: {why}",
+            quoted(version),
+            kind = self.kind
+        ))
+    }
+}
+
 impl Input {
     /// The value in the normal form of the expected type. Oddities become warnings or an error.
     pub fn typed(
@@ -48,17 +61,17 @@ impl Input {
         warnings: &mut Vec<String>,
     ) -> Result<Value, ApiError> {
         let Expected { kind, api_version, .. } = *expected;
-        let version = api_version.rsplit('/').next().unwrap_or(api_version);
-        let wrong = |why: &str| {
-            ApiError::bad_request(format!(
-                "{kind} in version {} cannot be handled as a {kind}: {why}",
-                quoted(version)
-            ))
-        };
+        let wrong = |why: &str| expected.unreadable(why);
         let (decoded, mut oddities) = self.decode(expected, validation, &wrong)?;
-        check_type(&decoded.value, expected)?;
+        // a custom resource is read before it is asked what it is
+        if !expected.ty.loose {
+            check_type(&decoded.value, expected)?;
+        }
         oddities.extend(decoded.oddities.iter().map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
+        if expected.ty.loose {
+            check_type(&decoded.value, expected)?;
+        }
         let mut value = decoded.value;
         value.set(&["kind"], kind);
         value.set(&["apiVersion"], api_version);
@@ -72,15 +85,50 @@ impl Input {
         wrong: &dyn Fn(&str) -> ApiError,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
         let (decoded, notes) = self.decode_any(expected, validation, wrong)?;
-        // what was made while the server ran is known by what it says it is
-        if expected.ty.loose && decoded.value.text(&["kind"]).is_empty() {
-            let (body, shown) = (String::from_utf8_lossy(&self.bytes), shown(&self.bytes));
-            return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({shown})",
-                expected.kind
-            )));
+        if self.format != Format::Protobuf {
+            self.check_head(&decoded.value, expected)?;
         }
         Ok((decoded, notes))
+    }
+
+    /// What can be wrong with the kind and the version of a body before they are compared with those of the URL.
+    fn check_head(&self, object: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
+        if let Some(why) = untyped_field(object) {
+            return Err(self.unrecognized(expected, &format!("{NO_TYPE}: {why}")));
+        }
+        let (kind, version) = (object.text(&["kind"]), object.text(&["apiVersion"]));
+        if version.matches('/').count() > 1 {
+            return Err(self.unrecognized(expected, &format!("unexpected GroupVersion string: {version}")));
+        }
+        let missing = |what: &str| {
+            let body = String::from_utf8_lossy(&self.bytes);
+            format!("Object '{what}' is missing in '{body}'")
+        };
+        if expected.ty.loose {
+            // what was made while the server ran is known by what it says it is
+            return match kind {
+                "" => Err(self.unrecognized(expected, &missing("Kind"))),
+                _ => Ok(()),
+            };
+        }
+        match version.strip_suffix('/') {
+            Some(group) if !group.is_empty() && group != group_of(expected.api_version) => {
+                let kind = if kind.is_empty() { expected.kind } else { kind };
+                let why = missing("apiVersion");
+                Err(ApiError::bad_request(format!(
+                    "{kind} in version \"\" cannot be handled as a {}: {why}",
+                    expected.kind
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unrecognized(&self, expected: &Expected<'_>, why: &str) -> ApiError {
+        let (kind, shown) = (expected.kind, shown(&self.bytes));
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
+        ))
     }
 
     fn decode_any(
@@ -89,16 +137,9 @@ impl Input {
         validation: FieldValidation,
         wrong: &dyn Fn(&str) -> ApiError,
     ) -> Result<(Decoded, Vec<String>), ApiError> {
-        let Expected { ty, kind, .. } = *expected;
-        let unrecognized = |why: &str| {
-            let shown = shown(&self.bytes);
-            ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
-            ))
-        };
-        let syntax = |why: &dyn std::fmt::Display| {
-            unrecognized(&format!("couldn't get version/kind; json parse error: {why}"))
-        };
+        let ty = expected.ty;
+        let unrecognized = |why: &str| self.unrecognized(expected, why);
+        let syntax = |why: &dyn std::fmt::Display| unrecognized(&format!("{NO_TYPE}: {why}"));
         if self.format == Format::Protobuf {
             let envelope = proto::open(&self.bytes).map_err(|why| unrecognized(&why.to_string()))?;
             let mut head = Value::map();
@@ -127,8 +168,9 @@ impl Input {
             Err(DecodeError::Type(why)) => {
                 // a body of another kind is told so, rather than which of its fields do not fit
                 if let Ok(other) = self.untyped() {
-                    if let Some(why) = untyped_field(&other.value).filter(|_| !ty.loose) {
-                        return Err(syntax(&why));
+                    self.check_head(&other.value, expected)?;
+                    if ty.loose {
+                        return Err(unhandled(&other.value, expected, &why));
                     }
                     check_type(&other.value, expected)?;
                 }
@@ -153,6 +195,22 @@ impl Input {
             }
         }
     }
+}
+
+/// The error of a custom resource that cannot be read, in the words of its own kind and version.
+fn unhandled(object: &Value, expected: &Expected<'_>, why: &str) -> ApiError {
+    let (kind, version) = (object.text(&["kind"]), object.text(&["apiVersion"]));
+    let short = version.rsplit('/').next().unwrap_or_default();
+    ApiError::bad_request(format!(
+        "{kind} in version {} cannot be handled as a {}: {why}",
+        quoted(short),
+        expected.kind
+    ))
+}
+
+/// The group of a version: `apps` of `apps/v1`, nothing of `v1`.
+fn group_of(version: &str) -> &str {
+    version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 /// What is wrong with an object whose version or kind is no text.
@@ -198,19 +256,24 @@ fn check_type(value: &Value, expected: &Expected<'_>) -> Result<(), ApiError> {
         _ => "",
     };
     let (kind, version) = (text("kind"), text("apiVersion"));
+    // the core group has no name
+    let version = version.strip_prefix('/').unwrap_or(version);
     if expected.ty.loose {
         return check_made_type(value, kind, version, expected);
     }
     let (kind, version) = (
         if kind.is_empty() { expected.kind } else { kind },
-        if version.is_empty() { expected.api_version } else { version },
+        match version.strip_suffix('/') {
+            Some(group) if group == group_of(expected.api_version) => expected.api_version,
+            _ if version.is_empty() => expected.api_version,
+            _ => version,
+        },
     );
     if kind == expected.kind && version == expected.api_version {
         return Ok(());
     }
     let retired = names::is_retired(version, expected.api_version, kind);
-    let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
-    let served = group(version) == group(expected.api_version) && (expected.known)(version, kind);
+    let served = group_of(version) == group_of(expected.api_version) && (expected.known)(version, kind);
     if kind == expected.kind && (retired || served) {
         return Err(other_version(version, expected));
     }
@@ -253,8 +316,7 @@ fn check_made_type(
     if kind == expected.kind {
         return Ok(());
     }
-    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    let subject = Subject { group, kind, name: value.text(&["metadata", "name"]) };
+    let subject = Subject { group: group_of(version), kind, name: value.text(&["metadata", "name"]) };
     let why = format!("must be {}", expected.kind);
     Err(ApiError::invalid(subject, vec![Problem::invalid_text(&Path::ROOT.field("kind"), kind, &why)]))
 }

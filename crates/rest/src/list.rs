@@ -105,7 +105,8 @@ impl Api {
             }
         })?;
         // what is read in pages does not come from a cache that could catch up
-        let told = |why: ApiError| if options.limit > 0 { why.without_retry() } else { why };
+        let cached = options.limit <= 0 && !resource.kind.expires;
+        let told = |why: ApiError| if cached { why } else { why.without_retry() };
         self.wait_for(asked).await.map_err(told)?;
         if exact {
             return cache

@@ -86,10 +86,19 @@ impl Api {
                     refused(&format!("{NO_TYPE}: {}", not_an_object(&found)))
                 }
                 (_, Some(why)) => refused(&format!("{NO_TYPE}: {why}")),
-                (other, _) => refused(&other.to_string()),
+                (other, _) => {
+                    // the first mistake is the first one of the text, whose order the tree has lost
+                    let text = patch.shown(ty, old, input);
+                    let first = decode::json(text.as_bytes(), ty).err().filter(|_| read);
+                    refused(&first.unwrap_or(other).to_string())
+                }
             })?;
             let oddities = decoded.oddities.iter().map(ToString::to_string).collect();
             judge(oddities, validation, warnings).map_err(|why| refused(&why))?;
+            if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&decoded.value)) {
+                let read = !matches!(patch, Patch::Strategic(_));
+                return Err(if read { refused(&why) } else { ApiError::internal(why) });
+            }
             check_name(&decoded.value, name)?;
             if ty.loose {
                 let gone = |field: &str| decoded.value.text(&[field]).is_empty();
@@ -182,7 +191,7 @@ fn is_without_version(patched: &Value, old: &Value) -> bool {
 }
 
 /// The words for an object that does not say what it is.
-const NO_TYPE: &str = "couldn't get version/kind; json parse error";
+pub(crate) const NO_TYPE: &str = "couldn't get version/kind; json parse error";
 
 /// The words for a merge patch that is none.
 const NO_MERGE_PATCH: &str = "Invalid JSON Patch";

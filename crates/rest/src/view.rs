@@ -185,6 +185,9 @@ fn put_owners(object: &mut Value, managed: Managed) {
     }
 }
 
+/// The number of replicas where there is none, as a patch finds it.
+const MISSING: Value = Value::Int(i32::MIN as i64);
+
 impl Api {
     /// The view of an object, at least as new as `resource_version` asks.
     pub async fn get_view(
@@ -232,7 +235,15 @@ impl Api {
     ) -> Result<Value, ApiError> {
         let mut shown = view.of(old, served);
         put_owners(&mut shown, view.owners().shown(old, &served.api_version));
+        // a number that nobody could want stands for one that is not there
+        let missing = view.declared_at.as_ref().filter(|_| at(old, &view.inside).is_none());
+        if missing.is_some() {
+            put(&mut shown, &view.outside, MISSING);
+        }
         let mut wanted = next(&shown, &mut writing.warnings)?;
+        if let Some(path) = missing.filter(|_| at(&wanted, &view.outside) == Some(&MISSING)) {
+            return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+        }
         writing.place(&mut wanted)?;
         defaults::apply(&served.kind.root, &mut wanted);
         // the owners of a field that a definition names lose it, and the writer does not get it

@@ -17,7 +17,7 @@ use merge::managed;
 use names::Names;
 use schema::problem::Problems;
 use schema::table::Type;
-use schema::{Value, decode, defaults, encode, rules};
+use schema::{Value, decode, defaults, encode};
 use std::sync::Arc;
 use store::{Expect, Revision, StoreError};
 
@@ -165,11 +165,10 @@ impl WriteRequest<'_> {
         }
     }
 
-    /// What the tables and the metadata's rules say about an object.
-    pub(crate) fn declared_problems(&self, object: &mut Value) -> Problems {
+    /// What the metadata's rules say about a new object.
+    pub(crate) fn all_metadata_problems(&self, object: &Value) -> Problems {
         let mut problems = self.metadata_problems(object);
         problems.extend(metadata::check_finalizer_domains(object, &self.resource.hooks));
-        problems.extend(rules::check(&self.resource.kind.root, object));
         problems
     }
 
@@ -180,7 +179,12 @@ impl WriteRequest<'_> {
 
     /// What the rules say that were made while the server ran.
     pub(crate) fn made_problems(&self, object: &Value, old: Option<&Value>, timing: &Timing<'_>) -> Problems {
-        self.resource.hooks.rules.as_ref().map(|rules| rules.check(object, old, timing)).unwrap_or_default()
+        self.resource
+            .hooks
+            .rules
+            .as_ref()
+            .map(|rules| rules.check(object, old, self.subresource, timing))
+            .unwrap_or_default()
     }
 
     /// The resource whose kind clients write and read here.
@@ -216,6 +220,9 @@ impl Api {
         let declared =
             writing.resource.view(writing.subresource).is_some_and(|(view, _)| view.declared_at.is_some());
         let object = object.map_err(|why| if declared { unregistered(&resource) } else { why })?;
+        if let Some(why) = resource.hooks.conversion_error.and_then(|of| of(&object)) {
+            return Err(expected.unreadable(&why));
+        }
         writing.user.notes.saw_object(&object, || {
             let mut shown = object.clone();
             defaults::apply(&resource.kind.root, &mut shown);

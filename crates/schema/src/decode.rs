@@ -136,7 +136,22 @@ pub fn refit<'k>(
     }
     let mut oddities = oddities.into_list();
     oddities.append(&mut late);
+    sort_oddities(ty, &mut oddities);
     Ok(Decoded { value: Value::Map(map), oddities })
+}
+
+/// Brings the oddities of a custom resource into the order in which its parts are read; those of built-in kinds stay
+/// in the order in which they were met.
+fn sort_oddities(ty: &Type, oddities: &mut [Oddity]) {
+    if !ty.loose {
+        return;
+    }
+    oddities.sort_by_cached_key(|oddity| match oddity {
+        Oddity::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
+        Oddity::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
+        Oddity::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
+        Oddity::Unknown(path) => (3, path.clone()),
+    });
 }
 
 /// JSON text without a table; repeated keys are reported, the last one stays.
@@ -166,22 +181,19 @@ fn decode_with<'a, S: Source<'a>>(mut decoder: Decoder<S>, ty: &Type) -> Result<
         Token::Map => decoder.structure(ty, &Path::ROOT)?,
         // nothing at all is an object with nothing in it
         Token::Null => zero_struct(ty),
-        other => return Err(DecodeError::NotAnObject(found(&other))),
+        other => {
+            let found = found(&other);
+            decoder.source.skip(&other)?;
+            decoder.source.end()?;
+            return Err(DecodeError::NotAnObject(found));
+        }
     };
     decoder.source.end()?;
     if let Some(why) = decoder.mismatch.take() {
         return Err(why);
     }
     let mut told = decoder.told();
-    if ty.loose {
-        told.sort_by_cached_key(|oddity| match oddity {
-            // in the order in which they were met
-            Oddity::Duplicate(path) => (-i32::from(path.starts_with("metadata.")), String::new()),
-            Oddity::Unknown(path) if path.starts_with("metadata.") => (1, path.clone()),
-            Oddity::Unknown(path) if !path.contains(".metadata.") => (2, path.clone()),
-            Oddity::Unknown(path) => (3, path.clone()),
-        });
-    }
+    sort_oddities(ty, &mut told);
     Ok(Decoded { value, oddities: told })
 }
 
@@ -385,7 +397,11 @@ impl<'a, S: Source<'a>> Decoder<S> {
                     format!("{}: Invalid value: {value}: {why}", path.with_keys())
                 }))
             }
-            (_, token) if place.owner.loose => self.any(token, place.path),
+            (Shape::Struct(ty), token) if place.owner.loose && ty.unknown == Unknown::Keep => {
+                self.any(token, place.path)
+            }
+            // objects among the items of what is no list have no fields that are known
+            (_, token) if place.owner.loose => self.bare(token, place.path),
             (shape, token) => self.mismatched(shape, token, place),
         }
     }

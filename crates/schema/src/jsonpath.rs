@@ -1,8 +1,9 @@
 //! Paths into JSON as columns of tables are declared with: `.spec.ports[0].name`,
 //! `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! A path is read once and then only walked. What it leads to is nothing, one value or several; a key or an
-//! item that is not there is nothing. Work is linear in the values that are met.
+//! A path is read once and then only walked. What it leads to is nothing, one value or several; a key that is not
+//! there is nothing. An index beyond a list, or one into a value that is no list, and a comparison of values of
+//! different types make the whole path lead to nothing. Work is linear in the values that are met.
 
 use crate::cursor::Cursor;
 use crate::value::Value;
@@ -24,7 +25,7 @@ enum Step {
     Field(String),
     /// All items, or all values.
     All,
-    /// Everything below, and the value itself.
+    /// Everything that has parts, the value itself among it.
     Below,
     Index(i64),
     Range(Option<i64>, Option<i64>, Option<i64>),
@@ -71,15 +72,20 @@ impl JsonPath {
 
     /// What the path leads to, in order.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
+        self.walk(value).unwrap_or_default()
+    }
+
+    /// The same; an error where a step does not fit the value that it meets.
+    fn walk<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, Misfit> {
         let mut found = vec![value];
         for step in &self.steps {
             let mut next = Vec::new();
             for value in found {
-                step.take(value, &mut next);
+                step.take(value, &mut next)?;
             }
             found = next;
         }
-        found
+        Ok(found)
     }
 
     /// The names that it begins with, joined by dots: nothing outside of them is looked at. `None` where a name has
@@ -106,40 +112,68 @@ impl JsonPath {
     }
 }
 
+/// A step that does not fit the value that it meets.
+struct Misfit;
+
 impl Step {
-    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) {
+    fn take<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) -> Result<(), Misfit> {
         match (self, value) {
             (Step::Field(name), Value::Map(map)) => out.extend(map.get(name)),
             (Step::All, Value::Map(map)) => out.extend(map.iter().map(|(_, value)| value)),
             (Step::All, Value::List(items)) => out.extend(items),
+            (Step::Field(_) | Step::All, _) => {}
+            (Step::Below, value) => below(value, out),
+            (Step::Each(steps), value) => {
+                for step in steps {
+                    step.take(value, out)?;
+                }
+            }
+            (Step::Index(_) | Step::Range(..), Value::Null) => {}
             (Step::Index(at), Value::List(items)) => {
-                out.extend(place(*at, items.len()).and_then(|at| items.get(at)));
+                out.push(place(*at, items.len()).and_then(|at| items.get(at)).ok_or(Misfit)?);
             }
             (Step::Range(from, to, step), Value::List(items)) => {
-                let edge = |at: i64| if at < 0 { at + items.len() as i64 } else { at };
-                let from = edge(from.unwrap_or(0)).max(0) as usize;
-                let to = edge(to.unwrap_or(items.len() as i64)).clamp(0, items.len() as i64) as usize;
-                let step = step.unwrap_or(1).max(1) as usize;
-                out.extend(items.iter().take(to).skip(from).step_by(step));
+                out.extend(range(items, (*from, *to))?.iter().step_by(stride(*step)?));
             }
-            (Step::Each(steps), value) => steps.iter().for_each(|step| step.take(value, out)),
             (Step::Where(filter), Value::List(items)) => {
-                out.extend(items.iter().filter(|item| filter.holds(item)));
+                for item in items {
+                    if filter.holds(item)? {
+                        out.push(item);
+                    }
+                }
             }
-            (Step::Where(filter), Value::Map(map)) => {
-                out.extend(map.iter().map(|(_, value)| value).filter(|value| filter.holds(value)));
-            }
-            (Step::Below, value) => below(value, out),
-            _ => {}
+            (Step::Index(_) | Step::Range(..) | Step::Where(_), _) => return Err(Misfit),
         }
+        Ok(())
     }
 }
 
+/// The items between two places, each of which may be counted from the end.
+fn range(items: &[Value], (from, to): (Option<i64>, Option<i64>)) -> Result<&[Value], Misfit> {
+    let len = items.len() as i64;
+    let from = from.map_or(0, |at| if at < 0 { at.saturating_add(len) } else { at });
+    let to = to.map_or(len, |at| if at < 0 { at.saturating_add(len) } else { at });
+    if from == to {
+        return Ok(&[]);
+    }
+    let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to)) else { return Err(Misfit) };
+    if from < items.len() { items.get(from..to).ok_or(Misfit) } else { Err(Misfit) }
+}
+
+fn stride(step: Option<i64>) -> Result<usize, Misfit> {
+    usize::try_from(step.unwrap_or(1)).ok().filter(|step| *step > 0).ok_or(Misfit)
+}
+
 fn below<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
-    out.push(value);
     match value {
-        Value::Map(map) => map.iter().for_each(|(_, value)| below(value, out)),
-        Value::List(items) => items.iter().for_each(|value| below(value, out)),
+        Value::Map(map) if !map.is_empty() => {
+            out.push(value);
+            map.iter().for_each(|(_, value)| below(value, out));
+        }
+        Value::List(items) if !items.is_empty() => {
+            out.push(value);
+            items.iter().for_each(|value| below(value, out));
+        }
         _ => {}
     }
 }
@@ -150,49 +184,47 @@ fn place(at: i64, len: usize) -> Option<usize> {
 }
 
 impl Filter {
-    fn holds(&self, item: &Value) -> bool {
-        let left = self.left.values(item);
-        let Some((comparison, right)) = &self.comparison else { return !left.is_empty() };
-        let right = right.values(item);
-        match (left.first(), right.first()) {
-            (Some(left), Some(right)) => comparison.holds(left, right),
-            _ => false,
+    fn holds(&self, item: &Value) -> Result<bool, Misfit> {
+        let Some((comparison, right)) = &self.comparison else {
+            return Ok(!self.left.values(item).unwrap_or_default().is_empty());
+        };
+        let (left, right) = (self.left.values(item)?, right.values(item)?);
+        match (&*left, &*right) {
+            ([], _) | (_, []) => Ok(false),
+            ([left], [right]) => comparison.holds(left, right),
+            _ => Err(Misfit),
         }
     }
 }
 
 impl Operand {
-    fn values<'v>(&'v self, item: &'v Value) -> Vec<&'v Value> {
+    fn values<'v>(&'v self, item: &'v Value) -> Result<Vec<&'v Value>, Misfit> {
         match self {
-            Operand::Path(path) => path.find(item),
-            Operand::Literal(value) => vec![value],
+            Operand::Path(path) => path.walk(item),
+            Operand::Literal(value) => Ok(vec![value]),
         }
     }
 }
 
 impl Comparison {
-    fn holds(self, left: &Value, right: &Value) -> bool {
+    /// Values of different types cannot be compared; of truths none is the greater one.
+    fn holds(self, left: &Value, right: &Value) -> Result<bool, Misfit> {
+        let equality = matches!(self, Comparison::Equal | Comparison::Different);
         let order = match (left, right) {
-            (Value::String(a), Value::String(b)) => Some(a.as_str().cmp(b.as_str())),
-            (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
-            (a, b) => number(a).zip(number(b)).and_then(|(a, b)| a.partial_cmp(&b)),
+            (Value::String(a), Value::String(b)) => a.as_str().cmp(b.as_str()),
+            (Value::Bool(a), Value::Bool(b)) if equality => a.cmp(b),
+            (Value::Int(a), Value::Int(b)) => a.cmp(b),
+            (Value::Float(a), Value::Float(b)) => a.partial_cmp(b).ok_or(Misfit)?,
+            _ => return Err(Misfit),
         };
-        match self {
-            Comparison::Equal => order == Some(Ordering::Equal),
-            Comparison::Different => order.is_some_and(|it| it != Ordering::Equal),
-            Comparison::Less => order == Some(Ordering::Less),
-            Comparison::LessOrEqual => order.is_some_and(|it| it != Ordering::Greater),
-            Comparison::Greater => order == Some(Ordering::Greater),
-            Comparison::GreaterOrEqual => order.is_some_and(|it| it != Ordering::Less),
-        }
-    }
-}
-
-fn number(value: &Value) -> Option<f64> {
-    match value {
-        Value::Int(number) => Some(*number as f64),
-        Value::Float(number) => Some(*number),
-        _ => None,
+        Ok(match self {
+            Comparison::Equal => order == Ordering::Equal,
+            Comparison::Different => order != Ordering::Equal,
+            Comparison::Less => order == Ordering::Less,
+            Comparison::LessOrEqual => order != Ordering::Greater,
+            Comparison::Greater => order == Ordering::Greater,
+            Comparison::GreaterOrEqual => order != Ordering::Less,
+        })
     }
 }
 
@@ -285,8 +317,9 @@ impl<'t> Reader<'t> {
     /// What stands between brackets or commas.
     fn one(&mut self) -> Result<Step, BadPath> {
         self.blanks();
+        // all items: unlike `.*` nothing else has any
         if self.cursor.skip("*") {
-            return Ok(Step::All);
+            return Ok(Step::Range(None, None, None));
         }
         if matches!(self.cursor.peek(), Some('\'' | '"')) {
             return Ok(Step::Field(self.quoted()?));
@@ -417,6 +450,16 @@ mod tests {
             (".none.x[3]", ""),
             (".l[9]", ""),
             (".t.x", ""),
+            (".a[*]", ""),
+            (".a[0]", ""),
+            ("..[*].v", ""),
+            (".l[1:9].v", ""),
+            (".l[2:2].v", ""),
+            (".l[-2:].v", "2 3"),
+            (".a[?(@.v==1)]", ""),
+            (".l[?(@.v==\"1\")].v", ""),
+            (".l[?(@.v<1.5)].v", ""),
+            (".l[?(@.k)].v", "1 2 3"),
         ] {
             assert_eq!(found(path), expected, "{path}");
         }

@@ -121,6 +121,12 @@ impl<'a> Json<'a> {
         }))
     }
 
+    /// A character that a literal cannot go on with; the end of the text counts as a space.
+    fn broken<T>(&self, context: &str) -> Result<T, SyntaxError> {
+        let byte = self.text.as_bytes().get(self.at).copied().unwrap_or(b' ');
+        Err(SyntaxError(format!("invalid character {} {context}", shown(byte))))
+    }
+
     fn enter(&mut self) -> Result<(), SyntaxError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(SyntaxError("exceeded max depth".to_owned()));
@@ -131,11 +137,12 @@ impl<'a> Json<'a> {
     }
 
     fn word(&mut self, word: &str, token: Token<'a>) -> Result<Token<'a>, SyntaxError> {
-        if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            self.at += word.len();
-            Ok(token)
-        } else {
-            self.unexpected("looking for beginning of value")
+        let found = self.text.as_bytes()[self.at..].iter();
+        let alike = found.zip(word.as_bytes()).take_while(|(found, expected)| found == expected).count();
+        self.at += alike;
+        match word[alike..].chars().next() {
+            None => Ok(token),
+            Some(next) => self.broken(&format!("in literal {word} (expecting {next:?})")),
         }
     }
 
@@ -156,11 +163,11 @@ impl<'a> Json<'a> {
         let whole = at;
         if !digits(&mut at) {
             self.at = at;
-            return self.unexpected("in numeric literal");
+            return self.broken("in numeric literal");
         }
-        if bytes[whole] == b'0' && at > whole + 1 {
-            self.at = whole + 1;
-            return self.unexpected("after top-level value");
+        // a number that begins with 0 ends there; what follows is wrong where the number stands
+        if bytes[whole] == b'0' {
+            at = whole + 1;
         }
         let mut integer = true;
         if bytes.get(at) == Some(&b'.') {
@@ -168,7 +175,7 @@ impl<'a> Json<'a> {
             at += 1;
             if !digits(&mut at) {
                 self.at = at;
-                return self.unexpected("after decimal point in numeric literal");
+                return self.broken("after decimal point in numeric literal");
             }
         }
         if let Some(b'e' | b'E') = bytes.get(at) {
@@ -179,7 +186,7 @@ impl<'a> Json<'a> {
             }
             if !digits(&mut at) {
                 self.at = at;
-                return self.unexpected("in exponent of numeric literal");
+                return self.broken("in exponent of numeric literal");
             }
         }
         self.at = at;
@@ -248,7 +255,7 @@ impl<'a> Json<'a> {
                 self.at += 1;
                 return self.unicode();
             }
-            _ => return self.unexpected("in string escape code"),
+            _ => return self.broken("in string escape code"),
         };
         self.at += 1;
         Ok(plain)
@@ -281,7 +288,11 @@ impl<'a> Json<'a> {
                 self.at += 4;
                 Ok(code)
             }
-            None => self.unexpected("in \\u hexadecimal character escape"),
+            None => {
+                let hex = self.text.as_bytes()[self.at..].iter().take(4);
+                self.at += hex.take_while(|byte| byte.is_ascii_hexdigit()).count();
+                self.broken("in \\u hexadecimal character escape")
+            }
         }
     }
 

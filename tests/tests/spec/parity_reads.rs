@@ -112,3 +112,48 @@ async fn one_object_by_its_name_is_not_read_in_pages() {
     // others are read as they were at that version
     assert_eq!(names(cluster.read(&format!("{CONFIGMAPS}?resourceVersion={before}&limit=5")).await), 1);
 }
+
+#[tokio::test]
+async fn what_expires_is_not_awaited_in_a_cache() {
+    let cluster = Cluster::start().await;
+    for (path, retry) in [
+        ("/api/v1/namespaces/default/events", ""),
+        ("/api/v1/namespaces/default/events/none", ""),
+        ("/apis/events.k8s.io/v1/events", ""),
+        (CONFIGMAPS, "1"),
+    ] {
+        let answer = cluster.get(&format!("{path}?resourceVersion=999999999999")).await.code(504);
+        assert_eq!(answer.header("retry-after"), retry, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_in_yaml_is_refused_once_its_options_are_right() {
+    let cluster = Cluster::start().await;
+    for (option, code) in [
+        ("resourceVersion=x", 500),
+        ("fieldSelector=bogus%3D1", 400),
+        ("resourceVersionMatch=Exact", 422),
+        ("limit=x", 400),
+        ("timeoutSeconds=1", 406),
+    ] {
+        let path = format!("{CONFIGMAPS}?watch=true&{option}");
+        cluster.get(&path).accept("application/yaml").await.code(code);
+    }
+}
+
+#[tokio::test]
+async fn a_scale_is_called_by_its_own_group() {
+    let cluster = Cluster::start().await;
+    let controllers = "/api/v1/namespaces/default/replicationcontrollers";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]});
+    cluster
+        .create(
+            controllers,
+            json!({"metadata": {"name": "c"}, "spec": {"selector": {"a": "b"}, "template": template}}),
+        )
+        .await;
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let answer = cluster.get(&format!("{controllers}/c/scale")).accept(partial).await.code(406);
+    assert!(message(&answer).ends_with("is not a list (*autoscaling.Scale)"), "{}", answer.text());
+}

@@ -336,7 +336,164 @@ async fn a_job_whose_status_comes_without_labels_has_those_of_its_pods() {
     let object = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never",
         "containers": [{"name": "c", "image": "i"}]}}}});
     let made = cluster.create(jobs, object.clone()).await;
-    let next = cluster.put(&format!("{jobs}/j/status"), object).await.code(200).json();
+    let next = cluster.put(&format!("{jobs}/j/status"), object.clone()).await.code(200).json();
     assert_eq!(next["metadata"]["labels"], made["metadata"]["labels"]);
     assert_eq!(next["metadata"]["labels"]["job-name"], "j");
+    // those of its own that were left out are nobody's any more
+    let mut labelled = object;
+    labelled["metadata"] = json!({"name": "k", "labels": {"a": "b"}});
+    cluster.create(jobs, labelled.clone()).await;
+    labelled["metadata"] = json!({"name": "k"});
+    let next = cluster.put(&format!("{jobs}/k/status"), labelled).await.code(200);
+    assert!(!next.text().contains("f:labels"), "{}", next.text());
+}
+
+#[tokio::test]
+async fn what_nobody_owns_and_cannot_be_told_apart_is_reported_before_what_is_applied() {
+    let cluster = Cluster::start().await;
+    let map = json!({"metadata": {"name": "c", "finalizers": ["a.b/c", "a.b/c"]}});
+    let made = cluster.create(CONFIGMAPS, map).await;
+    assert_eq!(made["metadata"].get("managedFields"), None);
+    let path = format!("{CONFIGMAPS}/c?fieldManager=m");
+    let config = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":5}}"#;
+    let answer = send(&cluster, &path, APPLY, config).await.code(500);
+    let expected = "failed to create manager for existing fields: failed to convert new object (default/c; /v1, Kind=ConfigMap) \
+                to smd typed: .metadata.finalizers: duplicate entries for key [=\"a.b/c\"]";
+    assert_eq!(message(&answer), expected);
+}
+
+#[tokio::test]
+async fn conflicts_come_in_the_order_of_quoted_names() {
+    let cluster = Cluster::start().await;
+    let config = |key: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {key: "x"}});
+    for (manager, key) in [("c", "k"), ("c%20d", "l")] {
+        let path = format!("{CONFIGMAPS}/c?fieldManager={manager}");
+        cluster.patch(&path, config(key)).content_type(APPLY).await;
+    }
+    let mut both = config("k");
+    both["data"] = json!({"k": "y", "l": "y"});
+    let path = format!("{CONFIGMAPS}/c?fieldManager=e");
+    let answer = cluster.patch(&path, both).content_type(APPLY).await.code(409);
+    let expected =
+        "Apply failed with 2 conflicts: conflicts with \"c d\":\n- .data.l\nconflicts with \"c\":\n- .data.k";
+    assert_eq!(message(&answer), expected);
+}
+
+#[tokio::test]
+async fn an_unknown_directive_is_shown_by_its_parts() {
+    let (cluster, path) = cluster_with_map().await;
+    for (directive, shown) in [
+        (r#"[{"name":"a"}]"#, "[map[name:a]]"),
+        (r#"[1,true,null]"#, "[%!s(int64=1) %!s(bool=true) %!s(<nil>)]"),
+        ("7", "%!s(int64=7)"),
+    ] {
+        let patch = format!(r#"{{"data":{{"$patch":{directive}}}}}"#);
+        let answer = send(&cluster, &path, STRATEGIC, &patch).await.code(500);
+        let expected = format!("unknown patch type: {shown} in map: ");
+        assert!(message(&answer).starts_with(&expected), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_kind_without_rules_for_metadata_tells_of_it_last() {
+    let cluster = Cluster::start().await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let events = "/api/v1/namespaces/default/events";
+    let budget = json!({"metadata": {"name": "x", "labels": {"a b": "c"}}, "spec": {"minAvailable": -1}});
+    let event =
+        json!({"metadata": {"name": "x", "labels": {"a b": "c"}}, "involvedObject": {"namespace": "other"}});
+    let cases = [
+        (budgets, budget, "/spec/minAvailable", json!(1)),
+        (events, event, "/involvedObject/namespace", json!("default")),
+    ];
+    for (collection, mut object, place, right) in cases {
+        for answer in [
+            cluster.post(collection, object.clone()).await.code(422),
+            // what creates because there is nothing to change
+            cluster
+                .put(
+                    &format!("{events}/x"),
+                    json!({"metadata": {"name": "x", "labels": {"a b": "c"}},
+                "involvedObject": {"namespace": "other"}}),
+                )
+                .await
+                .code(422),
+        ] {
+            assert_eq!(answer.json()["details"]["causes"].as_array().unwrap().len(), 1, "{}", answer.text());
+            assert!(!message(&answer).contains("metadata.labels"), "{}", answer.text());
+        }
+        *object.pointer_mut(place).unwrap() = right;
+        let answer = cluster.post(collection, object).await.code(422);
+        assert!(message(&answer).contains("metadata.labels"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_definition_begins_its_deletion_without_a_note_about_dependents() {
+    let cluster = Cluster::start().await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let mut object = definition(&[version("v1", json!({"type": "object"}))]);
+    // its own finalizer keeps it
+    object["metadata"]["finalizers"] = json!(["a.b/c"]);
+    let name = cluster.create(definitions, object).await["metadata"]["name"].as_str().unwrap().to_owned();
+    let options = json!({"propagationPolicy": "Orphan"});
+    let answer = cluster.delete(&format!("{definitions}/{name}")).body(options).await.code(200).json();
+    let finalizers = ["a.b/c", "customresourcecleanup.apiextensions.k8s.io"];
+    assert_eq!(answer["metadata"]["finalizers"], json!(finalizers));
+}
+
+#[tokio::test]
+async fn a_binding_can_be_posted_beside_its_pod() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, pod("p")).await;
+    let bindings = "/api/v1/namespaces/default/bindings";
+    let binding = |name: &str, target: Value| json!({"metadata": {"name": name}, "target": target});
+    cluster.post(bindings, binding("none", json!({"name": "n"}))).await.code(404);
+    let answer = cluster.post(bindings, binding("p", json!({"kind": "X", "name": "n"}))).await.code(500);
+    assert!(message(&answer).contains("target.kind: Unsupported value"), "{}", answer.text());
+    cluster.post(&format!("{bindings}?dryRun=All"), binding("p", json!({"name": "n"}))).await.code(201);
+    assert_eq!(cluster.read(&format!("{PODS}/p")).await["spec"].get("nodeName"), None);
+    // unlike at the pod, nothing but the name says which one is meant
+    let mut other = binding("p", json!({"kind": "Node", "name": "n"}));
+    other["metadata"]["uid"] = json!("other");
+    cluster.post(bindings, other).await.code(201);
+    assert_eq!(cluster.read(&format!("{PODS}/p")).await["spec"]["nodeName"], "n");
+    cluster.post(bindings, binding("p", json!({"name": "n"}))).await.code(409);
+    cluster.get(bindings).await.code(405);
+}
+
+#[tokio::test]
+async fn a_count_of_template_changes_that_is_no_number_cannot_be_converted() {
+    let cluster = Cluster::start().await;
+    let sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    let annotations = json!({"deprecated.daemonset.template.generation": "x"});
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]});
+    let mut set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    cluster.create(sets, set.clone()).await;
+    set["metadata"]["annotations"] = annotations.clone();
+    let why = r#"strconv.ParseInt: parsing "x": invalid syntax"#;
+    let handled = format!(r#"DaemonSet in version "v1" cannot be handled as a DaemonSet: {why}"#);
+    let path = format!("{sets}/d");
+    assert_eq!(message(&cluster.post(sets, set.clone()).await.code(400)), handled);
+    assert_eq!(message(&cluster.put(&path, set.clone()).await.code(400)), handled);
+    let patch = json!({"metadata": {"annotations": annotations}}).to_string();
+    let answer = send(&cluster, &path, MERGE, &patch).await.code(422);
+    assert!(message(&answer).ends_with(why), "{}", answer.text());
+    assert_eq!(message(&send(&cluster, &path, STRATEGIC, &patch).await.code(500)), why);
+    let answer =
+        send(&cluster, &format!("{path}?fieldManager=m&force=true"), APPLY, &set.to_string()).await.code(500);
+    assert_eq!(
+        message(&answer),
+        format!("failed to convert to unversioned (/d; apps/v1, Kind=DaemonSet): {why}")
+    );
+}
+
+#[tokio::test]
+async fn the_first_mistake_of_a_patched_object_is_that_of_its_text() {
+    let (cluster, path) = cluster_with_map().await;
+    let patch = r#"[{"op": "add", "path": "/metadata/labels", "value": {"b": {}, "a": []}}]"#;
+    let answer = send(&cluster, &path, JSON, patch).await.code(422);
+    let expected = "cannot unmarshal object into Go struct field ObjectMeta.metadata.labels of type string";
+    assert!(message(&answer).ends_with(expected), "{}", answer.text());
 }

@@ -230,8 +230,13 @@ pub(crate) fn object(
 
 /// The package that objects are at home in, as messages name it: `core`, `apps`.
 pub(crate) fn home(resource: &Resource) -> &str {
-    let package = &resource.collection.kind.root.package;
-    package.rsplit('.').nth(1).unwrap_or("unstructured")
+    let (kind, stored) = (&resource.kind, &resource.collection.kind);
+    if kind.name == stored.name {
+        return stored.root.package.rsplit('.').nth(1).unwrap_or("unstructured");
+    }
+    // a part that is another kind; that of a custom resource is not converted
+    let of_custom = usize::from(!stored.root.package.is_empty());
+    kind.root.package.rsplit('.').nth(of_custom).unwrap_or_default()
 }
 
 /// A client that asked for one object's metadata and would get a list's, or the reverse.

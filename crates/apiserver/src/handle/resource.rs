@@ -46,10 +46,12 @@ impl Service {
             Err(error)
                 if !resource.kind.kind_first && (error.code == 404 || target.is_nowhere(&resource)) =>
             {
-                return match &*target.subresource {
-                    "" => Ok(super::not_a_page()),
-                    _ => Err(ApiError::not_found(resource.subject(&target.name))),
-                };
+                if target.subresource.is_empty() {
+                    return Ok(super::not_a_page());
+                }
+                let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
+                call.notes.warn_first(deprecated.into_iter().collect());
+                return Err(ApiError::not_found(resource.subject(&target.name)));
             }
             Err(error) if !resource.kind.kind_first && error.code == 405 => {
                 return Err(not_supported(&resource, target, call.asked.verb));
@@ -286,12 +288,12 @@ impl Service {
                 let code = if written.created { 201 } else { 200 };
                 let served = place.resource.view(place.subresource).map(|(_, served)| served);
                 let resource = served.unwrap_or(place.resource);
-                answer::object(code, written.json, resource, manner, call, self)?
+                answer::object(code, written.json, resource, manner, call, self)
             }
-            Err(error) => answer::failure(&error, call, &self.api.names),
+            Err(error) => Ok(answer::failure(&error, call, &self.api.names)),
         };
         call.notes.warn_first(warnings);
-        Ok(response)
+        response
     }
 
     async fn delete(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {

@@ -32,10 +32,13 @@ pub(crate) async fn start(
     let ResponseFormat { output, .. } = ResponseFormat::of(call, &service.api.names, place.resource, true)?;
     // events come as JSON documents or protobuf frames
     let form = output.form;
-    if form == Form::Yaml {
-        let protobuf = format!("{};stream=watch", service.api.names.protobuf_media_type());
-        return Err(ApiError::not_acceptable(&["application/json;stream=watch", &protobuf]));
-    }
+    let streams = |form: Form| match form {
+        Form::Yaml => {
+            let protobuf = format!("{};stream=watch", service.api.names.protobuf_media_type());
+            Err(ApiError::not_acceptable(&["application/json;stream=watch", &protobuf]))
+        }
+        _ => Ok(()),
+    };
     let options = ListOptions::parse(&call.asked.query, &service.api.names)?;
     let include = match output.transform {
         Transform::Table { .. } => Include::parse(&call.asked.query)?,
@@ -45,6 +48,7 @@ pub(crate) async fn start(
         Ok(watch) => watch,
         // what is too old to begin from is told as an event, so that clients handle it as such
         Err(error) if error.code == 410 => {
+            streams(form)?;
             let json = status::failure(&error);
             let event = match (form, answer::meta_type("Status")) {
                 (Form::Protobuf, Some(ty)) => proto::watch_frame("ERROR", &answer::sealed(&json, ty)).into(),
@@ -54,6 +58,7 @@ pub(crate) async fn start(
         }
         Err(error) => return Err(error),
     };
+    streams(form)?;
     if place.resource.hooks.fit.is_some() {
         service.api.ready(place.resource, &watch.initial_objects()).await?;
     }

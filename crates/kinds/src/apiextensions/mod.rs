@@ -42,6 +42,7 @@ pub fn hooks() -> Hooks {
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::Change]),
         plain_finalizers: true,
         begin_delete: Some(begin_delete),
+        begins_delete_alone: true,
         // a deletion that has not begun begins with the deletion of all objects
         holds: Some(|object| !read::has(object, &["metadata", "deletionTimestamp"])),
         ..Hooks::default()

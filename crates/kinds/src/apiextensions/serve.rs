@@ -156,7 +156,8 @@ impl Common<'_> {
         }
         let (name, kind) = (version.text(&["name"]), self.names.text(&["kind"]));
         let better = self.definition.items(&["spec", "versions"]).iter().filter(|it| {
-            read::flag(it, &["served"]) && !read::flag(it, &["deprecated"]) && it.text(&["name"]) != name
+            let stays = read::flag(it, &["served"]) && !read::flag(it, &["deprecated"]);
+            stays && rank(it.text(&["name"])) > rank(name)
         });
         let best = better.map(|it| it.text(&["name"])).min_by_key(|it| Reverse(rank(it)));
         let instead = best.map(|it| format!("; use {} {kind}", self.api_version(it))).unwrap_or_default();

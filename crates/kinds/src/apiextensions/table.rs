@@ -115,11 +115,12 @@ impl Maker {
         let embedded = read::flag(schema, &[EMBEDDED]);
         let more = schema.at(&["additionalProperties"]).filter(|it| **it != Value::Bool(false));
         if let (Some(more), false, false) = (more, named, embedded) {
-            let nullable = read::flag(more, &["nullable"]);
-            // nothing is known of what is inside of what is merely allowed
+            let nullable = *more == Value::Bool(true) || read::flag(more, &["nullable"]);
+            // nothing is known of values that are merely allowed: objects among them lose all fields, like one in
+            // the place of a scalar
             let (value, id) = match additional(schema) {
                 Some(more) => self.shape(more),
-                None => self.object(&Value::map()),
+                None => self.scalar(Scalar::IntOrString),
             };
             let key = format!("map {id} {atomic} {nullable}");
             return self.share(key, || Shape::Map(MapShape { value, atomic, nullable }.into()));
@@ -194,6 +195,14 @@ mod tests {
         check(schema, r#"{"s":null,"o":null,"m":{"a":null},"n":null}"#, r#"{"m":{},"n":null}"#);
         check(schema, r#"{"any":[1,null,{"a":null}]}"#, r#"{"any":[1,null,{"a":null}]}"#);
         check(schema, r#"{"p":{"a":{"b":1},"known":{"c":1}}}"#, r#"{"p":{"a":{"b":1},"known":{}}}"#);
+        // what is of another type is kept without the fields of objects in it
+        check(schema, r#"{"o":[{"x":1},2],"m":[[{"a":1}]]}"#, r#"{"m":[[{}]],"o":[{},2]}"#);
+        let merely = r#"{"type":"object","properties":{"m":{"type":"object","additionalProperties":true}}}"#;
+        check(
+            merely,
+            r#"{"m":{"a":null,"b":[{"c":1},2],"d":{"e":1}}}"#,
+            r#"{"m":{"a":null,"b":[{},2],"d":{}}}"#,
+        );
         let (text, oddities) = kept(schema, r#"{"o":{"x":1,"y":2},"z":1}"#);
         assert_eq!(text, r#"{"o":{"x":1}}"#);
         assert_eq!(oddities, [r#"unknown field "o.y""#, r#"unknown field "z""#]);

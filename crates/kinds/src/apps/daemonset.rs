@@ -9,7 +9,7 @@ use crate::workload::{self, Running, Selector};
 use crate::{Options, metadata, node_selection as scheduling, read};
 use names::Names;
 use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
-use schema::problem::Problem;
+use schema::problem::{Problem, quoted};
 use schema::{Path, Value};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     Hooks {
         repeated_metadata_errors: RepeatedMetadataErrors(&[MetadataRules::State, MetadataRules::Change]),
         default: Some(|object, _| default(object)),
+        conversion_error: Some(conversion_error),
         prepare_create: Some(prepare_create),
         prepare_update: Some(prepare_update),
         restore: Some(|next, old, _| set_template_generation(next, template_generation(old))),
@@ -50,6 +51,17 @@ fn default(object: &mut Value) {
     }
     // there is always a number, so that whoever writes the object owns it
     set_template_generation(object, template_generation(object));
+}
+
+/// The count of template changes is a number in the stored version.
+fn conversion_error(object: &Value) -> Option<String> {
+    let text = read::opt_text(object, &["metadata", "annotations", TEMPLATE_GENERATION])?;
+    text.parse::<i64>().err().map(|_| {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let why = if whole { "value out of range" } else { "invalid syntax" };
+        format!("strconv.ParseInt: parsing {}: {why}", quoted(text))
+    })
 }
 
 fn template_generation(object: &Value) -> i64 {

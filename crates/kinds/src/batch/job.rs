@@ -8,7 +8,7 @@ use crate::workload::{self, IMMUTABLE, Selector};
 use crate::{
     Options, batch::podfailurepolicy as failurepolicy, gates, metadata, node_selection as scheduling, read,
 };
-use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks, apply_status};
+use rest::hooks::{Context, Hooks, MetadataRules, RepeatedMetadataErrors, SubresourceHooks};
 use schema::problem::Problem;
 use schema::table::Format;
 use schema::{Path, Value, time};
@@ -37,6 +37,8 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
         // the labels that pods got from the server are the job's too, where it has none
         complete: Some(|object| workload::copy_if_empty(object, LABELS, &["metadata", "labels"])),
         prepare_update: Some(prepare_update),
+        // and go on being so, although the writer of a status that leaves them out gives them up
+        restore: Some(|next, _, _| workload::copy_if_empty(next, LABELS, &["metadata", "labels"])),
         validate_create: Some(validate::<PRIVILEGED>),
         validate_update: Some(update::<PRIVILEGED>),
         warn: Some(|new, old| workload::template_warnings(new, old, TEMPLATE)),
@@ -49,13 +51,7 @@ fn with<const PRIVILEGED: bool>() -> Hooks {
     }
 }
 
-static STATUS: [SubresourceHooks; 1] = [SubresourceHooks {
-    apply: |next, submitted, context| {
-        apply_status(next, submitted, context);
-        workload::copy_if_empty(next, LABELS, &["metadata", "labels"]);
-    },
-    ..SubresourceHooks::status(Some(|new, _, _| status(new)))
-}];
+static STATUS: [SubresourceHooks; 1] = [SubresourceHooks::status(Some(|new, _, _| status(new)))];
 
 fn default(object: &mut Value) {
     template::default(object.at_mut(TEMPLATE));

@@ -70,9 +70,10 @@ impl<'e> Disputed<'e> {
     }
 
     pub(super) fn told(mut self) -> Conflicts {
+        // managers are known by JSON, in which a quotation mark ends the name
         let rank = |entry: &Entry| {
-            let operation = entry.operation.name();
-            (entry.manager.clone(), operation, entry.api_version.clone(), entry.subresource.clone())
+            let (name, operation) = (quoted(&entry.manager), entry.operation.name());
+            (name, operation, entry.api_version.clone(), entry.subresource.clone())
         };
         self.claims.sort_by_cached_key(|(entry, _)| rank(entry));
         let mut conflicts = Conflicts { told: Vec::new(), total: 0 };

@@ -397,9 +397,15 @@ fn configurations_must_fit() {
     // and so must the live object
     let twice = json(r#"[{"name":"c"},{"name":"c"}]"#);
     story.live.as_mut().unwrap().set(&["spec", "items"], twice);
-    let why =
-        r#"failed to create typed live object (/o; /v1, Kind=Thing): duplicate entries for key [name="c"]"#;
-    story.refused("a", r#"{"spec":{"items":[{"name":"d"}]}}"#, 500, why);
+    let of_live = |whose: &str| format!(r#"{whose}: .spec.items: duplicate entries for key [name="c"]"#);
+    let why = of_live("failed to create typed live object (/o; /v1, Kind=Thing)");
+    story.refused("a", r#"{"spec":{"items":[{"name":"d"}]}}"#, 500, &why);
+    // where nobody owns anything yet, before the configuration is looked at
+    story.live.as_mut().unwrap().unset(&["metadata", "managedFields"]);
+    let why = of_live(
+        "failed to create manager for existing fields: failed to convert new object (/o; /v1, Kind=Thing) to smd typed",
+    );
+    story.refused("a", r#"{"data":{"a":1.5}}"#, 500, &why);
 }
 
 #[test]

@@ -29,6 +29,25 @@ pub fn go_syntax(value: &Value) -> String {
     }
 }
 
+/// A value as Go formats it with the verb for text: everything else is marked as such.
+pub(super) fn formatted(value: &Value) -> String {
+    match value {
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Json(_) => formatted(&value.opened()),
+        Value::List(items) => {
+            let items: Vec<_> = items.iter().map(formatted).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Map(map) => {
+            let entries: Vec<_> =
+                map.iter().map(|(name, value)| format!("{name}:{}", formatted(value))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => format!("%!s({}={})", other.go_type(), shown(other)),
+    }
+}
+
 /// Several lists at once.
 pub(super) fn shown_lists(lists: &[&[Value]]) -> String {
     let mut out = String::from("[");

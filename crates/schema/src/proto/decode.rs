@@ -70,7 +70,12 @@ fn structure(pieces: &[&[u8]], ty: &Type, depth: usize) -> Result<Value, ProtoEr
     let mut slots = Vec::new();
     slots.resize_with(ty.fields.len(), || Slot::Absent);
     for piece in pieces {
-        scan(piece, ty, &[], &mut slots, depth)?;
+        if let Err(why) = scan(piece, ty, &[], &mut slots, depth) {
+            // messages before the mistake were put aside, and theirs comes first
+            let before = ty.fields.iter().zip(slots);
+            let mut earlier = before.map(|(field, slot)| finish(&field.shape, slot, depth));
+            return Err(earlier.find_map(Result::err).unwrap_or(why));
+        }
     }
     let mut entries = Vec::with_capacity(ty.fields.len().min(16));
     for (field, slot) in ty.fields.iter().zip(slots) {

@@ -1,0 +1,247 @@
+//! Answers to bodies whose text, kind or version is odd, as upstream gives them.
+
+use super::custom_resources::{definition, version, wait_for};
+use super::*;
+use http::Method;
+use tests::{Answer, Cluster};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const MERGE: &str = "application/merge-patch+json";
+
+fn message(answer: &Answer) -> String {
+    answer.json()["message"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn post(cluster: &Cluster, path: &str, text: &str) -> Answer {
+    cluster.ask(Method::POST, path).body(text).content_type("application/json").await
+}
+
+/// A server with things whose versions are these, and the collection of the first one.
+async fn things(versions: &[Value]) -> (Cluster, String) {
+    let cluster = Cluster::start().await;
+    let definition = definition(versions);
+    cluster.create(DEFINITIONS, definition.clone()).await;
+    let name = definition["metadata"]["name"].as_str().unwrap();
+    wait_for(&cluster, name, "Established", "True").await;
+    let (group, first) =
+        (definition["spec"]["group"].as_str().unwrap(), versions[0]["name"].as_str().unwrap());
+    (cluster, format!("/apis/{group}/{first}/namespaces/default/things"))
+}
+
+/// `group/version` of a collection.
+fn api_version(path: &str) -> String {
+    path.split('/').skip(2).take(2).collect::<Vec<_>>().join("/")
+}
+
+#[tokio::test]
+async fn text_that_is_no_json_is_refused_where_it_breaks() {
+    let cluster = Cluster::start().await;
+    cluster.create(CONFIGMAPS, json!({"metadata": {"name": "c"}})).await;
+    let cases = [
+        ("nul", "invalid character ' ' in literal null (expecting 'l')"),
+        (r#"{"a":nul}"#, "invalid character '}' in literal null (expecting 'l')"),
+        (r#"{"a":trux}"#, "invalid character 'x' in literal true (expecting 'e')"),
+        ("falsy", "invalid character 'y' in literal false (expecting 'e')"),
+        ("-", "invalid character ' ' in numeric literal"),
+        (r#"{"a":01}"#, "invalid character '1' after object key:value pair"),
+        ("[01]", "invalid character '1' after array element"),
+        (r#""\u12""#, "invalid character '\"' in \\u hexadecimal character escape"),
+        ("[,]", "invalid character ',' looking for beginning of value"),
+        (r#"["a""#, "unexpected end of JSON input"),
+    ];
+    for (text, why) in cases {
+        let patched = cluster.ask(Method::PATCH, &format!("{CONFIGMAPS}/c")).body(text).content_type(MERGE);
+        assert_eq!(message(&patched.await.code(400)), format!("error decoding patch: {why}"), "{text}");
+        let posted = post(&cluster, CONFIGMAPS, text).await.code(400);
+        let expected = format!("couldn't get version/kind; json parse error: {why} (");
+        assert!(message(&posted).contains(&expected), "{text}: {}", posted.text());
+    }
+}
+
+#[tokio::test]
+async fn a_version_with_too_many_parts_or_too_few_is_told_so() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
+    let of = |version: &str, kind: &str| {
+        format!(r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"x"}}}}"#)
+    };
+    for (path, kind) in [(CONFIGMAPS, "ConfigMap"), (&*things, "Thing")] {
+        let answer = post(&cluster, path, &of("a/b/c", kind)).await.code(400);
+        let expected = format!("(must be of type {kind}): unexpected GroupVersion string: a/b/c (");
+        assert!(message(&answer).contains(&expected), "{}", answer.text());
+        let number = r#"{"apiVersion":5,"kind":"X"}"#;
+        let answer = post(&cluster, path, number).await.code(400);
+        assert!(message(&answer).contains("cannot unmarshal number into Go struct field .apiVersion"));
+    }
+    let answer = post(&cluster, CONFIGMAPS, &of("v1/", "ConfigMap")).await.code(400);
+    let expected =
+        r#"ConfigMap in version "" cannot be handled as a ConfigMap: Object 'apiVersion' is missing in '"#;
+    assert!(message(&answer).starts_with(expected), "{}", answer.text());
+    let maps = format!("{CONFIGMAPS}?dryRun=All");
+    for version in ["/v1", "/"] {
+        assert_eq!(
+            post(&cluster, &maps, &of(version, "ConfigMap")).await.code(201).json()["apiVersion"],
+            "v1"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_custom_resource_is_read_before_it_is_asked_what_it_is() {
+    let (cluster, things) = things(&[version("v1", json!({"type": "object"}))]).await;
+    let own = api_version(&things);
+    let why = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string";
+    for (version, kind, shown) in
+        [(&*own, "Other", "v1"), ("v9", "Thing", "v9"), ("", "Thing", ""), ("a/v2", "Thing", "v2")]
+    {
+        let body =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "labels": {"a": 1}}});
+        let answer = cluster.post(&things, body).await.code(400);
+        let expected = format!("{kind} in version {shown:?} cannot be handled as a Thing: {why}");
+        assert_eq!(message(&answer), expected);
+    }
+    // and what is odd about it is a warning whatever it is
+    let body = json!({"apiVersion": "v9", "kind": "Thing", "metadata": {"name": "x", "odd": 1}, "more": 1});
+    let answer = cluster.post(&things, body).await.code(400);
+    assert!(message(&answer).starts_with("the API version in the data (v9) does not match"));
+    let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
+    assert_eq!(answer.warnings(), [warned("metadata.odd"), warned("more")]);
+}
+
+#[tokio::test]
+async fn objects_in_the_place_of_something_else_lose_their_fields() {
+    let spec = json!({"type": "object", "properties": {
+        "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "open": {"type": "object", "additionalProperties": true},
+        "kept": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let thing = |spec: Value| json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}, "spec": spec});
+    let path = format!("{things}?dryRun=All");
+    let cases = [
+        (json!([{"a": 1}]), 422, "spec[0].a"),
+        (json!({"list": {"a": 1}}), 422, "spec.list.a"),
+        (json!({"list": [[{"a": 1}]]}), 422, "spec.list[0][0].a"),
+        (json!({"open": {"v": [{"w": 1}, 1]}}), 201, "spec.open.v[0].w"),
+        (json!({"kept": [{"a": 1}]}), 422, ""),
+    ];
+    for (spec, code, unknown) in cases {
+        let answer = cluster.post(&path, thing(spec.clone())).await.code(code);
+        let expected: Vec<_> = [unknown].into_iter().filter(|it| !it.is_empty()).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|it| format!(r#"299 - "unknown field \"{it}\"""#)).collect();
+        assert_eq!(answer.warnings(), expected, "{spec}");
+    }
+    // what may be anything may be null, and what is left has owners
+    let made =
+        cluster.post(&path, thing(json!({"open": {"v": [{"w": 1}, 1], "n": null}}))).await.code(201).json();
+    assert_eq!(made["spec"]["open"], json!({"v": [{}, 1], "n": null}));
+    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:open"];
+    assert_eq!(*owned, json!({".": {}, "f:v": {}, "f:n": {}}));
+}
+
+#[tokio::test]
+async fn an_empty_record_of_owners_is_none_in_a_custom_resource() {
+    let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}, "spec": {"a": "b"}});
+    let made = cluster.create(&things, thing).await;
+    let path = format!("{things}/x");
+    let patch =
+        |list: Value| cluster.patch(&path, json!({"metadata": {"managedFields": list}})).content_type(MERGE);
+    assert_eq!(patch(json!([])).await.code(200).json(), made);
+    let reset = patch(json!([{}])).await.code(200).json();
+    assert_eq!(reset["metadata"].get("managedFields"), None);
+}
+
+#[tokio::test]
+async fn odd_fields_of_a_patched_custom_resource_are_told_in_order() {
+    let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let (cluster, things) = things(&[version("v1", spec)]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}});
+    cluster.create(&things, thing).await;
+    let patch = json!({"spec": {"odd": 1}, "metadata": {"odd": 1}});
+    let answer = cluster.patch(&format!("{things}/x"), patch).content_type(MERGE).await.code(200);
+    let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
+    assert_eq!(answer.warnings(), [warned("metadata.odd"), warned("spec.odd")]);
+    // also where the answer cannot be given in the form that the client wants
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let again = json!({"metadata": {"odd": 1}});
+    let answer =
+        cluster.patch(&format!("{things}/x"), again).content_type(MERGE).accept(partial).await.code(500);
+    assert_eq!(answer.warnings(), [warned("metadata.odd")]);
+}
+
+#[tokio::test]
+async fn embedded_objects_are_not_judged_in_a_status() {
+    let embedded = json!({"type": "object", "properties": {"part": {"type": "object",
+        "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
+    let mut version = version("v1", embedded.clone());
+    version["schema"]["openAPIV3Schema"]["properties"]["status"] = embedded;
+    version["subresources"] = json!({"status": {}});
+    let (cluster, things) = things(&[version]).await;
+    let part = json!({"part": {"apiVersion": "v1", "kind": "a b"}});
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}});
+    cluster.create(&things, thing).await;
+    let path = format!("{things}/x");
+    cluster.patch(&path, json!({"spec": part})).content_type(MERGE).await.code(422);
+    cluster.patch(&format!("{path}/status"), json!({"status": part})).content_type(MERGE).await.code(200);
+}
+
+#[tokio::test]
+async fn a_scale_that_was_never_set_stays_so_only_where_it_is_set() {
+    let mut version = version("v1", json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
+    version["subresources"] =
+        json!({"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}});
+    let (cluster, things) = things(&[version]).await;
+    let thing =
+        json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"}, "spec": {}});
+    cluster.create(&things, thing).await;
+    let path = format!("{things}/x/scale");
+    let patch = |patch: Value| cluster.patch(&path, patch).content_type(MERGE);
+    let answer = patch(json!({"metadata": {"labels": {"a": "b"}}})).await.code(400);
+    assert_eq!(message(&answer), r#"the spec replicas field ".spec.n" cannot be empty"#);
+    patch(json!({"spec": {"replicas": 2}})).await.code(200);
+    assert_eq!(cluster.read(&format!("{things}/x")).await["spec"]["n"], 2);
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let answer = cluster.get(&path).accept(partial).await.code(406);
+    assert!(message(&answer).ends_with("is not a list (*v1.Scale)"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_deprecated_version_names_only_a_better_one() {
+    let object = json!({"type": "object"});
+    let (first, mut second) = (version("v2", object.clone()), version("v1", object));
+    let mut deprecated = first.clone();
+    deprecated["deprecated"] = json!(true);
+    let (cluster, newer) = things(&[deprecated, second.clone()]).await;
+    let warned = cluster.get(&newer).await.code(200).warnings();
+    assert_eq!(warned, [format!(r#"299 - "{} Thing is deprecated""#, api_version(&newer))]);
+    // a part that does not exist has the warning of its version, too
+    assert_eq!(cluster.get(&format!("{newer}/x/none")).await.code(404).warnings(), warned);
+    second["deprecated"] = json!(true);
+    let (cluster, older) = things(&[second, first]).await;
+    let warned = cluster.get(&older).await.code(200).warnings();
+    let own = api_version(&older);
+    assert_eq!(
+        warned,
+        [format!(r#"299 - "{own} Thing is deprecated; use {} Thing""#, own.replace("/v1", "/v2"))]
+    );
+}
+
+#[tokio::test]
+async fn a_column_whose_path_does_not_fit_is_empty() {
+    let mut version = version("v1", json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    version["additionalPrinterColumns"] = json!([
+        column("all", ".spec[*]"),
+        column("first", ".spec.list[0].a"),
+        column("beyond", ".spec.list[5].a"),
+        column("typed", ".spec.list[?(@.a==1)].a")
+    ]);
+    let (cluster, things) = things(&[version]).await;
+    let thing = json!({"apiVersion": api_version(&things), "kind": "Thing", "metadata": {"name": "x"},
+        "spec": {"list": [{"a": "b"}, {"a": "c"}]}});
+    cluster.create(&things, thing).await;
+    let table =
+        cluster.get(&things).accept("application/json;as=Table;v=v1;g=meta.k8s.io").await.code(200).json();
+    assert_eq!(table["rows"][0]["cells"], json!(["x", null, "b", null, null]));
+}
