@@ -44,7 +44,7 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
-use crate::webhook_target::Way;
+use crate::outgoing::webhook_target::Way;
 use auth::{Authorizer, Rbac};
 use creation::Creation;
 use env::World;

@@ -4,7 +4,7 @@ use super::Options;
 use super::learn::Learned;
 use super::proxy::Sent;
 use super::resolve::{self, Refusal};
-use crate::service_resolver::Place;
+use crate::outgoing::service_resolver::Place;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

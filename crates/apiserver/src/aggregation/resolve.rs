@@ -1,7 +1,7 @@
 //! Whether the server of a service can be asked, and where, told as the status of its object tells it.
 
 use super::available::FAILED;
-use crate::service_resolver::{Place, behind};
+use crate::outgoing::service_resolver::{Place, behind};
 use schema::Value;
 use schema::problem::quoted;
 

@@ -9,7 +9,7 @@ mod cleanup;
 mod webhook;
 
 use crate::loopback;
-use crate::webhook_target::Way;
+use crate::outgoing::webhook_target::Way;
 use cache::{Event, Interest, Watcher};
 use futures_util::future::join_all;
 use kinds::crd::{naming, serve};

@@ -4,7 +4,7 @@
 //! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).
 
 use crate::handle::{RequestContext, Service, text};
-use crate::observability::Verbosity;
+use crate::options::observability::Verbosity;
 use crate::serve::Body;
 use http::{HeaderValue, Method, Response, header};
 use std::fmt::Write as _;

@@ -11,6 +11,7 @@
 //!    ask others.
 //! 5. authorization: whether that user may do this.
 
+pub mod cors;
 pub mod in_flight;
 
 use crate::audit::AuditContext;

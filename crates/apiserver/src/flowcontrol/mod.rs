@@ -16,7 +16,7 @@ mod shown;
 mod width;
 
 use crate::filters::in_flight::Place;
-use crate::limits;
+use crate::options::limits;
 use crate::request::RequestInfo;
 use crate::serve::Body;
 use ::metrics::Registry;

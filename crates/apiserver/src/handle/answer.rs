@@ -1,10 +1,10 @@
 //! Objects, documents and errors as responses, in the form that the client asked for.
 
 use super::{RequestContext, Service};
+use crate::negotiate::status;
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Offer, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
 use crate::serve::Body;
-use crate::status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};

@@ -192,7 +192,7 @@ impl Service {
             (None, Some(there)) => self.api.act_elsewhere(&mut writing, there, &input).await?,
             (None, None) => return Err(ApiError::method_not_allowed()),
         }
-        let status = crate::status::done(201);
+        let status = crate::negotiate::status::done(201);
         let response = answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
         call.notes.warn_first(writing.warnings);
         Ok(response)
@@ -320,7 +320,7 @@ impl Service {
             Deleted::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
-                let status = crate::status::success(&details);
+                let status = crate::negotiate::status::success(&details);
                 Ok(answer::document(200, status, answer::meta_type("Status"), manner, &self.api.names))
             }
         }

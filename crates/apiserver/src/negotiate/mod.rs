@@ -4,6 +4,7 @@ mod accept;
 mod compress;
 mod pretty;
 mod revalidate;
+pub(crate) mod status;
 pub mod table;
 
 pub(crate) use accept::prefers_whole;

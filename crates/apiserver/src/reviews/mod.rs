@@ -9,7 +9,7 @@ mod rules;
 mod who;
 
 use crate::authentication::Chain;
-use crate::deployment::ComponentHealth;
+use crate::options::deployment::ComponentHealth;
 use auth::{Authorizer, User};
 use rest::{Answer, Requester};
 use schema::table::Kind;

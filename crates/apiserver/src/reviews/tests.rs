@@ -1,5 +1,5 @@
 use super::*;
-use crate::deployment::ComponentHealth;
+use crate::options::deployment::ComponentHealth;
 use auth::authorize::Rules;
 use auth::{Attributes, Chain, Decision, Tokens};
 use env::MaybeReady;

@@ -4,7 +4,7 @@ use super::metrics::End;
 use super::review::{self, Question, Verdict};
 use super::{Webhooks, is_dry_run};
 use crate::admission::matching::{Meant, Rule, Selected};
-use crate::webhook_target::Reached;
+use crate::outgoing::webhook_target::Reached;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use outbound::{Answer, Limits};

@@ -20,7 +20,7 @@ use super::Parts;
 use super::configuration::{self, Wrong};
 use super::derived::Derived;
 use super::matching::{self, Meant};
-use crate::webhook_target::Way;
+use crate::outgoing::webhook_target::Way;
 use env::World;
 use hook::Hook;
 use names::Names;

@@ -14,7 +14,7 @@ use crate::audit;
 use crate::authentication::remembered::{LOOKUP_SECONDS, Lookups};
 use crate::authentication::service_accounts::Uses;
 use crate::filters::in_flight::InFlight;
-use crate::gates::Gates;
+use crate::options::gates::Gates;
 use metrics::{About, Counter, Family, Gauge, Registry};
 use rest::{Api, Resource};
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 //! for as long as it does not. Whoever answers as a service shows a certificate of the service's name. Services are
 //! found as other API servers are, at their own addresses or at those behind them.
 
-use crate::egress::Egress;
-use crate::kubernetes_service;
-use crate::service_resolver::Place;
+use crate::outgoing::egress::Egress;
+use crate::outgoing::service_resolver::Place;
+use crate::self_registration::kubernetes_service;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

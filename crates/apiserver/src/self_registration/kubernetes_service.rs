@@ -217,7 +217,7 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::holdings::shared::Shared;
+    use crate::tests::shared_store::Shared;
     use names::Names;
     use rest::Storage;
 

@@ -3,8 +3,7 @@
 //! The networks here are so small that anything lost or given twice shows: a range that is neither leaking
 //! nor overbooked can be used up exactly.
 
-pub(crate) mod shared;
-
+use super::shared_store::Shared;
 use env::Simulated;
 use kinds::ServiceOptions;
 use kinds::service::{Network, PortRange};
@@ -13,7 +12,6 @@ use rest::input::{Format, Input};
 use rest::options::{DeleteOptions, ListOptions, WriteOptions};
 use rest::{Api, ApiError, Requester, Resource, Storage, WriteRequest};
 use schema::Value;
-use shared::Shared;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,13 +3,20 @@
 //! What always holds: nothing of it can stop the server. One without its service still serves all who know its
 //! address; what cannot be kept right is logged and tried again.
 
+pub(crate) mod cluster_keys;
+pub(crate) mod identity_lease;
+pub(crate) mod kubernetes_service;
+pub(crate) mod storage_versions;
+
+pub use cluster_keys::ForeignKeys;
+
 use crate::authentication::TrustMap;
-use crate::identity_lease::OwnLease;
-use crate::kubernetes_service::OwnService;
-use crate::storage_versions::StorageVersions;
+use identity_lease::OwnLease;
+use kubernetes_service::OwnService;
 use rest::Api;
 use std::sync::Arc;
 use std::time::Duration;
+use storage_versions::StorageVersions;
 
 /// How often everything is looked at.
 const EVERY: Duration = Duration::from_secs(10);

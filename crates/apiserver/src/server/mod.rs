@@ -1,5 +1,11 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
+pub mod encryption_at_rest;
+mod open_store;
+pub(crate) mod post_start_hooks;
+
+pub use open_store::StoreChoice;
+
 use crate::admission::{self, BadPlugins};
 use crate::aggregation::{self, Aggregation};
 use crate::apiextensions::Definitions;
@@ -8,32 +14,30 @@ use crate::authentication::{self, Identity, TrustMap, service_accounts};
 use crate::authorization::node::Node;
 use crate::authorization::roles::{self, Follower};
 use crate::authorization::{self};
-use crate::cluster_keys::{ClusterKeys, Failure, ForeignKeys};
-use crate::cors::{self, Browsers};
-use crate::deployment::{BeforeReady, Deployment};
 use crate::discovery::metrics::about_component;
-use crate::egress::Egress;
-use crate::encryption_at_rest;
+use crate::filters::cors::{self, Browsers};
 use crate::flowcontrol::{self, Fairness};
-use crate::gates::Gates;
 use crate::handle::Service;
-use crate::identity_lease::OwnLease;
-use crate::kubernetes_service::OwnService;
-use crate::limits;
 use crate::loopback;
-use crate::observability;
-use crate::open_store::{self, StoreChoice};
+use crate::options::deployment::{BeforeReady, Deployment};
+use crate::options::gates::Gates;
+use crate::options::limits;
+use crate::options::observability;
+use crate::outgoing::egress::Egress;
+use crate::outgoing::webhook_target::Way;
 use crate::reviews::{self, Sources};
 use crate::self_registration::Upkeep;
+use crate::self_registration::cluster_keys::{ClusterKeys, Failure, ForeignKeys};
+use crate::self_registration::identity_lease::OwnLease;
+use crate::self_registration::kubernetes_service::OwnService;
+use crate::self_registration::storage_versions::StorageVersions;
 use crate::serve::{self, Listen, ServeError, Shutdown};
-use crate::start::Hook;
-use crate::storage_versions::StorageVersions;
 use crate::trace::Tracing;
-use crate::webhook_target::Way;
 use auth::Rbac;
 use encryption::Unopened;
 use env::World;
 use names::Names;
+use post_start_hooks::Hook;
 use rest::storage::Unreadable;
 use rest::{Api, ApiError, Storage};
 use schema::Value;
