@@ -52,7 +52,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     Reading,
-    WriteRequest,
+    Writing,
     Beyond,
 }
 
@@ -81,7 +81,7 @@ impl InFlight {
 
     /// A place for a request, or none where too many are under way.
     pub fn enter(self: &Arc<Self>, asked: &RequestInfo, user: &User) -> Option<Place> {
-        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::WriteRequest };
+        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::Writing };
         self.take(which).or_else(|| {
             let unbounded = user.is_in(auth::MASTERS);
             unbounded.then(|| self.take(Which::Beyond)).flatten()
@@ -95,7 +95,7 @@ impl InFlight {
     fn lane(&self, which: Which) -> &Lane {
         match which {
             Which::Reading => &self.reading,
-            Which::WriteRequest => &self.writing,
+            Which::Writing => &self.writing,
             Which::Beyond => &self.beyond,
         }
     }

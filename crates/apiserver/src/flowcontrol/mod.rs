@@ -11,6 +11,7 @@ mod follow;
 mod metrics;
 mod objects;
 mod plan;
+mod priority_level;
 mod rules;
 mod shown;
 mod width;

@@ -3,7 +3,7 @@
 //! However a request ends, it is counted once: when it is answered, when its client is gone, or when the server made
 //! a mistake. One that took long leaves a line that says where the time went, every request does with `-v 3`.
 
-use super::Service;
+use super::service::Service;
 use crate::audit::ID;
 use crate::discovery::metrics::Labels;
 use crate::request::RequestInfo;

@@ -16,10 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, Sleep};
 
+use super::body::Body;
 use super::bulk::{self, BULK_BYTES};
+use super::limits::Limits;
 use super::rate_limit::Pace;
 use super::stream_driver;
-use super::{Body, Limits};
 
 /// The bytes with which every HTTP/2 connection begins.
 const HTTP2_PREFACE_BYTES: usize = 24;

@@ -1,15 +1,17 @@
 //! A whole API server: store, caches, resources and listener, started and stopped as one.
 
 pub mod encryption_at_rest;
+mod error;
 mod open_store;
 pub(crate) mod post_start_hooks;
 
+pub use error::StartError;
 pub use open_store::StoreChoice;
 
-use crate::admission::{self, BadPlugins};
+use crate::admission;
 use crate::aggregation::{self, Aggregation};
 use crate::apiextensions::Definitions;
-use crate::audit::{self, Audit, BadAudit};
+use crate::audit::{self, Audit};
 use crate::authentication::{self, Identity, TrustMap, service_accounts};
 use crate::authorization::node::Node;
 use crate::authorization::roles::{self, Follower};
@@ -27,24 +29,21 @@ use crate::outgoing::egress::Egress;
 use crate::outgoing::webhook_target::Way;
 use crate::reviews::{self, Sources};
 use crate::self_registration::Upkeep;
-use crate::self_registration::cluster_keys::{ClusterKeys, Failure, ForeignKeys};
+use crate::self_registration::cluster_keys::{ClusterKeys, Failure};
 use crate::self_registration::identity_lease::OwnLease;
 use crate::self_registration::kubernetes_service::OwnService;
 use crate::self_registration::storage_versions::StorageVersions;
-use crate::serve::{self, Listen, ServeError, Shutdown};
+use crate::serve::{self, Listen, Shutdown};
 use crate::trace::Tracing;
 use auth::Rbac;
-use encryption::Unopened;
 use env::World;
 use names::Names;
 use post_start_hooks::Hook;
-use rest::storage::Unreadable;
-use rest::{Api, ApiError, Storage};
+use rest::{Api, Storage};
 use schema::Value;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use store::StoreError;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// How to run an API server.
@@ -104,30 +103,6 @@ impl Default for Found {
     fn default() -> Self {
         Found { name: None, node_port: 0, keeps_addresses: true, machine: None }
     }
-}
-
-/// Why a server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    #[error(transparent)]
-    Plugins(#[from] BadPlugins),
-    #[error(transparent)]
-    Audit(#[from] BadAudit),
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
-    #[error(transparent)]
-    Unopened(#[from] Unopened),
-    #[error(transparent)]
-    ForeignKeys(#[from] ForeignKeys),
-    /// What the process does before the server is ready.
-    #[error("{0}")]
-    BeforeReady(String),
-    #[error("{name:?}, which every cluster has, could not be made: {why}")]
-    System { name: String, why: ApiError },
 }
 
 /// How long a server that stops tries to tell the others.

@@ -2,6 +2,7 @@
 //!
 //! Always true: there are only so many counters, whatever versions namespaces ask for.
 
+use super::pod::EPHEMERAL;
 use super::policy::{Standard, Version};
 use metrics::{About, Counter, Family, Registry};
 use rest::{AdmissionAttributes, Operation};
@@ -59,6 +60,6 @@ fn request(write: &AdmissionAttributes<'_>) -> [&'static str; 3] {
     [
         if write.operation == Operation::Create { "create" } else { "update" },
         if write.resource.kind.plural == "pods" { "pod" } else { "controller" },
-        if write.subresource == super::EPHEMERAL { super::EPHEMERAL } else { "" },
+        if write.subresource == EPHEMERAL { EPHEMERAL } else { "" },
     ]
 }
