@@ -19,6 +19,7 @@ mod websocket;
 
 pub(crate) use request_context::RequestContext;
 pub use service::Service;
+pub(crate) use service::{AccessControl, DebugPages, Discovery};
 pub(crate) use subresources::{part_number, serves};
 
 use crate::aggregation;
@@ -70,9 +71,9 @@ impl Service {
     {
         let came = self.api.world.elapsed();
         let (mut parts, body) = request.into_parts();
-        let page = self.browsers.allowed(&parts.headers);
-        if let Some(mut answer) = self.browsers.preflight(&parts.method, page.as_ref()) {
-            self.browsers.tell(answer.headers_mut(), page);
+        let page = self.access.cors.allowed(&parts.headers);
+        if let Some(mut answer) = self.access.cors.preflight(&parts.method, page.as_ref()) {
+            self.access.cors.tell(answer.headers_mut(), page);
             return answer;
         }
         if let Some(turned_away) = self.outside_of_its_time(parts.uri.path()).await {
@@ -84,7 +85,7 @@ impl Service {
         let notes = Arc::<RequestRecord>::default();
         let mut seat = Seat::default();
         let mut trail =
-            self.audit.as_ref().map(|audit| AuditContext::begin(audit, &asked, &parts, &peer, &notes));
+            self.access.audit.as_ref().map(|audit| AuditContext::begin(audit, &asked, &parts, &peer, &notes));
         let work = || self.answer(&underway, &parts, &peer, body, (&notes, &mut seat), trail.as_mut());
         let answered = match underway.traceparent() {
             None => unpanicked(work()).await,
@@ -111,7 +112,7 @@ impl Service {
             }
         };
         seat.answered(&mut response);
-        self.browsers.tell(response.headers_mut(), page);
+        self.access.cors.tell(response.headers_mut(), page);
         answer::warn(&mut response, &notes.take_warnings());
         if let Some(trail) = trail {
             response = trail.answered(response).await;
@@ -124,7 +125,9 @@ impl Service {
         }
         let response = underway.answered(&notes, response);
         match websocket::is_wanted(asked.verb, &parts, &response) {
-            true => websocket::switch(&parts, &self.callers.websocket_prefix, response, &self.shutdown),
+            true => {
+                websocket::switch(&parts, &self.access.callers.websocket_prefix, response, &self.shutdown)
+            }
             false => response,
         }
     }
@@ -143,13 +146,13 @@ impl Service {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let asked = underway.asked;
-        let (callers, authorizer) = (&*self.callers, &*self.authorizer);
+        let (callers, authorizer) = (&*self.access.callers, &*self.access.authorizer);
         let gate = FilterContext {
             callers,
             authorizer,
             names: &self.api.names,
             in_flight: &self.in_flight,
-            fairness: self.fairness.as_deref(),
+            fairness: self.access.fairness.as_deref(),
             api: &self.api,
             counted: &self.metrics.callers,
             came: underway.came,

@@ -47,21 +47,26 @@ impl Service {
         match trimmed {
             "/metrics" => return Ok(self.numbers(call)),
             "/metrics/slis" if self.gates.slis => return Ok(self.levels(call)),
-            "/openapi/v2" => return self.openapi.v2(&self.api, &self.aggregation, call),
+            "/openapi/v2" => return self.discovery.openapi.v2(&self.api, &self.aggregation, call),
             CONFIGURATION_PATH | KEYS_PATH => return self.about_issuer(call, trimmed),
             _ => {}
         }
-        if self.profiling
+        if self.debug.profiling
             && let Some(page) = debug_page(self, call)
         {
             return Ok(page);
         }
-        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.fairness) {
+        if let (Some(what), Some(fairness)) = (trimmed.strip_prefix(FAIRNESS_PAGES), &self.access.fairness) {
             let details = call.asked.query.flag("includeRequestDetails");
             return Ok(fairness.shown(what, details).map_or_else(not_found, |page| text(200, page)));
         }
         if let Some(rest) = trimmed.strip_prefix("/openapi/v3").filter(|_| self.gates.openapi_v3) {
-            return self.openapi.v3(&self.api, &self.aggregation, call, rest.trim_start_matches('/'));
+            return self.discovery.openapi.v3(
+                &self.api,
+                &self.aggregation,
+                call,
+                rest.trim_start_matches('/'),
+            );
         }
         if let Some(whole) = self.whole_discovery(call, trimmed) {
             return whole;
@@ -124,7 +129,7 @@ impl Service {
 
     /// What verifiers of tokens elsewhere need to know.
     fn about_issuer(&self, call: &RequestContext<'_>, path: &str) -> Result<Response<Body>, ApiError> {
-        let Some(issuer) = &self.issuer else { return Ok(not_found()) };
+        let Some(issuer) = &self.discovery.issuer else { return Ok(not_found()) };
         if call.asked.method != Method::GET {
             return Err(ApiError::method_not_allowed());
         }
@@ -143,16 +148,17 @@ impl Service {
     pub(super) fn documents(&self) -> Arc<Documents> {
         let resources = self.api.resources();
         let from = (resources.generation, self.aggregation.generation());
-        let current = self.documents.load_full();
+        let current = self.discovery.documents.load_full();
         if current.from == from && resources.generation > 0 {
             return current;
         }
         let routes = self.aggregation.routes();
-        let (names, address, hashes) = (&self.api.names, &*self.advertised, self.gates.storage_hash);
+        let (names, address, hashes) =
+            (&self.api.names, &*self.discovery.advertised, self.gates.storage_hash);
         let whole = self.gates.whole_discovery;
         let made = Made { resources: &resources, routes: &routes, names, address, hashes, whole };
         let made = Arc::new(Documents::new(from, &made));
-        self.documents.store(made.clone());
+        self.discovery.documents.store(made.clone());
         made
     }
 
@@ -164,7 +170,7 @@ impl Service {
                 .map(str::to_owned),
         );
         paths.extend(self.gates.slis.then(|| "/metrics/slis".to_owned()));
-        if self.issuer.is_some() {
+        if self.discovery.issuer.is_some() {
             paths.extend([CONFIGURATION_PATH, KEYS_PATH].map(str::to_owned));
         }
         for endpoint in health::ENDPOINTS {
@@ -210,8 +216,8 @@ impl Service {
 /// A page below `/debug`.
 fn debug_page(service: &Service, call: &RequestContext<'_>) -> Option<Response<Body>> {
     let inside = Inside {
-        command: &service.command,
-        verbosity: service.verbosity.as_ref(),
+        command: &service.debug.command,
+        verbosity: service.debug.verbosity.as_ref(),
         holdings: &|| holdings(service),
     };
     inside.page(&call.asked.method, &call.asked.path, &call.body)
