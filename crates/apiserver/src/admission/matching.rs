@@ -1,4 +1,4 @@
-//! Which writes are meant by whoever names them with rules and selectors: webhooks, and policies.
+//! Matching of writes against the rules and selectors of webhooks and policies.
 //!
 //! A write of one version of a resource can be meant by a rule that names another: whoever wants that is shown the
 //! object in the version of the rule.

@@ -1,4 +1,4 @@
-//! Checks that writes pass: the plugins that an operator can switch, and what always holds.
+//! Admission plugins: the chain that every write passes.
 //!
 //! Each plugin is one file and one line in [`PLUGINS`], in the order in which they are asked. First all of them
 //! may change or refuse an object (`admit`), then it is validated, then all of them have the last word

@@ -1,4 +1,4 @@
-//! Whether another server answers for its version, and what is said about that in the status of its object.
+//! Availability checks of aggregated servers, and the condition `Available` of APIServices.
 
 use super::proxy;
 use super::remote::Remote;

@@ -1,4 +1,4 @@
-//! Follows the objects: who answers for which version, and what is said about that.
+//! Follows APIServices, and keeps routes and availability up to date.
 //!
 //! What always holds: the routes are those of the objects that were seen last. Each other server has a task of its own
 //! that looks whether it answers: at once when its object, its service or the addresses behind that change, soon after

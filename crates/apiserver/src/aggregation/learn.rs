@@ -1,4 +1,4 @@
-//! What other servers say about themselves: their resources, and how they describe them.
+//! Fetches discovery and OpenAPI documents of aggregated servers.
 //!
 //! What always holds: only what belongs to the version that a server answers for is kept, and no more than a bound.
 //! A server that says nothing, or nonsense, is asked again and harms nobody else.

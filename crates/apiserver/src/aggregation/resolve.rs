@@ -1,4 +1,4 @@
-//! Whether the server of a service can be asked, and where, told as the status of its object tells it.
+//! Resolves the Service of an APIService to addresses, or to the reason of its condition.
 
 use crate::outgoing::service_resolver::{Place, behind};
 use schema::Value;

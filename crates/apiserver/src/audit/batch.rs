@@ -1,4 +1,4 @@
-//! Events that are gathered and handed on together, so that no request waits for whoever takes them.
+//! Buffer of audit events for delivery in batches, so that no request waits for a backend.
 //!
 //! What always holds: what waits is bounded, in number and in bytes; beyond that events are lost, which is counted
 //! and logged. Events are handed on in the order in which they came, and one list after the other unless whoever

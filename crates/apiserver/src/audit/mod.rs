@@ -1,4 +1,4 @@
-//! The record of what was done: who asked for what, when, and how it ended.
+//! Auditing: records the requests that the policy selects.
 //!
 //! ```text
 //! authentication ─ RequestReceived ─ impersonation ─ authorization ─ work ─ ResponseComplete

@@ -1,4 +1,4 @@
-//! Somebody who takes events, and what is done when that fails.
+//! An audit backend with its mode, truncation and error handling.
 //!
 //! ```text
 //! record ─ form ─ too large? without bodies ─┬─ batch: gathered, handed on later

@@ -1,4 +1,4 @@
-//! Discovery of everything in one document, for those who ask for that.
+//! Aggregated discovery: all groups in one document.
 //!
 //! It says what the lists of resources say, in another form: resources with their subresources inside, versions inside
 //! of groups. Of a server that did not answer when it was last asked, what it said before is told as stale.

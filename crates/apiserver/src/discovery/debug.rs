@@ -1,4 +1,4 @@
-//! Pages by which an operator looks into a running server: `/debug/pprof/` and `/debug/flags/`.
+//! Debug pages: `/debug/pprof/` and `/debug/flags/`.
 //!
 //! They are there unless `--profiling` is off, for those who may read such paths. Each says what it shows; what needs
 //! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).

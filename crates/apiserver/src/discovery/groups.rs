@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, here and on other servers.
+//! Discovery of groups, versions and resources, here and on aggregated servers.
 
 use super::aggregated::{self, object};
 use crate::aggregation::{Listed, Priority, Routes, priorities};

@@ -1,4 +1,4 @@
-//! What the server says about itself: discovery, OpenAPI, version, health, metrics.
+//! Discovery, OpenAPI, version, health and metrics endpoints.
 
 pub(crate) mod aggregated;
 pub mod debug;

@@ -1,4 +1,4 @@
-//! What browsers are told: from which pages requests may come, and that they should come over TLS only.
+//! CORS: allowed origins, and Strict-Transport-Security.
 //!
 //! What always holds: pages that nobody allowed get the answer of anybody else, without the headers that would let a
 //! browser show it to them. Nothing here decides who is calling.

@@ -1,4 +1,4 @@
-//! How many requests are carried out at a time.
+//! Limits on the number of requests in flight.
 //!
 //! Those that only read and those that write have a bound each; a request beyond it is told to come back. What lasts
 //! by nature, such as a watch, takes no place, and members of the masters' group are never turned away: somebody must

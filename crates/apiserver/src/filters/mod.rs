@@ -1,4 +1,4 @@
-//! Who is calling and may they: one linear list, run before anything of the request is carried out.
+//! Request filters: one linear list, run before a request is dispatched.
 //!
 //! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
 //!    a user.

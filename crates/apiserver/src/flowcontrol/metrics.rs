@@ -1,4 +1,4 @@
-//! What became of requests, by priority level and flow schema.
+//! Metrics of requests by priority level and flow schema.
 //!
 //! How many are carried out follows from how many began and how many ended, so both are counted with how long they
 //! waited and took, and nothing besides.

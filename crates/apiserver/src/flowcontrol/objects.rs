@@ -1,4 +1,4 @@
-//! The flow schemas and priority levels that every cluster has, and what the server says about schemas.
+//! The flow schemas and priority levels of every cluster, and the status of flow schemas.
 //!
 //! Mandatory ones are kept exactly as they are here. Suggested ones are made where they are missing, and kept as long
 //! as their annotation says so.

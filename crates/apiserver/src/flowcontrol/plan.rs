@@ -1,4 +1,4 @@
-//! The schemas and levels of the moment: where each request belongs.
+//! The current flow schemas and priority levels: classifies requests.
 
 use super::metrics::{Counters, Flow, Lent};
 use super::priority_level::PriorityLevel;

@@ -1,4 +1,4 @@
-//! Pages that show an operator where requests are at the moment, as tables of text.
+//! Debug dumps of priority levels, queues and requests.
 
 use super::plan::Plan;
 use super::priority_level::PriorityLevel;

@@ -1,4 +1,4 @@
-//! Requests that are for whoever runs an object: logs, shells, ports.
+//! Requests that the kubelet of a node must answer: logs, exec, attach, port forwarding.
 //!
 //! What always holds: whoever judges writes has judged the options of the request before anything else is done with
 //! it. Reading logs is no such request.

@@ -1,4 +1,4 @@
-//! Requests for resources: which verb, on what, with which options.
+//! Requests for resources: dispatch over verbs, and their options.
 
 use super::answer::{self, ResponseFormat};
 use super::place::Place;

@@ -1,4 +1,4 @@
-//! Media types in and out: what the client sends and what it wants to get.
+//! Content negotiation: media types of requests and responses.
 
 mod accept;
 mod compress;

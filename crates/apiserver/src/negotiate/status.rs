@@ -1,4 +1,4 @@
-//! The `Status` object: how the API says that something failed, or that it is done.
+//! `Status` objects as JSON.
 
 use bytes::Bytes;
 use rest::{ApiError, Details};

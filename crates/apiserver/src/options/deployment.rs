@@ -1,4 +1,4 @@
-//! What the process around the server gives it and learns from it.
+//! Callbacks and facts that the surrounding process gives the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

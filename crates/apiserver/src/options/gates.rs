@@ -1,4 +1,4 @@
-//! Feature gates: what the server does only where it is switched on.
+//! Feature gates of the server.
 //!
 //! What always holds: a gate is looked at where the feature begins, so that behind it nothing needs to know. What a
 //! closed gate takes away from a request is taken away before anybody has looked at it.

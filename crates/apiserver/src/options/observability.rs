@@ -1,4 +1,4 @@
-//! What an operator decided about what there is to see.
+//! Options of metrics, tracing, verbosity and profiling.
 
 use crate::trace;
 use metrics::Registry;

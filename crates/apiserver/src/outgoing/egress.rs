@@ -1,4 +1,4 @@
-//! Which way calls take, by the network that those who are called are in.
+//! Chooses the dialer for an outgoing call by destination network.
 //!
 //! What always holds: what objects name as a service is in the cluster, be it a webhook or another API server. What an
 //! operator or an object names by an address is beside this server: webhooks about callers, about what they may do, about

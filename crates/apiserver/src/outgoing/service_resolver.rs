@@ -1,4 +1,4 @@
-//! Where the server of a service is: pure, from the service and the addresses behind it.
+//! Resolves a Service to addresses. Pure, from the Service and its Endpoints.
 
 use schema::Value;
 use schema::problem::quoted;

@@ -1,4 +1,4 @@
-//! Servers that objects of the API name, by an address or as a service: where they are, and how they are called.
+//! Clients of webhooks that objects name by URL or Service.
 //!
 //! What always holds: a service is looked up for every call, so that one that moves is found; connections are kept
 //! for as long as it does not. Whoever answers as a service shows a certificate of the service's name. Services are

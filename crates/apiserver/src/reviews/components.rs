@@ -1,4 +1,4 @@
-//! How the parts of the control plane are, as far as this process knows.
+//! ComponentStatus: health of the control plane, as far as this process knows.
 
 use super::sources::Sources;
 use rest::{Answer, ApiError, Resource};

@@ -1,4 +1,4 @@
-//! Kinds that are answered and never kept: what somebody may do, who somebody is, how the parts are.
+//! Virtual resources: access reviews, token reviews, component statuses.
 //!
 //! Always true: an answer says what the authenticators and the authorizer of this server would decide, by
 //! asking them. What is asked is checked first; nothing here decides anything itself.

@@ -1,4 +1,4 @@
-//! Rules reviews: everything that who asks may do in a namespace.
+//! SelfSubjectRulesReview: the rules of the caller in a namespace.
 
 use super::sources::Sources;
 use super::user_info::{texts, user_of};

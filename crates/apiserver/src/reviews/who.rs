@@ -1,4 +1,4 @@
-//! Who somebody is: the owner of a token, or who asks.
+//! TokenReview and SelfSubjectReview.
 
 use super::sources::Sources;
 use super::user_info::{list_of, texts, user_of, user_value};

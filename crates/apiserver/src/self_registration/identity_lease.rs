@@ -1,4 +1,4 @@
-//! The lease by which a server says that it is there, and the leases of those that are there no longer.
+//! The identity lease of this server, and the removal of expired ones.
 //!
 //! Whoever wants to know which servers a cluster has looks at these leases, as upstream's servers keep them, too. What
 //! always holds: the name follows from the machine, so that a server that starts again goes on with its lease; only

@@ -1,4 +1,4 @@
-//! The service by which pods reach this server, with the addresses behind it.
+//! The `kubernetes` Service, by which pods reach this server, with its endpoints.
 //!
 //! Made at the start and looked after from then on: who removes it gets it back, and a server that moved says
 //! where it is now. It is a service like any other, with the first address of the services' network.

@@ -1,4 +1,4 @@
-//! What the server sees to while it runs: that what it says about itself is there and right.
+//! Objects by which the server describes itself, kept up to date while it runs.
 //!
 //! What always holds: nothing of it can stop the server. One without its service still serves all who know its
 //! address; what cannot be kept right is logged and tried again.

@@ -1,4 +1,4 @@
-//! What is going on in one connection, and the deadlines that follow from it.
+//! Activity of one connection, and the deadlines that follow from it.
 //!
 //! What always holds: a request is in flight from the moment its head was read until its answer's last byte
 //! was handed on or given up, so a watch counts for as long as it lasts.

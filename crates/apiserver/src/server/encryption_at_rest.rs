@@ -1,4 +1,4 @@
-//! Encryption at rest: from what an operator says about resources to a keyring before the store.
+//! Encryption at rest: builds the keyring in front of the store from its configuration.
 
 use encryption::{Configuration, Follower, Keyring, Locate, Parts, Rename, Sealed, Unopened};
 use env::World;

@@ -1,4 +1,4 @@
-//! Where objects are kept, and how that is opened.
+//! Choice of the store, and its opening.
 
 use env::World;
 use std::path::PathBuf;

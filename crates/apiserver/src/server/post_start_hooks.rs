@@ -1,4 +1,4 @@
-//! What a server does between opening its port and carrying out the first request.
+//! Post-start hooks: work between opening the port and the first request.
 //!
 //! What always holds: a request that needs any of it waits until all of it is done; health is told meanwhile.
 

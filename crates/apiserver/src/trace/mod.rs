@@ -1,4 +1,4 @@
-//! Spans of requests, sent to a collector: how long each took, and each of its steps.
+//! Traces of requests: one span for each request and for each of its steps, sent to a collector.
 //!
 //! ```text
 //! KubernetesAPI ─ authentication ─ priorityandfairness ─ authorization ─ admission ─ store

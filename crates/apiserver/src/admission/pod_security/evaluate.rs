@@ -1,4 +1,4 @@
-//! Holds a pod against a standard. Pure: a pod and a standard in, what is wrong out.
+//! Evaluates a pod against a Pod Security Standard. Pure: a pod and a standard in, what is wrong out.
 //!
 //! Each check is one row of [`CHECKS`] for the releases in which it was the same. A level has the checks of the
 //! level before it, except for those that one of its own replaces:

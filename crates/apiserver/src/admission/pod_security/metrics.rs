@@ -1,4 +1,4 @@
-//! How often pods were held against standards, and how it ended.
+//! Metrics of Pod Security evaluations.
 //!
 //! Always true: there are only so many counters, whatever versions namespaces ask for.
 

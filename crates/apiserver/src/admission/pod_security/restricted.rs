@@ -1,4 +1,4 @@
-//! The checks that the level `restricted` adds: what a pod must say to run with as little as it can.
+//! The checks that the level `restricted` adds.
 
 use super::baseline;
 use super::pod::{Pod, Violation, context};

@@ -1,4 +1,4 @@
-//! One webhook: which writes it is for, how it is called, and what comes of a call.
+//! One webhook: its rules, its client, and the outcome of a call.
 
 use super::clients::Clients;
 use super::metrics::End;

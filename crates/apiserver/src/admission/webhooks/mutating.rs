@@ -1,4 +1,4 @@
-//! Webhooks that may change objects: asked one after the other, each about what those before it have made.
+//! MutatingAdmissionWebhook: calls webhooks in sequence, each with the object that those before it have changed.
 //!
 //! When one of them has changed an object, everything that writes pass is asked a second time, and of the webhooks
 //! those that want to see what others did after them.

@@ -1,4 +1,4 @@
-//! Everybody who can tell who is calling, in the order in which they are asked.
+//! The chain of authenticators, in order.
 //!
 //! 1. the headers of a proxy, on a connection that is a proxy's
 //! 2. the certificate of the connection

@@ -1,4 +1,4 @@
-//! Groups that do not fit into a token: it says where they are kept.
+//! Distributed claims: groups that a token references at another endpoint.
 //!
 //! ```text
 //! "_claim_names":   {"groups": "there"}

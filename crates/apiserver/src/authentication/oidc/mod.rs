@@ -1,4 +1,4 @@
-//! Users who were identified elsewhere, by a provider that speaks OpenID Connect: its tokens say who they are.
+//! OpenID Connect authenticator.
 //!
 //! What always holds: nothing of a token is believed before it is clear that the one provider signed it, in a way
 //! the operator allows, for this client and for now. A token of another issuer is left to others. What a claim

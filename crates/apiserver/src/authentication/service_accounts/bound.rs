@@ -1,4 +1,4 @@
-//! What a token says that was asked for: for how long it is good, and which objects must exist for it.
+//! Claims of bound service account tokens: validity, and the objects that must exist.
 
 use super::fault::Fault;
 use crate::authentication::objects::{Found, Named, Objects, deleted_at};

@@ -1,4 +1,4 @@
-//! What a token of old says, one that is kept in a secret and good for as long as the secret holds it.
+//! Claims of legacy service account tokens, which Secrets hold.
 
 use super::fault::Fault;
 use super::tracking::LastUse;

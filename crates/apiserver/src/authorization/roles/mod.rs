@@ -1,4 +1,4 @@
-//! Roles at work: those that every cluster has, and the policy that follows all of them.
+//! RBAC objects: bootstrap roles, and the policy that follows all roles and bindings.
 
 mod bootstrap;
 mod defaults;

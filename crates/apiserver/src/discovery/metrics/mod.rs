@@ -1,4 +1,4 @@
-//! What the server counts, under the names by which dashboards know it.
+//! Metrics of the server, under the names that dashboards use.
 //!
 //! Whatever is counted with every request is found once and then costs an addition; what can be asked for is asked
 //! for when somebody reads ([`asked`]).
