@@ -1,20 +1,24 @@
-//! Serves HTTP. The folders follow a request from the wire to the store:
+//! The API server. The folders follow a request from the wire to the store:
 //!
 //! - `serve`: listeners, TLS, HTTP/1.1 and HTTP/2, graceful shutdown
-//! - `request`: what is being asked
-//! - `filters`: who is calling, and may they
-//! - `fairness`: whose request is carried out next
+//! - `request`: the `RequestInfo` of a path, a method and a query
+//! - `filters`: CORS, authentication, audit, impersonation, flow control, authorization
+//! - `authentication`: users from tokens, certificates and headers
+//! - `authorization`: the authorizers, some of which read objects
+//! - `flowcontrol`: API priority and fairness
+//! - `audit`: audit events and their backends
 //! - `negotiate`: media types in and out
 //! - `handle`: the dispatch over paths and verbs, down into `rest`
-//! - `admission`: built-in checks that writes pass
-//! - `audit`: the record of what was asked and how it ended
-//! - `answers`: kinds that are answered and never kept
-//! - `identity`: who is calling, from tokens, certificates and headers
-//! - `permission`: the authorizers that know objects
-//! - `browsers`: what browsers are told
-//! - `gates`: what is done only where it is switched on
-//! - `aggregate`: other servers that answer for parts of the API
-//! - `describe`: discovery, OpenAPI, version, health, metrics
+//! - `admission`: admission plugins, webhooks and policies
+//! - `reviews`: virtual resources such as SubjectAccessReview
+//! - `apiextensions`: custom resource definitions
+//! - `aggregation`: API groups that other servers serve
+//! - `discovery`: discovery, OpenAPI, version, health, metrics
+//! - `trace`: spans of requests
+//! - `outgoing`: destinations of calls to webhooks and other servers
+//! - `self_registration`: objects by which the server describes itself
+//! - `loopback`: writes in the server's own name
+//! - `options`: limits, feature gates, observability, deployment
 //!
 //! `server` joins them with a store and the built-in kinds.
 
@@ -24,40 +28,29 @@ mod apiextensions;
 pub mod audit;
 pub mod authentication;
 pub mod authorization;
-mod cluster_keys;
-pub mod cors;
-pub mod deployment;
 pub mod discovery;
-pub mod egress;
-pub mod encryption_at_rest;
 mod filters;
 pub mod flowcontrol;
-pub mod gates;
 pub mod handle;
-#[cfg(test)]
-mod holdings;
-mod identity_lease;
-mod kubernetes_service;
-pub mod limits;
 mod loopback;
 mod negotiate;
-pub mod observability;
-mod open_store;
+mod options;
+mod outgoing;
 mod request;
 mod reviews;
 mod self_registration;
 pub mod serve;
 pub mod server;
-mod service_resolver;
-mod start;
-mod status;
-mod storage_versions;
+#[cfg(test)]
+mod tests;
 pub mod trace;
-mod webhook_target;
 
-pub use cluster_keys::ForeignKeys;
-pub use deployment::Deployment;
-pub use gates::Gates;
+pub use filters::cors;
 pub use negotiate::pretty;
-pub use open_store::StoreChoice;
-pub use server::{Config, Found, Server, StartError};
+pub use options::deployment::Deployment;
+pub use options::gates::Gates;
+pub use options::{deployment, gates, limits, observability};
+pub use outgoing::egress;
+pub use self_registration::ForeignKeys;
+pub use server::encryption_at_rest;
+pub use server::{Config, Found, Server, StartError, StoreChoice};

@@ -1,4 +1,4 @@
-//! Writes in the server's own name: objects that every cluster has, and the books it keeps.
+//! Writes in the server's own name.
 //!
 //! They pass what every write passes. The server is among the masters, so nothing is forbidden to it.
 

@@ -1,4 +1,5 @@
-//! Images are pulled whenever a container starts, so that only who may read an image runs it.
+//! AlwaysPullImages: sets `imagePullPolicy: Always` on all containers, so that a node checks pull credentials each
+//! time.
 
 use super::plain::{Decide, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};

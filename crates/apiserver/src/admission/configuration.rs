@@ -1,4 +1,4 @@
-//! Reading what plugins are told: strict, and all that is wrong at once.
+//! Strict reader of plugin configuration that reports all problems at once.
 //!
 //! A field that nobody knows is an error, because what an operator wrote in vain is a hole that nobody sees.
 

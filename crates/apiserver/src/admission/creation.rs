@@ -1,4 +1,4 @@
-//! Who makes an object by writing or patching what is not there must be permitted to create it as well.
+//! Requires the verb `create` for an update or apply that creates its object.
 
 use crate::reviews::user_of;
 use auth::{Attributes, Authorizer};

@@ -1,4 +1,4 @@
-//! Pods stay on nodes that are lost for a while, unless they say for how long.
+//! DefaultTolerationSeconds: adds tolerations for not-ready and unreachable nodes.
 
 use super::plain::{Decide, Verdict, is};
 use kinds::core::pod::admit::{Tolerated, tolerate_lost_nodes};

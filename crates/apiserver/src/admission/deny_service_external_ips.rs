@@ -1,4 +1,4 @@
-//! Services get no further addresses from outside, which would let them take over the traffic of others.
+//! DenyServiceExternalIPs: rejects new external IPs of Services.
 
 use super::plain::{Decide, Verdict, is};
 use rest::{AdmissionAttributes, Interest, Resource};

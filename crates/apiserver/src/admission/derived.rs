@@ -1,4 +1,4 @@
-//! What is made from all objects of a resource, and made again when one of them has changed.
+//! A value derived from all objects of a resource, rebuilt when one of them changes.
 //!
 //! What always holds: whoever writes after a change sees what came of it, without a task that follows and without a
 //! lock, but for those who find that it must be made again.

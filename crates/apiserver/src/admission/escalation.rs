@@ -1,4 +1,4 @@
-//! Nobody gives more than they have: writes of roles and bindings.
+//! Privilege escalation checks for writes of roles and bindings.
 //!
 //! A role may be written by who holds all of its permissions, or may `escalate` roles. A binding may be written
 //! by who holds all permissions of its role, or may `bind` that role. The masters' group may do anything.

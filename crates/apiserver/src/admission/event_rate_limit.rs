@@ -1,4 +1,4 @@
-//! Events come only so fast: from all, into a namespace, from a user, about one thing.
+//! EventRateLimit: token buckets for events by server, namespace, user and source.
 //!
 //! Each limit keeps a bucket of tokens per key, as many as it was told to remember; of more keys the one that was
 //! not seen for longest begins anew. A write takes a token of each limit, whether others have one or not. Always

@@ -1,4 +1,4 @@
-//! Who asks for a resource that only some nodes have tolerates that these are kept for it.
+//! ExtendedResourceToleration: tolerates the taints of the extended resources that a pod requests.
 
 use super::plain::{Decide, Verdict, containers, is};
 use rest::{AdmissionAttributes, Interest, Resource};

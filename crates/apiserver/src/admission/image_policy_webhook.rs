@@ -3,8 +3,8 @@
 //! What always holds: a server that cannot be asked agrees to nothing, unless the operator said otherwise. Its
 //! answers are kept for a while, refusals for less long than agreements, since the same images run again and again.
 
-use super::Parts;
 use super::configuration::{Part, Wrong};
+use super::parts::Parts;
 use super::plain::is;
 use env::MaybeReady;
 use outbound::{Backoff, HttpClient, Limits, NoVerdict, TtlCache, Webhook};

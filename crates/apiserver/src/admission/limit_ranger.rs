@@ -1,4 +1,4 @@
-//! Limit ranges: new pods get what they do not ask for, and nobody gets more or less than the namespace allows.
+//! LimitRanger: applies the defaults and bounds of LimitRanges to pods and claims.
 
 use super::plain::{Decide, Verdict, is};
 use kinds::limits;

@@ -1,10 +1,10 @@
-//! Which writes are meant by whoever names them with rules and selectors: webhooks, and policies.
+//! Matching of writes against the rules and selectors of webhooks and policies.
 //!
 //! A write of one version of a resource can be meant by a rule that names another: whoever wants that is shown the
 //! object in the version of the rule.
 
 use rest::selector::{Operator, Requirement};
-use rest::{AdmissionAttributes, ApiError, Form, Operation, Resource, Subject};
+use rest::{AdmissionAttributes, ApiError, Form, Given, Operation, Resource, Subject};
 use schema::{Value, encode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -272,6 +272,15 @@ pub(super) fn is_exempt(resource: &Resource) -> bool {
         "validatingadmissionpolicybindings",
     ];
     *resource.kind.group.stem == *"admissionregistration" && JUDGES.contains(&&*resource.kind.plural)
+}
+
+/// Whether the request asks for a dry run, whatever becomes of the write.
+pub(super) fn is_dry_run(write: &AdmissionAttributes<'_>) -> bool {
+    match write.given {
+        Given::Write(options) => options.dry_run,
+        Given::Delete(options) => options.dry_run,
+        Given::Nothing => write.dry_run,
+    }
 }
 
 #[cfg(test)]

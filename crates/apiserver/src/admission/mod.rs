@@ -1,4 +1,4 @@
-//! Checks that writes pass: the plugins that an operator can switch, and what always holds.
+//! Admission plugins: the chain that every write passes.
 //!
 //! Each plugin is one file and one line in [`PLUGINS`], in the order in which they are asked. First all of them
 //! may change or refuse an object (`admit`), then it is validated, then all of them have the last word
@@ -27,6 +27,7 @@ mod namespace_exists;
 mod namespace_lifecycle;
 mod node_restriction;
 mod owner_references;
+mod parts;
 mod persistent_volume_claim_resize;
 mod persistent_volume_label;
 mod plain;
@@ -44,17 +45,14 @@ mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 pub(crate) mod webhooks;
 
-use crate::webhook_target::Way;
-use auth::{Authorizer, Rbac};
 use creation::Creation;
-use env::World;
 use escalation::Escalation;
 use event_rate_limit::EventRateLimit;
 pub use kinds::core::pod::admit::Tolerated;
 pub(crate) use metrics::Answers;
-use names::Names;
 use namespace_lifecycle::NamespaceLifecycle;
 use node_restriction::NodeRestriction;
+pub(crate) use parts::Parts;
 use plain::Plain;
 use pod_node_selector::PodNodeSelector;
 use pod_security::PodSecurity;
@@ -63,7 +61,6 @@ use rest::Admission;
 use schema::Value;
 use service_account::ServiceAccount;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What the operator decided about plugins.
 #[derive(Debug, Default, Clone)]
@@ -76,29 +73,6 @@ pub struct Options {
     pub configuration: BTreeMap<String, Value>,
     /// How long pods stay on nodes that are lost.
     pub tolerated: Tolerated,
-}
-
-/// What plugins may be made from.
-pub(crate) struct Parts {
-    pub names: Names,
-    pub world: World,
-    /// Where PodSecurity counts.
-    pub pod_security: pod_security::Counters,
-    /// Where the answers of all plugins are counted.
-    pub answers: Answers,
-    pub rbac: Arc<Rbac>,
-    pub authorizer: Arc<dyn Authorizer>,
-    pub tolerated: Tolerated,
-    /// Where the calls of webhooks are counted.
-    pub webhooks: webhooks::Counters,
-    /// Where all calls to other servers are.
-    pub calls: Arc<outbound::Counted>,
-    /// How services are reached that webhooks name.
-    pub way: Way,
-    /// Whether policies are enforced.
-    pub policies: bool,
-    /// Where they count.
-    pub policy_counters: policy_metrics::Counters,
 }
 
 /// Makes a plugin from its configuration; the error says what is wrong with that.
@@ -235,6 +209,11 @@ pub(crate) fn chain(options: &Options, parts: &Parts) -> Result<Vec<Box<dyn Admi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outgoing::webhook_target::Way;
+    use auth::Rbac;
+    use env::World;
+    use names::Names;
+    use std::sync::Arc;
 
     fn wrong(options: Options) -> String {
         let rbac = Arc::new(Rbac::new(&Names::kubernetes()));

@@ -1,4 +1,4 @@
-//! Node agents change only what is their node's own.
+//! NodeRestriction: limits kubelets to writes of their own node and its pods.
 //!
 //! Roles and relations say what kinds an agent may write; here is looked at what it writes: its node without
 //! labels and taints that steer pods, mirrors of pods that it runs by itself and that name nothing else, the

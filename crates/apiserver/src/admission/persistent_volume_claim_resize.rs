@@ -1,4 +1,4 @@
-//! Claims grow where their class allows it.
+//! PersistentVolumeClaimResize: lets a claim grow where its StorageClass allows expansion.
 
 use super::plain::{Decide, Verdict, is, looking};
 use rest::{AdmissionAttributes, Interest, Resource};

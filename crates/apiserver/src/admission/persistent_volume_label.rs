@@ -1,4 +1,4 @@
-//! Volumes of clouds are labelled with where they are, and used only there.
+//! PersistentVolumeLabel: adds topology labels and node affinity to cloud volumes.
 //!
 //! Whoever makes volumes on demand is believed about their place. There is no cloud here that could be asked about
 //! the others, so those that would need one are refused.

@@ -1,4 +1,4 @@
-//! Plugins that decide at once, from the object and what the caches hold: most of them.
+//! Adapter for plugins that decide synchronously, from the object and the caches.
 
 use env::MaybeReady;
 use rest::hooks::Context;

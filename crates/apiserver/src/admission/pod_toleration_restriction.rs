@@ -1,4 +1,4 @@
-//! Namespaces give their pods tolerations, and say which ones pods may have.
+//! PodTolerationRestriction: default tolerations and a whitelist per namespace.
 //!
 //! Both stand in annotations of the namespace, as JSON, or else in the plugin's configuration. Pods that ask for
 //! resources tolerate nodes that are short of memory, as those that ask for none are the first to go there.

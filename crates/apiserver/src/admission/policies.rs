@@ -4,9 +4,9 @@
 //! holds: expressions are compiled once, and what evaluating one of them costs is bounded. What cannot be evaluated
 //! refuses the write, unless the policy says that it may fail.
 
-use super::Parts;
 use super::derived::{Derived, Made};
 use super::matching::{self, Index, Meant, Rule, Selected, is_exempt};
+use super::parts::Parts;
 use super::policy_metrics::Counters;
 use cel::{Budget, Program, Variables};
 use env::MaybeReady;
@@ -384,7 +384,7 @@ fn request(write: &AdmissionAttributes<'_>, meant: &Meant) -> Value {
     }
     request.set(&["operation"], write.operation.name());
     request.set(&["userInfo"], crate::reviews::user_value(&crate::reviews::user_of(write.user)));
-    request.set(&["dryRun"], super::webhooks::is_dry_run(write));
+    request.set(&["dryRun"], matching::is_dry_run(write));
     if let Some(options) = write.options(names) {
         request.set(&["options"], options);
     }

@@ -1,4 +1,4 @@
-//! What policies made of writes: how often, and how long their expressions took.
+//! Metrics of ValidatingAdmissionPolicy.
 //!
 //! A check that holds is not counted, as nobody asks for it: what is, are those that refuse a write and those that
 //! could not be evaluated and let it pass.

@@ -1,4 +1,4 @@
-//! Priorities: pods have the number of their class, and at most one class is for those that name none.
+//! Priority: resolves the priority class of a pod; at most one class is the global default.
 
 use super::plain::{Decide, Verdict, is, looking};
 use kinds::{core::pod, scheduling::priorityclass};

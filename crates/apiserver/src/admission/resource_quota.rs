@@ -1,4 +1,4 @@
-//! Quotas: what is made in a namespace is charged to its quotas before it is stored.
+//! ResourceQuota: charges new objects to the quotas of their namespace before they are stored.
 //!
 //! Always true: of two writes that would exceed a quota together, one is refused, because the sums are written
 //! with the version that they were read at. Writes of one namespace take turns, so that none of them is told of

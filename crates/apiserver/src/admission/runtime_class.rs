@@ -1,4 +1,4 @@
-//! Pods cost what their runtime costs, and go where it is.
+//! RuntimeClass: adds the overhead and the scheduling constraints of the runtime class to pods.
 
 use super::plain::{Decide, Verdict, is, looking};
 use kinds::core::pod::admit;

@@ -1,8 +1,9 @@
-//! Whether another server answers for its version, and what is said about that in the status of its object.
+//! Availability checks of aggregated servers, and the condition `Available` of APIServices.
 
+use super::proxy;
 use super::remote::Remote;
-use super::resolve::Refusal;
-use super::{Aggregation, proxy};
+use super::resolve::{FAILED, Refusal};
+use super::routes::Aggregation;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -16,9 +17,6 @@ const ATTEMPTS: usize = 5;
 
 /// How long an answer may take, and how large it may be.
 const LIMITS: Limits = Limits { time: Duration::from_secs(5), answer: 3 * 1024 * 1024 };
-
-/// Why nobody can be asked who should be there.
-pub(super) const FAILED: &str = "FailedDiscoveryCheck";
 
 /// What is found out about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]

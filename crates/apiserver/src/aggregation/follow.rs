@@ -1,13 +1,14 @@
-//! Follows the objects: who answers for which version, and what is said about that.
+//! Follows APIServices, and keeps routes and availability up to date.
 //!
 //! What always holds: the routes are those of the objects that were seen last. Each other server has a task of its own
 //! that looks whether it answers: at once when its object, its service or the addresses behind that change, soon after
 //! it failed, and now and then otherwise; a change of any other object costs it nothing.
 
-use super::available::{FAILED, Verdict, was_available};
+use super::available::{Verdict, was_available};
 use super::registered::{self, Wanted};
 use super::remote::Remote;
-use super::{Aggregation, Listed, Priority};
+use super::resolve::FAILED;
+use super::routes::{Aggregation, Listed, Priority};
 use crate::loopback;
 use cache::{Event, Interest, Key, Watcher};
 use rest::{Api, ApiError, Object, Resource};

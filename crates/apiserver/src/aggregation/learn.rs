@@ -1,9 +1,11 @@
-//! What other servers say about themselves: their resources, and how they describe them.
+//! Fetches discovery and OpenAPI documents of aggregated servers.
 //!
 //! What always holds: only what belongs to the version that a server answers for is kept, and no more than a bound.
 //! A server that says nothing, or nonsense, is asked again and harms nobody else.
 
-use super::{Aggregation, Remote, proxy};
+use super::proxy;
+use super::remote::{Learned, Remote};
+use super::routes::Aggregation;
 use bytes::Bytes;
 use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use outbound::{Answer, Limits};
@@ -18,21 +20,6 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// How long an answer may take, and how large it may be.
 const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 16 * 1024 * 1024 };
-
-/// What a server said when it was last asked.
-#[derive(Clone, Default)]
-pub(crate) struct Learned {
-    /// Its resources, as its discovery lists them.
-    pub resources: Option<Bytes>,
-    /// Whether that was said when it was last asked.
-    pub current: bool,
-    /// Its part of the description in version 2, and what stands for the whole.
-    pub v2: Option<Arc<Other>>,
-    tag: Option<HeaderValue>,
-    /// The address of its description in version 3.
-    pub v3: Option<String>,
-    asked: Option<Instant>,
-}
 
 impl Aggregation {
     /// Keeps what a server says, if it answered at all, and asks for the rest now and then.

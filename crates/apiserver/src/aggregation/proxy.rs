@@ -4,10 +4,11 @@
 //! other server is told by this one. Bodies are passed on piece by piece. An answer with an end comes within the time
 //! of its request, or breaks off. Answers that lead elsewhere are not followed.
 
-use super::{Aggregation, Remote};
+use super::remote::{Remote, Sent};
+use super::routes::Aggregation;
 use crate::audit::ID;
 use crate::authentication::Chain;
-use crate::handle::text;
+use crate::handle::plain_text::text;
 use crate::serve::{Body, Peer, Shutdown};
 use auth::User;
 use bytes::Bytes;
@@ -15,7 +16,6 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use http_body::{Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming as Answered;
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -29,9 +29,6 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// The body of a request that is passed on.
-pub(super) type Sent = UnsyncBoxBody<Bytes, Failure>;
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");

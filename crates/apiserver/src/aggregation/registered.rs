@@ -4,7 +4,7 @@
 //! the start, and are the administrator's from then on; those of custom resources are kept right as long as they are
 //! served. Whether a version is served does not depend on its object.
 
-use super::Priority;
+use super::routes::Priority;
 use crate::loopback;
 use futures_util::{StreamExt, stream};
 use names::Names;

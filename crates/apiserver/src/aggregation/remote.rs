@@ -1,18 +1,39 @@
 //! Another server that answers for a version, as requests see it.
 
-use super::Options;
-use super::learn::Learned;
-use super::proxy::Sent;
+use super::options::Options;
 use super::resolve::{self, Refusal};
-use crate::service_resolver::Place;
+use crate::outgoing::service_resolver::Place;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::combinators::UnsyncBoxBody;
 use outbound::{ReverseProxy, Target};
 use rest::Api;
 use schema::Value;
+use schema::openapi::Other;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::Instant;
+
+/// The body of a request that is passed on.
+pub(super) type Sent = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What a server said when it was last asked.
+#[derive(Clone, Default)]
+pub(crate) struct Learned {
+    /// Its resources, as its discovery lists them.
+    pub resources: Option<Bytes>,
+    /// Whether that was said when it was last asked.
+    pub current: bool,
+    /// Its part of the description in version 2, and what stands for the whole.
+    pub v2: Option<Arc<Other>>,
+    pub(super) tag: Option<HeaderValue>,
+    /// The address of its description in version 3.
+    pub v3: Option<String>,
+    pub(super) asked: Option<Instant>,
+}
 
 /// See the module. What its object says never changes; where it is and whether it answers does.
 pub(crate) struct Remote {

@@ -1,9 +1,11 @@
-//! Whether the server of a service can be asked, and where, told as the status of its object tells it.
+//! Resolves the Service of an APIService to addresses, or to the reason of its condition.
 
-use super::available::FAILED;
-use crate::service_resolver::{Place, behind};
+use crate::outgoing::service_resolver::{Place, behind};
 use schema::Value;
 use schema::problem::quoted;
+
+/// The reason where no address answers, or none is known.
+pub(super) const FAILED: &str = "FailedDiscoveryCheck";
 
 /// Why nobody can be asked: in one word, and for people.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Kinds that are added while the server runs: follows the definitions of custom resources and serves what they say.
+//! Follows CustomResourceDefinitions, and serves the resources that they define.
 //!
 //! What always holds: a definition is served from before its status says that it is established until its last
 //! object is gone. A change of a definition is carried over by itself; other definitions are looked at again only
@@ -9,7 +9,7 @@ mod cleanup;
 mod webhook;
 
 use crate::loopback;
-use crate::webhook_target::Way;
+use crate::outgoing::webhook_target::Way;
 use cache::{Event, Interest, Watcher};
 use futures_util::future::join_all;
 use kinds::apiextensions::{naming, serve};

@@ -4,7 +4,7 @@
 //! its labels, its annotations and what is not metadata may have changed; everything else of the metadata is put
 //! back. A server that fails, takes too long or answers something else fails the request, and nothing is kept.
 
-use crate::webhook_target::{Reached, Way};
+use crate::outgoing::webhook_target::{Reached, Way};
 use bytes::Bytes;
 use outbound::{Limits, Users};
 use rest::read_conversion::{Converter, Converting};

@@ -1,4 +1,4 @@
-//! What one request leaves behind while it is carried out.
+//! The audit events of one request.
 
 use super::Audit;
 use super::event::{Answered, Record, Reference, sources, takes_its_time};

@@ -1,4 +1,4 @@
-//! Small works on JSON text: what the record shows of bodies is cut from the bytes that are there.
+//! Cuts bodies for audit events from JSON text.
 //!
 //! Nothing here checks syntax, except where a body comes from a client.
 

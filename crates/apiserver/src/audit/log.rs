@@ -1,4 +1,4 @@
-//! Events as lines of a file, which is put aside when it is full.
+//! The log backend: events as lines of a file that is rotated.
 //!
 //! ```text
 //! audit.log                              being written

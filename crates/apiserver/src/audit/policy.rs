@@ -1,4 +1,4 @@
-//! Which requests are recorded, and how much of each: rules in order, of which the first that fits decides.
+//! Audit policy: ordered rules that select requests and the level of their events.
 //!
 //! What always holds: a policy that was read has only known fields and values, so that a slip of the pen cannot
 //! leave out what somebody meant to record. A request that no rule fits is not recorded.

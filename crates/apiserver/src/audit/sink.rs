@@ -1,4 +1,4 @@
-//! Somebody who takes events, and what is done when that fails.
+//! An audit backend with its mode, truncation and error handling.
 //!
 //! ```text
 //! record ─ form ─ too large? without bodies ─┬─ batch: gathered, handed on later
@@ -7,10 +7,10 @@
 //!
 //! What always holds: whatever is lost is counted under the name of what lost it.
 
-use super::Counters;
 use super::batch::{Batch, Batching};
 use super::event::{Record, Words};
 use super::log::Log;
+use super::metrics::Counters;
 use super::policy::{Level, Stage};
 use super::webhook::Webhook;
 use bytes::Bytes;

@@ -1,12 +1,15 @@
-use super::event::{Answered, Reference};
+use super::event::{Answered, Record, Reference, Words};
 use super::policy::Verdict;
 use super::*;
 use auth::User;
 use bytes::Bytes;
-use env::Simulated;
+use env::{Simulated, World};
 use http::HeaderValue;
+use names::Names;
 use rest::Traffic;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -76,7 +79,7 @@ fn record(id: &str) -> Record {
 }
 
 fn start(options: Options) -> (Arc<Audit>, Counters) {
-    let registry = metrics::Registry::default();
+    let registry = ::metrics::Registry::default();
     let (counters, calls) = (Counters::new(&registry), outbound::Counted::new(&registry));
     let world: World = Simulated::new(1_700_000_000, 5);
     let audit = Audit::start(options, &Names::kubernetes(), &world, &counters, &calls).unwrap();

@@ -1,4 +1,4 @@
-//! Tokens by which new nodes introduce themselves: `abcdef.0123456789abcdef`, an id and a secret.
+//! Bootstrap tokens of new nodes: `abcdef.0123456789abcdef`, an id and a secret.
 //!
 //! Each is a secret of the system's namespace, named after its id, of a type of its own. It may say until when it
 //! is good (`expiration`), must say that it is meant for this (`usage-bootstrap-authentication`), and may put its

@@ -1,4 +1,4 @@
-//! Who is calling: everything that turns a token, a certificate or a header into a user.
+//! Authentication: users from tokens, certificates and headers.
 //!
 //! [`Chain`] asks all of them in order. What always holds: what cannot be believed is refused, never taken for
 //! nobody; nothing about tokens or keys is logged.

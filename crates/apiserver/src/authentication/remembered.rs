@@ -1,4 +1,4 @@
-//! What was found out about tokens, so that it need not be found out again.
+//! Cache of verified tokens.
 //!
 //! Kept by a digest of the token under a key of this process: neither are tokens in memory for longer than a
 //! request, nor can anybody find out by trying how far a guess agrees with a real one. Bounded: there is a younger

@@ -1,4 +1,4 @@
-//! May they: the authorizers that know objects, and the order in which all are asked.
+//! Authorization: the authorizers of the chosen modes, in order.
 
 pub mod node;
 pub mod policy_file;

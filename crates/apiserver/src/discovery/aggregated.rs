@@ -1,23 +1,16 @@
-//! Discovery of everything in one document, for those who ask for that.
+//! Aggregated discovery: all groups in one document.
 //!
 //! It says what the lists of resources say, in another form: resources with their subresources inside, versions inside
 //! of groups. Of a server that did not answer when it was last asked, what it said before is told as stale.
 
-use super::groups::object;
 use crate::aggregation::Learned;
-use crate::handle::answer::{self, ResponseFormat};
-use crate::handle::{RequestContext, Service};
-use crate::negotiate::{prefers_whole, tagged};
-use crate::serve::Body;
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
-use http::{Method, Response};
 use names::Names;
-use rest::ApiError;
-use schema::{Value, decode};
+use schema::table::Type;
+use schema::{Map, Value, decode};
 
 const PACKAGE: &str = "api.apidiscovery.v2beta1";
-const KIND: &str = "APIGroupDiscoveryList";
+pub(crate) const KIND: &str = "APIGroupDiscoveryList";
 
 /// A version of a group.
 pub(super) struct Version {
@@ -131,41 +124,21 @@ fn texts(entry: &Value, field: &str) -> Value {
     Value::List(entry.items(&[field]).iter().filter(|it| it.as_str().is_some()).cloned().collect())
 }
 
-impl Service {
-    /// Everything below `/api` or `/apis` at once, where that is asked for.
-    pub(crate) fn whole_discovery(
-        &self,
-        call: &RequestContext<'_>,
-        path: &str,
-    ) -> Option<Result<Response<Body>, ApiError>> {
-        let at = ["/api", "/apis"].iter().position(|it| *it == path)?;
-        if !self.gates.whole_discovery || !matches!(call.asked.method, Method::GET | Method::HEAD) {
-            return None;
-        }
-        let names = &self.api.names;
-        let form = prefers_whole(call.header(header::ACCEPT), names)?;
-        let documents = self.documents();
-        let document = &documents.whole.as_ref()?[at];
-        let mut manner = ResponseFormat::forgiving(call, names);
-        manner.output.form = form;
-        let ty = kinds::tables::type_named(PACKAGE, KIND);
-        let mut response = answer::document(200, document.json.clone(), ty, &manner, names);
-        let group = names.group("apidiscovery");
-        let said = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
-        let media = format!("{};g={group};v=v2beta1;as={KIND}", said.unwrap_or("application/json"));
-        if let Ok(media) = HeaderValue::try_from(media) {
-            response.headers_mut().insert(header::CONTENT_TYPE, media);
-        }
-        Some(Ok(tagged(response, &format!("{}{}", document.hash, manner.mark()), call.headers)))
-    }
+/// The type of the document.
+pub(crate) fn document_type() -> Option<&'static Type> {
+    kinds::tables::type_named(PACKAGE, KIND)
 }
 
-/// Its text.
+/// The document as JSON.
 pub(super) fn bytes(document: &Value) -> Bytes {
-    match kinds::tables::type_named(PACKAGE, KIND) {
+    match document_type() {
         Some(ty) => schema::encode::json(document, ty).into(),
         None => schema::encode::untyped(document).into(),
     }
+}
+
+pub(super) fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
+    Value::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect::<Map>())
 }
 
 #[cfg(test)]

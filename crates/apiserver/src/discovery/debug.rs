@@ -1,13 +1,12 @@
-//! Pages by which an operator looks into a running server: `/debug/pprof/` and `/debug/flags/`.
+//! Debug pages: `/debug/pprof/` and `/debug/flags/`.
 //!
 //! They are there unless `--profiling` is off, for those who may read such paths. Each says what it shows; what needs
 //! a profiler is not pretended ([docs/decisions](../../../../docs/decisions/README.md)).
 
-use crate::handle::{RequestContext, Service, text};
-use crate::observability::Verbosity;
+use crate::handle::plain_text::text;
+use crate::options::observability::Verbosity;
 use crate::serve::Body;
 use http::{HeaderValue, Method, Response, header};
-use std::fmt::Write as _;
 
 const PROFILES: &str = "/debug/pprof";
 const FLAGS: &str = "/debug/flags";
@@ -36,16 +35,6 @@ pub struct Inside<'a> {
     pub verbosity: Option<&'a Verbosity>,
     /// What is held in memory, as a table for people.
     pub holdings: &'a dyn Fn() -> String,
-}
-
-/// A page of the server.
-pub(crate) fn page(service: &Service, call: &RequestContext<'_>) -> Option<Response<Body>> {
-    let inside = Inside {
-        command: &service.command,
-        verbosity: service.verbosity.as_ref(),
-        holdings: &|| holdings(service),
-    };
-    inside.page(&call.asked.method, &call.asked.path, &call.body)
 }
 
 impl Inside<'_> {
@@ -100,25 +89,4 @@ fn tasks() -> String {
         numbers.global_queue_depth(),
         numbers.num_workers()
     )
-}
-
-fn holdings(service: &Service) -> String {
-    let mut lines: Vec<_> = service
-        .api
-        .storage
-        .collections()
-        .iter()
-        .map(|collection| (collection.prefix.clone(), collection.cache.stats()))
-        .collect();
-    lines.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let mut out = "objects  events kept  bytes of events  pages  watches  collection\n".to_owned();
-    for (prefix, stats) in lines {
-        // writing to a string cannot fail
-        let _ = writeln!(
-            out,
-            "{:7}  {:11}  {:15}  {:5}  {:7}  {prefix}",
-            stats.objects, stats.ring_events, stats.ring_bytes, stats.pins, stats.watchers
-        );
-    }
-    out
 }

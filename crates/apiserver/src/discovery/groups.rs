@@ -1,6 +1,6 @@
-//! Discovery: which groups, versions and resources there are, here and on other servers.
+//! Discovery of groups, versions and resources, here and on aggregated servers.
 
-use super::aggregated;
+use super::aggregated::{self, object};
 use crate::aggregation::{Listed, Priority, Routes, priorities};
 use crate::handle::answer::meta_type;
 use base64::Engine;
@@ -9,11 +9,11 @@ use bytes::Bytes;
 use names::Names;
 use rest::Resource;
 use rest::api::Resources;
+use schema::Value;
 use schema::encode;
 use schema::openapi;
 use schema::rank::rank;
 use schema::table::{Kind, Subresource, Text};
-use schema::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -271,10 +271,6 @@ fn storage_hash(kind: &Kind, names: &Names) -> String {
 
 fn texts(many: &[Text]) -> Value {
     Value::List(many.iter().map(|one| Value::from(&**one)).collect())
-}
-
-pub(super) fn object<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
-    Value::Map(fields.into_iter().map(|(key, value)| (key.into(), value)).collect::<Map>())
 }
 
 /// The text of a document, whose keys are in the order of its kind's table.

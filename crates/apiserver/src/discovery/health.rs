@@ -4,9 +4,9 @@
 //! do. Why a check failed is told only to those who ask for that check alone; all others learn that it failed.
 
 use super::slis::Slis;
-use crate::limits;
+use crate::options::limits;
 use crate::serve::Shutdown;
-use crate::start::{Hook, Start};
+use crate::server::post_start_hooks::{Hook, Start};
 use encryption::Keyring;
 use env::World;
 use rest::options::Query;

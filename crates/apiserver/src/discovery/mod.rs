@@ -1,6 +1,6 @@
-//! What the server says about itself: discovery, OpenAPI, version, health, metrics.
+//! Discovery, OpenAPI, version, health and metrics endpoints.
 
-mod aggregated;
+pub(crate) mod aggregated;
 pub mod debug;
 pub mod groups;
 pub mod health;

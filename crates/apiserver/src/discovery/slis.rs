@@ -1,4 +1,4 @@
-//! `/metrics/slis`: how each health check went, for those who work out how often a component was well.
+//! `/metrics/slis`: results of health checks, for service level indicators.
 //!
 //! What always holds: what is counted are looks at all checks of an endpoint, as load balancers and probes take
 //! them, and in them only checks that were really made. Series are as many as there are checks.

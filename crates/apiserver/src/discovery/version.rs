@@ -1,4 +1,4 @@
-//! `/version`: what this server is, and which API it is compatible with.
+//! `/version`: version of this server, and the API version that it is compatible with.
 
 use bytes::Bytes;
 

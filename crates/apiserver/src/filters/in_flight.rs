@@ -1,4 +1,4 @@
-//! How many requests are carried out at a time.
+//! Limits on the number of requests in flight.
 //!
 //! Those that only read and those that write have a bound each; a request beyond it is told to come back. What lasts
 //! by nature, such as a watch, takes no place, and members of the masters' group are never turned away: somebody must
@@ -52,7 +52,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     Reading,
-    WriteRequest,
+    Writing,
     Beyond,
 }
 
@@ -81,7 +81,7 @@ impl InFlight {
 
     /// A place for a request, or none where too many are under way.
     pub fn enter(self: &Arc<Self>, asked: &RequestInfo, user: &User) -> Option<Place> {
-        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::WriteRequest };
+        let which = if matches!(asked.verb, "get" | "list") { Which::Reading } else { Which::Writing };
         self.take(which).or_else(|| {
             let unbounded = user.is_in(auth::MASTERS);
             unbounded.then(|| self.take(Which::Beyond)).flatten()
@@ -95,7 +95,7 @@ impl InFlight {
     fn lane(&self, which: Which) -> &Lane {
         match which {
             Which::Reading => &self.reading,
-            Which::WriteRequest => &self.writing,
+            Which::Writing => &self.writing,
             Which::Beyond => &self.beyond,
         }
     }

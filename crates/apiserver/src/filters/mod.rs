@@ -1,4 +1,4 @@
-//! Who is calling and may they: one linear list, run before anything of the request is carried out.
+//! Request filters: one linear list, run before a request is dispatched.
 //!
 //! 1. authentication: who is calling, by whatever was shown (`identity`). First, because everything below speaks of
 //!    a user.
@@ -11,6 +11,7 @@
 //!    ask others.
 //! 5. authorization: whether that user may do this.
 
+pub mod cors;
 pub mod in_flight;
 
 use crate::audit::AuditContext;

@@ -1,4 +1,4 @@
-//! Waiting for changes of objects, for what is derived from them and kept.
+//! Waits for changes of flow schemas and priority levels.
 
 use cache::{Interest, Watcher};
 use rest::{Collection, Object};

@@ -1,9 +1,9 @@
-//! What became of requests, by priority level and flow schema.
+//! Metrics of requests by priority level and flow schema.
 //!
 //! How many are carried out follows from how many began and how many ended, so both are counted with how long they
 //! waited and took, and nothing besides.
 
-use super::plan::Placed;
+use super::priority_level::PriorityLevel;
 use flowcontrol::{Refused, Timed, Usage};
 use metrics::{About, Counter, Family, Gauge, Histogram, Index, Registry, seconds};
 use std::sync::{Arc, OnceLock};
@@ -219,7 +219,7 @@ pub(super) struct Lent {
 /// get, and each level's part.
 pub(super) struct Moment {
     pub flows: Vec<Arc<Flow>>,
-    pub levels: Vec<Arc<Placed>>,
+    pub levels: Vec<Arc<PriorityLevel>>,
     pub fraction: f64,
     pub lent: Arc<Vec<Lent>>,
 }
@@ -312,7 +312,7 @@ const OVER_TIME: [OverTime; 3] = [
     ),
 ];
 
-type OfLevel = (&'static str, &'static str, fn(&Placed) -> f64);
+type OfLevel = (&'static str, &'static str, fn(&PriorityLevel) -> f64);
 
 const OF_LEVELS: [OfLevel; 6] = [
     ("apiserver_flowcontrol_request_concurrency_limit", "Seats of a level, nothing lent.", |it| {

@@ -11,12 +11,13 @@ mod follow;
 mod metrics;
 mod objects;
 mod plan;
+mod priority_level;
 mod rules;
 mod shown;
 mod width;
 
 use crate::filters::in_flight::Place;
-use crate::limits;
+use crate::options::limits;
 use crate::request::RequestInfo;
 use crate::serve::Body;
 use ::metrics::Registry;

@@ -1,4 +1,4 @@
-//! The flow schemas and priority levels that every cluster has, and what the server says about schemas.
+//! The flow schemas and priority levels of every cluster, and the status of flow schemas.
 //!
 //! Mandatory ones are kept exactly as they are here. Suggested ones are made where they are missing, and kept as long
 //! as their annotation says so.
@@ -269,14 +269,14 @@ fn spelled(text: &str, names: &Names) -> String {
 }
 
 /// An object that should be there.
-struct Wanted {
-    plural: &'static str,
+pub(super) struct Wanted {
+    pub(super) plural: &'static str,
     name: String,
     mandatory: bool,
     spec: Value,
 }
 
-fn wanted(names: &Names) -> Vec<Wanted> {
+pub(super) fn wanted(names: &Names) -> Vec<Wanted> {
     let levels = ALL_LEVELS.iter().map(|level| Wanted {
         plural: LEVELS,
         name: level.name.to_owned(),
@@ -290,14 +290,6 @@ fn wanted(names: &Names) -> Vec<Wanted> {
         spec: schema.spec(names),
     });
     levels.chain(schemas).collect()
-}
-
-/// All of them as objects, for tests.
-#[cfg(test)]
-pub(super) fn of_every_cluster(names: &Names) -> (Vec<Value>, Vec<Value>) {
-    let (levels, schemas): (Vec<_>, Vec<_>) = wanted(names).into_iter().partition(|it| it.plural == LEVELS);
-    let objects = |all: Vec<Wanted>| all.iter().filter_map(|it| mended(None, it, "k")).collect();
-    (objects(schemas), objects(levels))
 }
 
 fn version(api: &Api) -> String {
@@ -339,7 +331,7 @@ pub(super) async fn ensure(api: &Arc<Api>) {
 }
 
 /// The next state of an object, if it is not as it should be.
-fn mended(there: Option<&Value>, wanted: &Wanted, annotation: &str) -> Option<Value> {
+pub(super) fn mended(there: Option<&Value>, wanted: &Wanted, annotation: &str) -> Option<Value> {
     let Some(there) = there else {
         let mut object = Value::map();
         object.set(&["metadata", "name"], wanted.name.as_str());

@@ -1,37 +1,22 @@
-//! The schemas and levels of the moment: where each request belongs.
+//! The current flow schemas and priority levels: classifies requests.
 
 use super::metrics::{Counters, Flow, Lent};
+use super::priority_level::PriorityLevel;
 use super::rules::{Schema, uid};
 use auth::Attributes;
 use env::World;
-use flowcontrol::limits::{self, Bounds, Share, Wanted};
+use flowcontrol::limits::{self, Share, Wanted};
 use flowcontrol::{Level, Shape};
-use http::HeaderValue;
 use schema::Value;
 use std::sync::Arc;
 
 /// The level for requests that no other takes.
 pub(super) const CATCH_ALL: &str = "catch-all";
 
-/// A level with what its object says about it.
-pub(super) struct Placed {
-    pub name: String,
-    /// Its uid, as answers tell it.
-    pub header: HeaderValue,
-    pub level: Arc<Level>,
-    pub bounds: Bounds,
-}
-
-impl Placed {
-    pub fn is_exempt(&self) -> bool {
-        self.level.shape() == Shape::Exempt
-    }
-}
-
 /// Where requests go that a schema takes.
 pub(super) struct Course {
     pub schema: Schema,
-    pub placed: Arc<Placed>,
+    pub placed: Arc<PriorityLevel>,
     pub counted: Arc<Flow>,
 }
 
@@ -39,7 +24,7 @@ pub(super) struct Course {
 pub(super) struct Plan {
     /// In the order in which they are tried.
     pub courses: Vec<Arc<Course>>,
-    pub levels: Vec<Arc<Placed>>,
+    pub levels: Vec<Arc<PriorityLevel>>,
 }
 
 impl Plan {
@@ -67,7 +52,7 @@ impl Plan {
                 }
                 None => Level::new(shape, bounds.nominal, world.clone()),
             };
-            Arc::new(Placed { name: name.to_owned(), header: uid(object), level, bounds })
+            Arc::new(PriorityLevel { name: name.to_owned(), header: uid(object), level, bounds })
         });
         let levels: Vec<_> = placed.collect();
         let mut schemas: Vec<_> = schemas.iter().map(Schema::read).collect();
@@ -111,10 +96,8 @@ impl Plan {
                 placed.level.set_limit(limit);
             }
         }
-        let lent = |((placed, demand), wanted): ((&&Arc<Placed>, flowcontrol::Demanded), &Wanted)| Lent {
-            level: placed.name.clone(),
-            demand,
-            target: wanted.target(),
+        let lent = |((placed, demand), wanted): ((&&Arc<PriorityLevel>, flowcontrol::Demanded), &Wanted)| {
+            Lent { level: placed.name.clone(), demand, target: wanted.target() }
         };
         (fraction, limited.iter().zip(demands).zip(&wanted).map(lent).collect())
     }

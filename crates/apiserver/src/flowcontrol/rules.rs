@@ -1,4 +1,4 @@
-//! Which flow schema a request belongs to, and to which flow in it.
+//! Matching of requests against flow schemas, and the flow distinguisher.
 
 use auth::{Attributes, User, service_account};
 use http::HeaderValue;

@@ -1,6 +1,7 @@
-//! Pages that show an operator where requests are at the moment, as tables of text.
+//! Debug dumps of priority levels, queues and requests.
 
-use super::plan::{Placed, Plan};
+use super::plan::Plan;
+use super::priority_level::PriorityLevel;
 use super::rules::Schema;
 use auth::Attributes;
 use flowcontrol::{QueueView, RequestView};
@@ -24,7 +25,7 @@ fn row(texts: &[&str]) -> Row {
 }
 
 /// A row of a level that has none of what the others are about.
-fn without(placed: &Placed, columns: usize) -> Row {
+fn without(placed: &PriorityLevel, columns: usize) -> Row {
     let none = std::iter::repeat_n("<none>".to_owned(), columns - 1);
     std::iter::once(placed.name.clone()).chain(none).collect()
 }
@@ -38,7 +39,7 @@ fn levels(plan: &Plan) -> Vec<Row> {
         "WaitingRequests",
         "ExecutingRequests",
     ];
-    let of = |placed: &Placed| {
+    let of = |placed: &PriorityLevel| {
         if placed.is_exempt() {
             return without(placed, head.len());
         }

@@ -5,6 +5,15 @@ use flowcontrol::Shape;
 use names::Names;
 use schema::Value;
 
+/// All of them as objects.
+fn of_every_cluster(names: &Names) -> (Vec<Value>, Vec<Value>) {
+    let (levels, schemas): (Vec<_>, Vec<_>) =
+        objects::wanted(names).into_iter().partition(|it| it.plural == objects::LEVELS);
+    let objects =
+        |all: Vec<objects::Wanted>| all.iter().filter_map(|it| objects::mended(None, it, "k")).collect();
+    (objects(schemas), objects(levels))
+}
+
 fn counters() -> Arc<Counters> {
     Counters::new(&Registry::default())
 }
@@ -12,7 +21,7 @@ fn counters() -> Arc<Counters> {
 /// The plan of a cluster to which nobody has added anything.
 fn plan() -> Plan {
     let names = Names::kubernetes();
-    let (schemas, levels) = objects::of_every_cluster(&names);
+    let (schemas, levels) = of_every_cluster(&names);
     let world: World = env::Simulated::new(0, 1);
     Plan::read(&schemas, &levels, 600, (&Plan::default(), &counters()), &world)
 }
@@ -107,7 +116,7 @@ fn seats_are_shared_out_and_levels_outlive_changes() {
     let level = |plan: &Plan, name: &str| plan.levels.iter().find(|it| it.name == name).unwrap().clone();
     assert_eq!(level(&first, "workload-low").bounds.nominal, 245);
     assert_eq!(level(&first, CATCH_ALL).level.shape(), Shape::Refuse);
-    let (schemas, mut levels) = objects::of_every_cluster(&Names::kubernetes());
+    let (schemas, mut levels) = of_every_cluster(&Names::kubernetes());
     let at = levels.iter().position(|it| it.text(&["metadata", "name"]) == "system").unwrap();
     levels[at].set(&["spec", "limited", "nominalConcurrencyShares"], 60);
     let world: World = env::Simulated::new(0, 1);

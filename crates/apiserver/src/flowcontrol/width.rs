@@ -1,4 +1,4 @@
-//! How many seats a request takes: one, or more for what touches many objects or is told to many watchers.
+//! Estimates the seats of a request: one, or more where it touches many objects or watchers.
 
 use crate::request::RequestInfo;
 use flowcontrol::Width;

@@ -1,15 +1,15 @@
 //! Objects, documents and errors as responses, in the form that the client asked for.
 
-use super::{RequestContext, Service};
+use super::request_context::RequestContext;
+use crate::negotiate::status;
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Offer, Output, Transform, WORTH_IT, accepts_gzip, gzip, pretty, wants_pretty};
 use crate::serve::Body;
-use crate::status;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use names::Names;
-use rest::{ApiError, RequestRecord, Resource, Shown};
+use rest::{Api, ApiError, RequestRecord, Resource, Shown};
 use schema::table::Type;
 use schema::{decode, encode, proto, yaml};
 use std::sync::Arc;
@@ -196,9 +196,9 @@ pub(crate) fn object(
     resource: &Resource,
     manner: &ResponseFormat,
     call: &RequestContext<'_>,
-    service: &Service,
+    api: &Api,
 ) -> Result<Response<Body>, ApiError> {
-    let names = &service.api.names;
+    let names = &api.names;
     let (json, ty) = match manner.output.transform {
         Transform::Whole => (json, Some(&*resource.kind.root)),
         Transform::Partial { beta } => {
@@ -212,7 +212,7 @@ pub(crate) fn object(
             return Err(wrong_shape("PartialObjectMetadataList", &format!("is not a list ({kind})")));
         }
         Transform::Table { beta } => {
-            let layout = layout(resource, beta, call, service)?;
+            let layout = layout(resource, beta, call, api)?;
             let value = decode::json(&json, &resource.kind.root).map(|decoded| decoded.value);
             let version = value.unwrap_or_default().text(&["metadata", "resourceVersion"]).to_owned();
             let metadata = match &*version {
@@ -250,11 +250,11 @@ pub(crate) fn layout<'a>(
     resource: &'a Resource,
     beta: bool,
     call: &RequestContext<'_>,
-    service: &'a Service,
+    api: &'a Api,
 ) -> Result<Layout<'a>, ApiError> {
-    let now = Duration::from_secs(env::unix_seconds(&service.api.world).max(0) as u64);
+    let now = Duration::from_secs(env::unix_seconds(&api.world).max(0) as u64);
     let include = Include::parse(&call.asked.query)?;
-    Ok(Layout { resource, names: &service.api.names, beta, include, now, headers: true })
+    Ok(Layout { resource, names: &api.names, beta, include, now, headers: true })
 }
 
 /// JSON as a protobuf message in its envelope.

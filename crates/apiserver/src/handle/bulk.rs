@@ -6,9 +6,10 @@
 //! What always holds: the seat of a request stays taken until its work has ended, however long after its deadline or
 //! after its client has gone that is. A write that has missed its deadline is not stored.
 
-use super::{RequestContext, Service};
+use super::request_context::RequestContext;
+use super::service::Service;
 use crate::flowcontrol::Seat;
-use crate::serve::{Body, Bulk};
+use crate::serve::Body;
 use http::Response;
 use http::header::HeaderValue;
 use parking_lot::Mutex;
@@ -19,18 +20,6 @@ use std::sync::Arc;
 const BODY_BYTES: usize = 64 << 10;
 /// A list of this many objects takes about as long.
 const OBJECTS: usize = 500;
-
-/// The threads of a server for bulk requests.
-pub struct Threads {
-    exempt: Bulk,
-    others: Bulk,
-}
-
-impl Default for Threads {
-    fn default() -> Self {
-        Threads { exempt: Bulk::new("bulk-exempt"), others: Bulk::new("bulk") }
-    }
-}
 
 /// Tells the work on a request that its result is no longer awaited.
 struct GiveUp(Arc<RequestRecord>);

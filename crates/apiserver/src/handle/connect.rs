@@ -1,10 +1,12 @@
-//! Requests that are for whoever runs an object: logs, shells, ports.
+//! Requests that the kubelet of a node must answer: logs, exec, attach, port forwarding.
 //!
 //! What always holds: whoever judges writes has judged the options of the request before anything else is done with
 //! it. Reading logs is no such request.
 
-use super::resource::{Place, requester};
-use super::{RequestContext, Service};
+use super::place::Place;
+use super::request_context::RequestContext;
+use super::resource::requester;
+use super::service::Service;
 use crate::serve::Body;
 use http::Response;
 use rest::{ApiError, Connecting, Form};

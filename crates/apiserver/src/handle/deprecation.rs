@@ -1,4 +1,4 @@
-//! What clients of a version that is going away are told with every answer.
+//! Deprecation warnings of API versions.
 
 use names::Names;
 use rest::{RequestRecord, Resource};

@@ -4,13 +4,13 @@
 //! object and kept.
 
 use super::answer::{self, ResponseFormat};
-use super::{RequestContext, Service};
+use super::request_context::RequestContext;
 use crate::negotiate::table::{self, Layout};
 use crate::negotiate::{Form, Indenter, Transform, WORTH_IT, gzip};
 use crate::serve::Body;
 use bytes::{Bytes, BytesMut};
 use http::Response;
-use rest::{ApiError, Object, Page, Resource};
+use rest::{Api, ApiError, Object, Page, Resource};
 use schema::proto::{self, ItemHead, ListMeta};
 use schema::{Value, decode, yaml};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(crate) fn answer(
     resource: &Arc<Resource>,
     manner: &ResponseFormat,
     call: &RequestContext<'_>,
-    service: &Service,
+    api: &Api,
 ) -> Result<Response<Body>, ApiError> {
     if let Some(plain) = manner.for_record() {
-        let shown = answer(page.clone(), resource, &plain, call, service)?;
+        let shown = answer(page.clone(), resource, &plain, call, api)?;
         manner.record(&shown.into_body().gathered());
     }
-    let names = &service.api.names;
+    let names = &api.names;
     let form = manner.output.form;
     let pieces = match (manner.output.transform, form) {
         (Transform::Partial { .. }, _) => {
@@ -44,7 +44,7 @@ pub(crate) fn answer(
         }
         (Transform::Whole, Form::Protobuf) => messages(page, resource),
         (Transform::Whole, _) => items(page, resource),
-        (Transform::PartialList { beta }, Form::Protobuf) => partial_messages(page, resource, beta, service),
+        (Transform::PartialList { beta }, Form::Protobuf) => partial_messages(page, resource, beta, api),
         (Transform::PartialList { beta }, _) => {
             let version = format!("{}/{}", names.meta_group(), table::version(beta));
             let head = format!(
@@ -58,7 +58,7 @@ pub(crate) fn answer(
             rows(page, head.into_bytes(), Box::new(row)).or_null()
         }
         (Transform::Table { beta }, _) => {
-            let layout = answer::layout(resource, beta, call, service)?;
+            let layout = answer::layout(resource, beta, call, api)?;
             let head = layout.head(&list_metadata(&page, false));
             let (include, now, is_plain) = (layout.include, layout.now, layout.is_plain());
             let (resource, names) = (resource.clone(), names.clone());
@@ -127,8 +127,8 @@ fn messages(page: Page, resource: &Arc<Resource>) -> Pieces {
     protobuf(page, &resource.api_version, &kind, Box::new(message))
 }
 
-fn partial_messages(page: Page, resource: &Arc<Resource>, beta: bool, service: &Service) -> Pieces {
-    let names = service.api.names.clone();
+fn partial_messages(page: Page, resource: &Arc<Resource>, beta: bool, api: &Api) -> Pieces {
+    let names = api.names.clone();
     let version = format!("{}/{}", names.meta_group(), table::version(beta));
     let resource = resource.clone();
     let message = move |object: &Object| {

@@ -1,9 +1,9 @@
-//! A request from when it came to its answer: what is counted of it, and what is logged.
+//! Metrics, log lines and spans of one request, from its arrival to its response.
 //!
 //! However a request ends, it is counted once: when it is answered, when its client is gone, or when the server made
 //! a mistake. One that took long leaves a line that says where the time went, every request does with `-v 3`.
 
-use super::Service;
+use super::service::Service;
 use crate::audit::ID;
 use crate::discovery::metrics::Labels;
 use crate::request::RequestInfo;

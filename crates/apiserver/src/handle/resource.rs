@@ -1,7 +1,12 @@
-//! Requests for resources: which verb, on what, with which options.
+//! Requests for resources: dispatch over verbs, and their options.
 
 use super::answer::{self, ResponseFormat};
-use super::{RequestContext, Service, deprecation, lists, watch};
+use super::place::Place;
+use super::plain_text::not_found;
+use super::request_context::RequestContext;
+use super::service::Service;
+use super::subresources::on_node;
+use super::{deprecation, lists, watch};
 use crate::audit;
 use crate::negotiate::{Form, Output, body_format, patch_type};
 use crate::request::Target;
@@ -15,13 +20,6 @@ use rest::{ApiError, Deleted, Details, PatchKind, Requester, Resource, Shown, Wr
 use schema::{Value, proto};
 use std::sync::Arc;
 
-/// Subresources that only a node can answer.
-pub const ON_NODE: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
-
-pub fn on_node(subresource: &str) -> bool {
-    ON_NODE.contains(&subresource)
-}
-
 impl Service {
     pub(crate) async fn resource(
         self: &Arc<Self>,
@@ -31,14 +29,14 @@ impl Service {
         let resources = self.api.resources();
         let resource = match resources.get(&target.group_version, &target.resource) {
             Some(resource) => resource.clone(),
-            None if resources.is_custom(&target.group) => return Ok(super::not_a_page()),
+            None if resources.is_custom(&target.group) => return Ok(not_found()),
             None if resources.has_version(&target.group_version) || target.group.is_empty() => {
                 return Err(ApiError::no_such_path());
             }
             None if self.documents().get(&format!("/apis/{}", target.group)).is_some() => {
                 return Err(ApiError::no_such_path());
             }
-            None => return Ok(super::not_a_page()),
+            None => return Ok(not_found()),
         };
         let place = match Place::find(&resource, target, call.asked.verb) {
             Ok(place) => place,
@@ -47,7 +45,7 @@ impl Service {
                 if !resource.kind.kind_first && (error.code == 404 || target.is_nowhere(&resource)) =>
             {
                 if target.subresource.is_empty() {
-                    return Ok(super::not_a_page());
+                    return Ok(not_found());
                 }
                 let deprecated = deprecation::warning(&resource, &self.api.names, self.release);
                 call.notes.warn_first(deprecated.into_iter().collect());
@@ -123,7 +121,7 @@ impl Service {
         if let Some((_, served)) = resource.view(place.subresource) {
             let (namespace, name) = (place.namespace, place.name);
             let json = self.api.get_view(resource, place.subresource, namespace, name, version).await?;
-            return answer::object(200, json, served, &manner, call, self);
+            return answer::object(200, json, served, &manner, call, &self.api);
         }
         let object = match &resource.hooks.answer {
             Some(answer) => self.api.answer_get(resource, &**answer, place.name)?,
@@ -135,7 +133,7 @@ impl Service {
             let sealed = proto::envelope(&resource.api_version, &resource.kind.name, &message);
             return Ok(answer::response(200, Form::Protobuf, Body::full(sealed), names));
         }
-        answer::object(200, resource.json(&object), resource, &manner, call, self)
+        answer::object(200, resource.json(&object), resource, &manner, call, &self.api)
     }
 
     async fn list(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
@@ -148,7 +146,7 @@ impl Service {
         if !self.gates.remaining {
             page.remaining = None;
         }
-        lists::answer(page, place.resource, &manner, call, self)
+        lists::answer(page, place.resource, &manner, call, &self.api)
     }
 
     async fn create(&self, call: &RequestContext<'_>, place: &Place<'_>) -> Result<Response<Body>, ApiError> {
@@ -194,7 +192,7 @@ impl Service {
             (None, Some(there)) => self.api.act_elsewhere(&mut writing, there, &input).await?,
             (None, None) => return Err(ApiError::method_not_allowed()),
         }
-        let status = crate::status::done(201);
+        let status = crate::negotiate::status::done(201);
         let response = answer::document(201, status, answer::meta_type("Status"), &manner, &self.api.names);
         call.notes.warn_first(writing.warnings);
         Ok(response)
@@ -288,7 +286,7 @@ impl Service {
                 let code = if written.created { 201 } else { 200 };
                 let served = place.resource.view(place.subresource).map(|(_, served)| served);
                 let resource = served.unwrap_or(place.resource);
-                answer::object(code, written.json, resource, manner, call, self)
+                answer::object(code, written.json, resource, manner, call, &self.api)
             }
             Err(error) => Ok(answer::failure(&error, call, &self.api.names)),
         };
@@ -317,12 +315,12 @@ impl Service {
         match deleted {
             Deleted::Object { json, gone } => {
                 let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-                answer::object(code, json, resource, manner, call, self)
+                answer::object(code, json, resource, manner, call, &self.api)
             }
             Deleted::Gone { uid } => {
                 let (group, kind) = (resource.group.clone(), resource.kind.plural.to_string());
                 let details = Details { name: name.to_owned(), group, kind, uid, ..Details::default() };
-                let status = crate::status::success(&details);
+                let status = crate::negotiate::status::success(&details);
                 Ok(answer::document(200, status, answer::meta_type("Status"), manner, &self.api.names))
             }
         }
@@ -356,7 +354,7 @@ impl Service {
             .api
             .delete_collection(place.resource, place.namespace, &list, &options, &user, self.delete_workers)
             .await;
-        let answered = page.and_then(|page| lists::answer(page, place.resource, &manner, call, self));
+        let answered = page.and_then(|page| lists::answer(page, place.resource, &manner, call, &self.api));
         Ok(self.warn_of_orphans(call, place.resource, &options, answered))
     }
 
@@ -392,73 +390,6 @@ impl Target {
 /// Patches that every kind takes.
 const ACCEPTED_BY_ALL: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-
-/// What a path means on this resource.
-pub(crate) struct Place<'a> {
-    pub resource: &'a Arc<Resource>,
-    pub namespace: &'a str,
-    pub name: &'a str,
-    pub subresource: &'a str,
-}
-
-impl<'a> Place<'a> {
-    /// A path that fits no form of the resource is 404; a verb that the form does not have is 405.
-    fn find(resource: &'a Arc<Resource>, target: &'a Target, verb: &str) -> Result<Self, ApiError> {
-        let kind = &resource.kind;
-        // `/namespaces/<name>` names a namespace as if it lay in itself
-        let namespace =
-            if kind.namespaced || target.namespace != target.name { &*target.namespace } else { "" };
-        let (named, sub) = (!target.name.is_empty(), !target.subresource.is_empty());
-        let proxied = !target.rest.is_empty() && target.subresource != "proxy";
-        if !kind.namespaced && !namespace.is_empty()
-            || kind.namespaced && named && namespace.is_empty()
-            || proxied
-        {
-            return Err(ApiError::no_such_path());
-        }
-        if matches!(&*target.name, "." | "..") {
-            let name = &target.name;
-            return Err(ApiError::bad_request(format!(
-                "Name parameter invalid: {name:?}: may not be '{name}'"
-            )));
-        }
-        let place = Place { resource, namespace, name: &target.name, subresource: &target.subresource };
-        let has = |verbs: &[schema::table::Text]| verbs.iter().any(|one| one == verb);
-        if sub {
-            let part =
-                resource.subresource(&target.subresource).filter(|part| super::serves(resource, &part.name));
-            let part = part.ok_or_else(ApiError::no_such_path)?;
-            return if has(&part.verbs) { Ok(place) } else { Err(ApiError::method_not_allowed()) };
-        }
-        let whole_cluster = kind.namespaced && namespace.is_empty();
-        let forms: &[&str] = match (named, whole_cluster) {
-            _ if target.watching => &["watch"],
-            (true, _) => &["get", "update", "patch", "delete"],
-            (false, true) => &["list", "watch"],
-            (false, false) => &["create", "list", "watch", "deletecollection"],
-        };
-        // a form of path that none of the verbs has
-        if !kind.verbs.iter().any(|one| forms.contains(&&**one)) {
-            return Err(ApiError::no_such_path());
-        }
-        let fits = match verb {
-            "get" | "update" | "patch" | "delete" => named,
-            "create" | "deletecollection" => !named && !whole_cluster,
-            "watch" if target.watching => target.subresource.is_empty(),
-            "list" | "watch" => !named,
-            _ => false,
-        };
-        // a list that is asked for as a watch is a list that cannot be watched
-        let listed = verb == "watch" && !target.watching && kind.verbs.iter().any(|one| one == "list");
-        // what was made while the server runs can be changed as long as it is there
-        let changed = !kind.kind_first && matches!(verb, "update" | "patch");
-        if fits && (has(&kind.verbs) || listed || changed) {
-            Ok(place)
-        } else {
-            Err(ApiError::method_not_allowed())
-        }
-    }
-}
 
 /// A kind that was made while the server ran does not have this verb here, or has it no longer.
 fn not_supported(resource: &Resource, target: &Target, verb: &str) -> ApiError {

@@ -1,13 +1,15 @@
 //! Watches as streams of events, each encoded once however many clients get it.
 
 use super::answer::{self, ResponseFormat};
-use super::resource::Place;
-use super::{RequestContext, Service, lists};
+use super::lists;
+use super::place::Place;
+use super::request_context::RequestContext;
+use super::service::Service;
 use crate::discovery::metrics::{self, Labels, Lasting};
+use crate::negotiate::status;
 use crate::negotiate::table::{self, Include, Layout};
 use crate::negotiate::{Form, Transform};
 use crate::serve::Body;
-use crate::status;
 use bytes::Bytes;
 use futures_core::Stream;
 use http::{HeaderValue, Response, header};

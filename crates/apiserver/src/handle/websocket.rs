@@ -5,7 +5,7 @@
 //! client that takes nothing for a while is cut off. At the end of the watch, and when the server stops, the connection is
 //! closed properly. A connection that was switched keeps its place among the listener's connections until it is closed.
 
-use super::text;
+use super::plain_text::text;
 use crate::authentication::is_websocket;
 use crate::serve::{Body, Phase, Shutdown};
 use base64::Engine;

@@ -1,9 +1,10 @@
-//! Media types in and out: what the client sends and what it wants to get.
+//! Content negotiation: media types of requests and responses.
 
 mod accept;
 mod compress;
 mod pretty;
 mod revalidate;
+pub(crate) mod status;
 pub mod table;
 
 pub(crate) use accept::prefers_whole;

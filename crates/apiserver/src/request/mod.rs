@@ -1,4 +1,4 @@
-//! What is being asked: verb, group, resource, name, subresource.
+//! RequestInfo: verb, group, resource, name and subresource of a request.
 //!
 //! A path is taken apart the same way whether or not the resource exists; that is for the dispatcher to say. It is
 //! decoded before it is taken apart: an escaped slash separates segments like any other.

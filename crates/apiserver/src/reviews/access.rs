@@ -1,6 +1,7 @@
 //! Access reviews: may this user do that.
 
-use super::{Sources, list_of, user_of};
+use super::sources::Sources;
+use super::user_info::{list_of, user_of};
 use auth::{Attributes, User};
 use env::MaybeReady;
 use rest::{Answer, ApiError, Asking, Subject};

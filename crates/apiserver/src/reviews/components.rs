@@ -1,6 +1,6 @@
-//! How the parts of the control plane are, as far as this process knows.
+//! ComponentStatus: health of the control plane, as far as this process knows.
 
-use super::Sources;
+use super::sources::Sources;
 use rest::{Answer, ApiError, Resource};
 use schema::Value;
 

@@ -1,6 +1,7 @@
-//! Rules reviews: everything that who asks may do in a namespace.
+//! SelfSubjectRulesReview: the rules of the caller in a namespace.
 
-use super::{Sources, texts, user_of};
+use super::sources::Sources;
+use super::user_info::{texts, user_of};
 use auth::authorize::{PathRule, ResourceRule};
 use env::MaybeReady;
 use rest::{Answer, ApiError, Asking};

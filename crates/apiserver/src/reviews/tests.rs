@@ -1,12 +1,14 @@
 use super::*;
-use crate::deployment::ComponentHealth;
+use crate::options::deployment::ComponentHealth;
 use auth::authorize::Rules;
-use auth::{Attributes, Chain, Decision, Tokens};
+use auth::{Attributes, Authorizer, Chain, Decision, Tokens, User};
 use env::MaybeReady;
 use names::Names;
 use rest::hooks::Hooks;
-use rest::{Api, ApiError, Asking, Resource, Storage};
+use rest::{Api, ApiError, Asking, Requester, Resource, Storage};
+use schema::Value;
 use schema::table::Ref;
+use store::Store;
 
 fn sources(authorizer: Arc<dyn Authorizer>) -> (Api, Sources) {
     let world: env::World = env::Simulated::new(0, 1);
@@ -44,7 +46,7 @@ fn ask_with(authorizer: Arc<dyn Authorizer>, kind: &str, spec: &str) -> Result<V
 
 fn ask(kind: &str, spec: &str) -> Result<Value, String> {
     let roles = Arc::new(auth::Rbac::new(&Names::kubernetes()));
-    let (cluster_roles, bindings) = crate::authorization::roles::policy_of_every_cluster();
+    let (cluster_roles, bindings) = crate::authorization::roles::tests::policy_of_every_cluster();
     roles.replace(auth::rbac::Policy::compile(cluster_roles, bindings));
     ask_with(Arc::new(Chain { authorizers: vec![roles] }), kind, spec).map_err(|why| why.message)
 }

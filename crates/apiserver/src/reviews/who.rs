@@ -1,6 +1,7 @@
-//! Who somebody is: the owner of a token, or who asks.
+//! TokenReview and SelfSubjectReview.
 
-use super::{Sources, list_of, texts, user_of, user_value};
+use super::sources::Sources;
+use super::user_info::{list_of, texts, user_of, user_value};
 use auth::User;
 use auth::tokens::{Bearer, Identified, bearer};
 use env::MaybeReady;

@@ -1,4 +1,4 @@
-//! What is going on in one connection, and the deadlines that follow from it.
+//! Activity of one connection, and the deadlines that follow from it.
 //!
 //! What always holds: a request is in flight from the moment its head was read until its answer's last byte
 //! was handed on or given up, so a watch counts for as long as it lasts.
@@ -16,10 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, Sleep};
 
+use super::body::Body;
 use super::bulk::{self, BULK_BYTES};
+use super::limits::Limits;
 use super::rate_limit::Pace;
 use super::stream_driver;
-use super::{Body, Limits};
 
 /// The bytes with which every HTTP/2 connection begins.
 const HTTP2_PREFACE_BYTES: usize = 24;

@@ -2,8 +2,8 @@
 //!
 //! What always holds: a bundle that cannot be used never replaces one that can.
 
-use super::ServeError;
-use super::tls::{certificates, problem};
+use super::error::ServeError;
+use super::pem::{certificates, problem};
 use arc_swap::ArcSwapOption;
 use auth::x509;
 use std::path::PathBuf;
@@ -102,9 +102,11 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    pub(super) fn new(material: &super::TlsMaterial) -> Result<Self, ServeError> {
-        let clients = (&material.client_authorities, &material.client_authority_file);
-        let proxies = (&material.proxy_authorities, &material.proxy_authority_file);
+    /// From PEM text and the file that it was read from, for clients and for proxies.
+    pub(super) fn new(
+        clients: (&Option<Vec<u8>>, &Option<AuthorityFile>),
+        proxies: (&Option<Vec<u8>>, &Option<AuthorityFile>),
+    ) -> Result<Self, ServeError> {
         Ok(Authorities {
             clients: Source::new("client authority", clients.0, clients.1)?,
             proxies: Source::new("proxy authority", proxies.0, proxies.1)?,

@@ -7,8 +7,8 @@
 //! Names beat wildcards; names that the operator gave beat those that stand in a certificate; of two that are equal
 //! in this the first counts.
 
-use super::ServeError;
-use super::tls::{certificates, problem};
+use super::error::ServeError;
+use super::pem::{certificates, problem};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;

@@ -1,4 +1,4 @@
-//! What the certificate of a client is worth, by the authorities of the moment.
+//! Verification of client certificates, by the current authorities.
 //!
 //! What always holds: a chain is verified once per connection and generation of the authorities, never per request. A
 //! connection that was made under an authority that is trusted no longer loses its identity with the next request, and

@@ -36,11 +36,13 @@ use super::certificates::CAME_TO;
 use super::connection_limit::Crowd;
 use super::cork::{Release, cork};
 use super::frame_limit::FrameLimit;
+use super::handler::{Handler, Leave, Peer};
 use super::host;
+use super::limits::Limits;
 use super::quiet::quiet;
 use super::stream_driver::{self, Lasting, Requests};
 use super::tls::Tls;
-use super::{Body, Handler, Leave, Limits, LogThrottle, Peer, Phase, Shutdown};
+use super::{Body, LogThrottle, Phase, Shutdown};
 
 /// More headers than any client sends; beyond it HTTP/1 answers 431.
 const MAX_HEADERS: usize = 256;

@@ -1,4 +1,4 @@
-//! How full a listener is.
+//! Limit on the connections of a listener.
 //!
 //! A flood of connections that ask for nothing must not keep out those that do. So each connection says when it comes
 //! and goes; when only a quarter of the places is left, all that have no request under way are told, and leave.

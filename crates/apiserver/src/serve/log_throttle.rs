@@ -1,4 +1,4 @@
-//! What happens often under pressure and is worth a line in the log, but not one each time.
+//! Throttle for log lines of events that are frequent under pressure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

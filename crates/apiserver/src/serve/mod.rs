@@ -28,10 +28,14 @@ mod client_certificate;
 mod connection;
 mod connection_limit;
 mod cork;
+mod error;
 mod frame_limit;
+mod handler;
 mod host;
 mod in_memory;
+mod limits;
 mod log_throttle;
+mod pem;
 mod quiet;
 mod rate_limit;
 mod shutdown;
@@ -41,15 +45,12 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use env::World;
-use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use authorities::{Authorities, AuthorityFile};
@@ -58,44 +59,13 @@ pub use bulk::Bulk;
 pub use certificates::Pair;
 pub use client_certificate::{Certificate, ClientCertificate, Verified};
 pub(crate) use connection::{panic_text, unpanicked};
+pub use error::ServeError;
+pub use handler::{Handler, Leave, Peer};
 pub use in_memory::InMemory;
+pub use limits::Limits;
 pub use log_throttle::LogThrottle;
 pub use shutdown::{Phase, Shutdown};
 pub use tls::{TlsMaterial, suites};
-
-/// What answers the requests.
-pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. Dropped when the client goes away before the answer is there.
-    fn handle(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        peer: Arc<Peer>,
-    ) -> impl Future<Output = Response<Body>> + Send;
-
-    /// A connection ended before it was safe.
-    fn unsafe_connection(&self) {}
-
-    /// A connection ended because of what its client sent, or how slowly, or did not take.
-    fn odd_connection(&self) {}
-}
-
-/// Put among an answer's extensions: its request is the last that the connection takes. Those that are being
-/// answered go on to their end.
-#[derive(Debug, Clone, Copy)]
-pub struct Leave;
-
-/// The other end of a connection.
-#[derive(Debug)]
-pub struct Peer {
-    /// Tells connections apart.
-    pub connection: u64,
-    /// Where the connection comes from.
-    pub remote: SocketAddr,
-    /// The client's certificate; `None` where none was shown or none could be worth anything.
-    pub certificate: Option<ClientCertificate>,
-    /// Whether requests are multiplexed.
-    pub http2: bool,
-}
 
 /// Where to listen, and how.
 #[derive(Clone)]
@@ -110,92 +80,6 @@ pub struct Listen {
     pub share_port: bool,
     /// The clock by which certificates are valid or not, and floods are told from use.
     pub world: World,
-}
-
-/// What a client may take of the server before and beside its requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// From the connection to the end of the TLS handshake.
-    pub handshake_timeout: Duration,
-    /// For an HTTP/2 preface, and for an HTTP/1 request head from its first byte to its last.
-    pub header_timeout: Duration,
-    /// How long a connection without a request stays open at least; at most twice as long.
-    pub idle_timeout: Duration,
-    /// How long an answer with an end may take to be sent, and how long a client may take nothing of what it is sent;
-    /// at least, and at most twice as long.
-    pub send_timeout: Duration,
-    /// How often an HTTP/2 connection is asked whether it lives.
-    pub keep_alive_interval: Duration,
-    /// How long it may take to say so.
-    pub keep_alive_timeout: Duration,
-    /// Requests at the same time on one HTTP/2 connection.
-    pub max_concurrent_streams: u32,
-    /// All headers of a request together.
-    pub max_header_bytes: u32,
-    /// What a client may send of one HTTP/2 request body before the handler has read it.
-    pub stream_window_bytes: u32,
-    /// The same over all requests of a connection.
-    pub connection_window_bytes: u32,
-    /// The largest HTTP/2 frame taken.
-    pub max_frame_bytes: u32,
-    /// Requests over all connections that have come and are not answered yet; those beyond are refused unseen.
-    pub max_pending_requests: usize,
-    /// What is held of one HTTP/2 answer before the client has taken it.
-    pub max_send_buffer_bytes: usize,
-    /// What a connection gets per second of answers that last, such as watches; zero is no limit.
-    pub lasting_bytes_per_second: u64,
-    /// Connections at the same time; more wait in the listener's queue. When a quarter of the places is left, those
-    /// without a request are closed.
-    pub max_connections: u32,
-    /// How long requests may take to finish after the stop was asked for.
-    pub shutdown_grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            handshake_timeout: Duration::from_secs(10),
-            header_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(90),
-            send_timeout: Duration::from_secs(60),
-            keep_alive_interval: Duration::from_secs(30),
-            keep_alive_timeout: Duration::from_secs(15),
-            max_concurrent_streams: 250,
-            max_header_bytes: 1 << 20,
-            stream_window_bytes: 256 << 10,
-            connection_window_bytes: 4 << 20,
-            max_frame_bytes: 256 << 10,
-            max_pending_requests: 8192,
-            max_send_buffer_bytes: 1 << 20,
-            lasting_bytes_per_second: 0,
-            max_connections: 32_768,
-            shutdown_grace: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Why the server cannot listen.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// Somebody else has the port.
-    #[error("address {0} is already in use")]
-    AddressInUse(SocketAddr),
-    /// The address is not ours, the port is privileged, …
-    #[error("cannot listen on {address}: {source}")]
-    Bind {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// Certificates or keys that cannot be used.
-    #[error("{what}: {problem}")]
-    Tls {
-        /// Which of the inputs.
-        what: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
 }
 
 /// A listener that holds its port but does not answer yet: connections wait until [`run`].

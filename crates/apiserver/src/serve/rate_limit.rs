@@ -1,4 +1,4 @@
-//! How fast one connection's lasting answers may go.
+//! Rate limit for the long-lasting responses of one connection.
 //!
 //! A piece is sent whole and pays afterwards: the next waits until the time that its bytes take at the agreed speed
 //! has passed. The answers of one connection share the speed.

@@ -1,4 +1,4 @@
-//! How a server ends, as one value that only moves forward.
+//! Phases of a shutdown, as one value that only moves forward.
 //!
 //! ```text
 //! Serving ──drain──► Draining ──refuse──► Refusing ──stop──► Stopping ──cut──► Cut

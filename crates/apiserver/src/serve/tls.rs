@@ -24,16 +24,16 @@ use rustls::{
     CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     SupportedCipherSuite,
 };
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use webpki::RawPublicKeyEntity;
 
-use super::ServeError;
 use super::authorities::{Authorities, AuthorityFile};
 use super::certificates::{Certificates, LOOK_EVERY, Pair};
 use super::client_certificate::Clients;
+use super::error::ServeError;
+use super::pem::problem;
 
 /// Certificates and keys as PEM text.
 #[derive(Clone, Default)]
@@ -70,7 +70,10 @@ pub(super) struct Tls {
 impl Tls {
     pub(super) fn new(material: &TlsMaterial, world: World) -> Result<Self, ServeError> {
         let provider = Arc::new(provider(material));
-        let authorities = Arc::new(Authorities::new(material)?);
+        let authorities = Arc::new(Authorities::new(
+            (&material.client_authorities, &material.client_authority_file),
+            (&material.proxy_authorities, &material.proxy_authority_file),
+        )?);
         let everybody = Pair {
             certificate: material.certificate_chain.clone(),
             key: material.private_key.clone(),
@@ -178,22 +181,6 @@ fn provider(material: &TlsMaterial) -> CryptoProvider {
         provider.cipher_suites.retain(|one| wanted(one) || one.version() == &TLS13 && !newer);
     }
     provider
-}
-
-pub(super) fn certificates(
-    what: &'static str,
-    pem: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, ServeError> {
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(problem(what))?;
-    match chain.is_empty() {
-        true => Err(ServeError::Tls { what, problem: "no certificate in it".to_owned() }),
-        false => Ok(chain),
-    }
-}
-
-pub(super) fn problem<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> ServeError {
-    move |error| ServeError::Tls { what, problem: error.to_string() }
 }
 
 struct Clock(World);

@@ -1,4 +1,4 @@
-//! What an operator says about tracing, in a file.
+//! Configuration file of tracing.
 //!
 //! ```yaml
 //! apiVersion: apiserver.config.k8s.io/v1alpha1

@@ -1,6 +1,7 @@
 //! Hands spans to a collector, many at a time.
 
-use super::{Span, otlp};
+use super::otlp;
+use super::span::Span;
 use crate::serve::LogThrottle;
 use metrics::{About, Counter, Registry};
 use outbound::{Dialer, Endpoint, GrpcClient, Limits};

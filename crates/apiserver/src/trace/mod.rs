@@ -1,4 +1,4 @@
-//! Spans of requests, sent to a collector: how long each took, and each of its steps.
+//! Traces of requests: one span for each request and for each of its steps, sent to a collector.
 //!
 //! ```text
 //! KubernetesAPI ─ authentication ─ priorityandfairness ─ authorization ─ admission ─ store
@@ -13,6 +13,7 @@
 mod configuration;
 mod export;
 mod otlp;
+mod span;
 
 pub use configuration::{BadConfiguration, Configuration};
 
@@ -22,87 +23,8 @@ use http::{HeaderMap, HeaderValue};
 use metrics::Registry;
 use outbound::{Dialer, TRACEPARENT};
 use rest::RequestRecord;
-use std::fmt::Write as _;
+use span::{Attribute, Context, Span, SpanId};
 use std::time::{Duration, UNIX_EPOCH};
-
-/// What all spans of a trace share.
-type TraceId = [u8; 16];
-type SpanId = [u8; 8];
-
-/// Who belongs to what, as servers tell each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Context {
-    trace: TraceId,
-    span: SpanId,
-    sampled: bool,
-}
-
-impl Context {
-    /// What a header says; nothing of one that makes no sense.
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.trim().split('-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let version = u8::from_str_radix(version, 16).ok().filter(|_| version.len() == 2)?;
-        // later versions may say more at the end
-        if version == 0xff || (version == 0 && parts.next().is_some()) || flags.len() != 2 {
-            return None;
-        }
-        let flags = u8::from_str_radix(flags, 16).ok()?;
-        let (trace, span) = (bytes::<16>(trace)?, bytes::<8>(span)?);
-        (trace != [0; 16] && span != [0; 8]).then_some(Context { trace, span, sampled: flags & 1 == 1 })
-    }
-
-    fn header(&self) -> Option<HeaderValue> {
-        let mut text = "00-".to_owned();
-        for byte in &self.trace {
-            // writing to a string cannot fail
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push('-');
-        for byte in &self.span {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push_str(if self.sampled { "-01" } else { "-00" });
-        HeaderValue::try_from(text).ok()
-    }
-}
-
-/// Exactly so many bytes, in small hexadecimal letters.
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |c: u8| match c {
-        b'0'..=b'9' => Some(c - b'0'),
-        b'a'..=b'f' => Some(c - b'a' + 10),
-        _ => None,
-    };
-    let text = text.as_bytes();
-    if text.len() != 2 * N {
-        return None;
-    }
-    let mut out = [0; N];
-    for (byte, pair) in out.iter_mut().zip(text.chunks(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(out)
-}
-
-/// A span that is over.
-struct Span {
-    context: Context,
-    parent: Option<SpanId>,
-    name: &'static str,
-    /// Whether it is the answer to somebody elsewhere.
-    served: bool,
-    /// Since the epoch.
-    began: Duration,
-    ended: Duration,
-    attributes: Vec<(&'static str, Attribute)>,
-    failed: bool,
-}
-
-enum Attribute {
-    Text(String),
-    Number(i64),
-}
 
 /// Traces requests.
 pub(crate) struct Tracing {

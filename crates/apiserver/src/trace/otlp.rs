@@ -1,6 +1,6 @@
 //! Spans as collectors read them: the request of OTLP's trace service, version 1, in protobuf.
 
-use super::{Attribute, Span};
+use super::span::{Attribute, Span};
 use schema::proto::Backward;
 
 /// The procedure that takes them.

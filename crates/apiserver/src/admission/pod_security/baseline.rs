@@ -1,6 +1,6 @@
 //! The checks of the level `baseline`: known ways to more rights than a pod should have.
 
-use super::evaluate::{Pod, Violation, context};
+use super::pod::{Pod, Violation, context};
 use super::wording::{Texts, counted, plural, quotes, setters};
 use schema::Value;
 use schema::problem::quoted;

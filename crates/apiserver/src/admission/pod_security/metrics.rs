@@ -1,7 +1,8 @@
-//! How often pods were held against standards, and how it ended.
+//! Metrics of Pod Security evaluations.
 //!
 //! Always true: there are only so many counters, whatever versions namespaces ask for.
 
+use super::pod::EPHEMERAL;
 use super::policy::{Standard, Version};
 use metrics::{About, Counter, Family, Registry};
 use rest::{AdmissionAttributes, Operation};
@@ -59,6 +60,6 @@ fn request(write: &AdmissionAttributes<'_>) -> [&'static str; 3] {
     [
         if write.operation == Operation::Create { "create" } else { "update" },
         if write.resource.kind.plural == "pods" { "pod" } else { "controller" },
-        if write.subresource == super::EPHEMERAL { super::EPHEMERAL } else { "" },
+        if write.subresource == EPHEMERAL { EPHEMERAL } else { "" },
     ]
 }

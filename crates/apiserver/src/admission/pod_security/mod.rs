@@ -9,6 +9,7 @@ mod baseline;
 mod evaluate;
 mod metrics;
 mod namespace;
+mod pod;
 mod policy;
 mod restricted;
 mod settings;
@@ -19,8 +20,9 @@ mod wording;
 pub(crate) use metrics::Counters;
 
 use env::MaybeReady;
-use evaluate::{Marks, Pod, Violation, evaluate, told};
+use evaluate::{evaluate, told};
 use names::Names;
+use pod::{EPHEMERAL, Marks, Pod, Violation};
 use policy::{Labels, Level, Policy, Standard};
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Operation, Resource};
 use schema::Value;
@@ -66,9 +68,6 @@ fn subject(resource: &Resource) -> Option<Subject> {
         _ => None,
     }
 }
-
-/// The one subresource through which a pod gets something that can violate a standard.
-const EPHEMERAL: &str = "ephemeralcontainers";
 
 impl Admission for PodSecurity {
     fn interest(&self, resource: &Resource) -> Interest {

@@ -1,7 +1,8 @@
 //! Writes of namespaces: labels that can be read, and a word about the pods that are there already.
 
 use super::PodSecurity;
-use super::evaluate::{Pod, evaluate, reasons};
+use super::evaluate::{evaluate, reasons};
+use super::pod::Pod;
 use super::policy::{Level, Policy, Standard};
 use env::MaybeReady;
 use rest::{AdmissionAttributes, ApiError, Object};

@@ -1,4 +1,4 @@
-//! What a namespace asks of its pods: a level of the Pod Security Standards in a version, for each of three modes.
+//! The policy of a namespace: a level of the Pod Security Standards in a version, for each of three modes.
 //!
 //! Always true: a namespace whose labels cannot be read is held to the strictest level rather than to none.
 

@@ -1,7 +1,7 @@
-//! The checks that the level `restricted` adds: what a pod must say to run with as little as it can.
+//! The checks that the level `restricted` adds.
 
 use super::baseline;
-use super::evaluate::{Pod, Violation, context};
+use super::pod::{Pod, Violation, context};
 use super::wording::{Texts, counted, plural, quotes, setters};
 use schema::Value;
 

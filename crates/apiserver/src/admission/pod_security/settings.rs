@@ -1,4 +1,4 @@
-//! What the operator tells the plugin: standards for namespaces that say nothing, and who is exempt.
+//! Configuration of PodSecurity: default standards and exemptions.
 
 use super::policy::{LEVEL_RULE, Level, MODES, Policy, Standard, VERSION_RULE, Version};
 use crate::admission::configuration::{Part, Wrong, whole};

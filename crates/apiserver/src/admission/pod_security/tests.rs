@@ -1,6 +1,7 @@
 //! Pods against standards. The expected texts are those that clients of upstream see.
 
-use super::evaluate::{Marks, Pod, evaluate, reasons, told};
+use super::evaluate::{evaluate, reasons, told};
+use super::pod::{Marks, Pod};
 use super::policy::{Labels, Level, Policy, Standard, Version};
 use super::settings::Settings;
 use env::{Simulated, World, random_u64};

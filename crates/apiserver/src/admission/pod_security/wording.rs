@@ -1,4 +1,4 @@
-//! How violations are put into words.
+//! Wording of violations.
 
 use schema::problem::quoted;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Every pod runs as a service account: `default` unless it names another, which must exist.
+//! ServiceAccount: assigns a service account to every pod, `default` unless it names another, which must exist.
 //!
 //! A new pod gets the account's token as a volume, unless pod or account declines, and the account's secrets for
 //! pulling images, unless it brings its own. Where the account says so, its pods may use no secrets but those that

@@ -1,4 +1,4 @@
-//! Which secrets a pod reaches for. Pure.
+//! Secrets that a pod references. Pure.
 
 use kinds::core::pod::references::{self, Referred};
 use schema::Value;

@@ -1,4 +1,4 @@
-//! The volume by which a pod finds the API server: a token, whom to believe, and where it is.
+//! The projected volume with the token, the CA bundle and the namespace of a pod.
 
 use env::World;
 use names::Names;

@@ -1,10 +1,10 @@
-//! One webhook: which writes it is for, how it is called, and what comes of a call.
+//! One webhook: its rules, its client, and the outcome of a call.
 
+use super::clients::Clients;
 use super::metrics::End;
 use super::review::{self, Question, Verdict};
-use super::{Webhooks, is_dry_run};
-use crate::admission::matching::{Meant, Rule, Selected};
-use crate::webhook_target::Reached;
+use crate::admission::matching::{Meant, Rule, Selected, is_dry_run};
+use crate::outgoing::webhook_target::Reached;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use outbound::{Answer, Limits};
@@ -40,13 +40,13 @@ pub(super) enum Failure {
     /// The webhook says so.
     Denied(ApiError),
     /// There is no answer that means anything; with the code under which it is counted.
-    RequestContext(String, u16),
+    Call(String, u16),
     /// It was not to be called, or its answer cannot be followed.
     Refused(ApiError),
 }
 
 impl Hook {
-    pub fn of(hook: &Value, configuration: &str, all: &Webhooks) -> Self {
+    pub fn of(hook: &Value, configuration: &str, clients: &Clients) -> Self {
         let seconds = hook.at(&["timeoutSeconds"]).and_then(Value::as_int).unwrap_or(10).clamp(1, 30);
         let time = Duration::from_secs(seconds.unsigned_abs());
         let spoken = hook.items(&["admissionReviewVersions"]).iter().filter_map(Value::as_str);
@@ -64,8 +64,13 @@ impl Hook {
             dry: matches!(hook.text(&["sideEffects"]), "None" | "NoneOnDryRun"),
             seconds,
             version: spoken.into_iter().next().unwrap_or(review::VERSIONS[0]),
-            server: Reached::of(config, all.way.clone(), Limits { time, answer: LARGEST_ANSWER }, &all.users)
-                .counted_in(&all.calls),
+            server: Reached::of(
+                config,
+                clients.way.clone(),
+                Limits { time, answer: LARGEST_ANSWER },
+                &clients.users,
+            )
+            .counted_in(&clients.calls),
         }
     }
 
@@ -85,23 +90,22 @@ impl Hook {
         let uid = rest::metadata::new_uid(&write.api.world);
         let question = Question { write, meant, version: self.version, uid: &uid, object, old, dry_run };
         let answer = self.call(write, question.json().into()).await;
-        let answer =
-            answer.map_err(|why| Failure::RequestContext(format!("failed to call webhook: {why}"), 503))?;
+        let answer = answer.map_err(|why| Failure::Call(format!("failed to call webhook: {why}"), 503))?;
         if answer.body.is_empty() {
             let code = answer.status.as_u16();
             let media = answer.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
             let why = format!("0-length response with status code: {code} and content type: {media}");
-            return Err(Failure::RequestContext(format!("failed to call webhook: {why}"), 503));
+            return Err(Failure::Call(format!("failed to call webhook: {why}"), 503));
         }
         if let Some((code, why)) = review::failure(&answer) {
-            return Err(Failure::RequestContext(format!("failed to call webhook: {why}"), code));
+            return Err(Failure::Call(format!("failed to call webhook: {why}"), code));
         }
         let verdict = review::read(&answer.body, &question, changes).map_err(|why| match why {
             review::Unreadable::Form(why) => format!("failed to call webhook: {why}"),
             review::Unreadable::Sense(why) => format!("received invalid webhook response: {why}"),
             review::Unreadable::Wish(why) => why,
         });
-        let verdict = verdict.map_err(|why| Failure::RequestContext(why, 503))?;
+        let verdict = verdict.map_err(|why| Failure::Call(why, 503))?;
         self.note(write, &verdict);
         match verdict.denied {
             Some(told) => Err(Failure::Denied(review::denial(&self.name, told))),
@@ -150,24 +154,24 @@ impl Hook {
     /// Counts a call, and says what its failure means for the write; a webhook that may fail has none.
     pub fn judge<T>(
         &self,
-        hooks: &Webhooks,
+        clients: &Clients,
         (write, manner, began): (&AdmissionAttributes<'_>, &'static str, Duration),
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
-        let took = hooks.world.elapsed().saturating_sub(began);
+        let took = clients.world.elapsed().saturating_sub(began);
         write.user.notes.waited_for_webhook(took);
         let (end, judged) = match outcome {
             Ok(verdict) => (End::Allowed, Ok(Some(verdict))),
             Err(Failure::Denied(error)) => (End::Denied(error.code), Err(error)),
             Err(Failure::Refused(error)) => (End::Refused, Err(error)),
-            Err(Failure::RequestContext(why, code)) => {
+            Err(Failure::Call(why, code)) => {
                 let why = format!("failed calling webhook {}: {why}", quoted(&self.name));
                 tracing::warn!(configuration = self.configuration, may_fail = self.may_fail, "{why}");
                 let judged = if self.may_fail { Ok(None) } else { Err(ApiError::internal_error(why)) };
                 (End::Failed { code, rejected: !self.may_fail }, judged)
             }
         };
-        hooks.counters.ended(&self.name, manner, write.operation, end, took);
+        clients.counters.ended(&self.name, manner, write.operation, end, took);
         judged
     }
 }

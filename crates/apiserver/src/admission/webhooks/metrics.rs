@@ -1,4 +1,4 @@
-//! How often webhooks were called, how long that took and how it ended.
+//! Metrics of webhook calls.
 
 use metrics::{About, Counter, Family, Histogram, Registry, seconds};
 use rest::Operation;

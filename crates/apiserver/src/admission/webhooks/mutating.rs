@@ -1,13 +1,13 @@
-//! Webhooks that may change objects: asked one after the other, each about what those before it have made.
+//! MutatingAdmissionWebhook: calls webhooks in sequence, each with the object that those before it have changed.
 //!
 //! When one of them has changed an object, everything that writes pass is asked a second time, and of the webhooks
 //! those that want to see what others did after them.
 
+use super::dispatcher::{Invocation, Webhooks};
 use super::hook::{Failure, Hook};
 use super::review::Verdict;
-use super::{Concerned, Webhooks};
-use crate::admission::Parts;
 use crate::admission::matching::{Meant, is_exempt};
+use crate::admission::parts::Parts;
 use env::MaybeReady;
 use merge::JsonPatch;
 use merge::json_patch::Form;
@@ -39,7 +39,7 @@ impl Admission for Mutating {
         object: Option<&'a mut Value>,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        let concerned = self.0.concerned(write);
+        let concerned = self.0.invocations(write);
         if concerned.is_empty() {
             return Ok(()).into();
         }
@@ -74,7 +74,7 @@ impl Mutating {
         write: &AdmissionAttributes<'_>,
         mut object: Option<&mut Value>,
         old: Option<&Value>,
-        concerned: Vec<Concerned>,
+        concerned: Vec<Invocation>,
     ) -> Result<(), ApiError> {
         let mut memory = write.rounds.recall::<Memory>().unwrap_or_default();
         if write.rounds.is_second() && memory.left.as_ref() != object.as_deref() {
@@ -104,13 +104,13 @@ impl Mutating {
     async fn ask(
         &self,
         write: &AdmissionAttributes<'_>,
-        one: &Concerned,
+        one: &Invocation,
         object: Option<&mut Value>,
         old: Option<&Value>,
     ) -> Result<bool, ApiError> {
-        let Concerned { at, hook, meant } = one;
+        let Invocation { at, hook, meant } = one;
         let bodies = (meant.json(write, object.as_deref()).await?, meant.json(write, old).await?);
-        let began = self.0.world.elapsed();
+        let began = self.0.clients.world.elapsed();
         let outcome = hook.ask(write, meant, (&bodies.0, &bodies.1), true).await;
         let record =
             Record { write, hook, place: format!("round_{}_index_{at}", u8::from(write.rounds.is_second())) };
@@ -125,7 +125,7 @@ impl Mutating {
             other => other.map(|_| false),
         };
         record.mutation(matches!(outcome, Ok(true)));
-        let judged = hook.judge(&self.0, (write, MANNER, began), outcome)?;
+        let judged = hook.judge(&self.0.clients, (write, MANNER, began), outcome)?;
         if judged.is_none() {
             record.failed_open();
         }

@@ -1,4 +1,4 @@
-//! What a webhook is asked, and what its answer says.
+//! AdmissionReview requests and responses.
 //!
 //! ```text
 //! {"kind":"AdmissionReview","apiVersion":"…/v1","request":{"uid":"7f…","kind":{…},"resource":{…},…}}

@@ -1,9 +1,9 @@
 //! Webhooks that may refuse writes: all that a write is for are asked at the same time, and all must agree.
 
+use super::dispatcher::{Invocation, Webhooks};
 use super::hook::Hook;
-use super::{Concerned, Webhooks};
-use crate::admission::Parts;
 use crate::admission::matching::{Meant, is_exempt};
+use crate::admission::parts::Parts;
 use env::MaybeReady;
 use futures_util::future::join_all;
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
@@ -31,7 +31,7 @@ impl Admission for Validating {
         object: &'a Value,
         old: Option<&'a Value>,
     ) -> MaybeReady<'a, Result<(), ApiError>> {
-        let concerned = self.0.concerned(write);
+        let concerned = self.0.invocations(write);
         if concerned.is_empty() {
             return Ok(()).into();
         }
@@ -48,7 +48,7 @@ impl Validating {
         write: &AdmissionAttributes<'_>,
         object: &Value,
         old: Option<&Value>,
-        mut concerned: Vec<Concerned>,
+        mut concerned: Vec<Invocation>,
     ) -> Result<(), ApiError> {
         let mut wrong = None;
         concerned.retain(|one| match one.hook.selected.select(write, object, old) {
@@ -84,9 +84,9 @@ impl Validating {
         bodies: Option<&Bodies>,
     ) -> Result<(), ApiError> {
         let (object, old) = bodies.map_or((&b"null"[..], &b"null"[..]), |(object, old)| (object, old));
-        let began = self.0.world.elapsed();
+        let began = self.0.clients.world.elapsed();
         let outcome = hook.ask(write, meant, (object, old), false).await;
-        let judged = hook.judge(&self.0, (write, MANNER, began), outcome)?;
+        let judged = hook.judge(&self.0.clients, (write, MANNER, began), outcome)?;
         if judged.is_none() && write.user.notes.shown() > Shown::Nothing {
             let domain = write.api.names.group("failed-open.validating.webhook.admission");
             write.user.notes.annotate(format!("{domain}/round_0_index_{at}"), hook.name.as_str());

@@ -1,4 +1,4 @@
-//! Groups that do not fit into a token: it says where they are kept.
+//! Distributed claims: groups that a token references at another endpoint.
 //!
 //! ```text
 //! "_claim_names":   {"groups": "there"}
@@ -10,7 +10,7 @@
 //! believed points to, and there is a bound to how many issuers are remembered.
 
 use super::provider::{Provider, is_https};
-use super::{Fault, Rules, issuer};
+use super::rules::{Fault, Rules, issuer};
 use crate::authentication::jose::Compact;
 use env::{World, unix_seconds};
 use outbound::{Credentials, HttpClient};

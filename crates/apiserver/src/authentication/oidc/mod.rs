@@ -1,4 +1,4 @@
-//! Users who were identified elsewhere, by a provider that speaks OpenID Connect: its tokens say who they are.
+//! OpenID Connect authenticator.
 //!
 //! What always holds: nothing of a token is believed before it is clear that the one provider signed it, in a way
 //! the operator allows, for this client and for now. A token of another issuer is left to others. What a claim
@@ -6,6 +6,7 @@
 
 mod distributed;
 mod provider;
+mod rules;
 
 pub use provider::is_https;
 
@@ -15,8 +16,8 @@ use auth::tokens::{Authenticator, Identified, Verdict};
 use distributed::Elsewhere;
 use env::{MaybeReady, World, unix_seconds};
 use outbound::{HttpClient, TtlCache};
-use provider::{Doubt, Provider};
-use schema::Value;
+use provider::Provider;
+use rules::{Fault, Rules, issuer, seconds};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,6 @@ pub const ALGORITHMS: [&str; 9] =
 const KEPT: usize = 32 * 1024;
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// By how much clocks may differ for tokens that are not valid yet.
-const LEEWAY_SECONDS: i64 = 60;
 
 /// Whom to believe, and what to make of it.
 pub struct Options {
@@ -85,43 +84,6 @@ pub struct Oidc {
     elsewhere: Elsewhere,
     world: World,
     memory: TtlCache<Verdict>,
-}
-
-/// What a token must be, and what it says then.
-struct Rules {
-    issuer: String,
-    client_id: String,
-    username_claim: String,
-    username_prefix: String,
-    groups_claim: String,
-    groups_prefix: String,
-    algorithms: Vec<String>,
-    required: Vec<(String, String)>,
-}
-
-/// Why a token of the provider is refused. Nothing here is secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Fault {
-    #[error("it is signed by way of {0:?}, which is not allowed")]
-    Algorithm(String),
-    #[error("it is meant for {0:?}")]
-    Audience(Vec<String>),
-    #[error("it has expired")]
-    Expired,
-    #[error("it is not valid yet")]
-    Early,
-    #[error(transparent)]
-    Doubt(#[from] Doubt),
-    #[error("the claim {0:?} is missing")]
-    Missing(String),
-    #[error("the claim {0:?} is not what it should be")]
-    Claim(String),
-    #[error("the mail address is not verified")]
-    Unverified,
-    #[error("the claim {0:?} is not as required")]
-    NotAsRequired(String),
-    #[error("the claim {claim:?} is kept elsewhere: {why}")]
-    Elsewhere { claim: String, why: String },
 }
 
 impl Oidc {
@@ -186,94 +148,5 @@ impl Authenticator for Oidc {
             }
             _ => Verdict::Unknown.into(),
         }
-    }
-}
-
-impl Rules {
-    /// Everything but the signature and what the claims say.
-    fn check(&self, token: &Compact<'_>, now: i64) -> Result<(), Fault> {
-        let algorithm = token.algorithm();
-        if !self.algorithms.iter().any(|it| it == algorithm) {
-            return Err(Fault::Algorithm(algorithm.to_owned()));
-        }
-        let audiences = one_or_many(&token.claims, "aud")?.unwrap_or_default();
-        if !audiences.contains(&self.client_id) {
-            return Err(Fault::Audience(audiences));
-        }
-        match seconds(&token.claims, "exp") {
-            Some(expires) if expires > now => {}
-            _ => return Err(Fault::Expired),
-        }
-        match token.claims.at(&["nbf"]).map(|_| seconds(&token.claims, "nbf")) {
-            None => Ok(()),
-            Some(Some(begins)) if begins <= now + LEEWAY_SECONDS => Ok(()),
-            Some(_) => Err(Fault::Early),
-        }
-    }
-
-    /// Who the claims say it is.
-    fn user(&self, claims: &Value) -> Result<User, Fault> {
-        let claim = &self.username_claim;
-        let name = text(claims, claim)?;
-        if name.is_empty() {
-            return Err(Fault::Claim(claim.clone()));
-        }
-        if claim == "email" {
-            match claims.at(&["email_verified"]) {
-                None | Some(Value::Bool(true)) => {}
-                Some(Value::Bool(false)) => return Err(Fault::Unverified),
-                Some(_) => return Err(Fault::Claim("email_verified".to_owned())),
-            }
-        }
-        let mut user = User::named(format!("{}{name}", self.username_prefix));
-        if !self.groups_claim.is_empty() {
-            let groups = one_or_many(claims, &self.groups_claim)?.unwrap_or_default();
-            user.groups = groups.into_iter().map(|group| format!("{}{group}", self.groups_prefix)).collect();
-        }
-        for (claim, wanted) in &self.required {
-            if text(claims, claim)? != wanted {
-                return Err(Fault::NotAsRequired(claim.clone()));
-            }
-        }
-        Ok(user)
-    }
-}
-
-/// Who a token says issued it. One provider leaves out the beginning.
-fn issuer(claims: &Value) -> &str {
-    match claims.text(&["iss"]) {
-        "accounts.google.com" => "https://accounts.google.com",
-        issuer => issuer,
-    }
-}
-
-fn text<'a>(claims: &'a Value, claim: &str) -> Result<&'a str, Fault> {
-    match claims.at(&[claim]) {
-        Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(Fault::Claim(claim.to_owned())),
-        None => Err(Fault::Missing(claim.to_owned())),
-    }
-}
-
-/// A claim that is one text or a list of them, if it is there.
-fn one_or_many(claims: &Value, claim: &str) -> Result<Option<Vec<String>>, Fault> {
-    let wrong = || Fault::Claim(claim.to_owned());
-    match claims.at(&[claim]) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(one)) => Ok(Some(vec![one.clone()])),
-        Some(Value::List(many)) => {
-            let texts = many.iter().map(|it| it.as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<_>>>().map(Some).ok_or_else(wrong)
-        }
-        Some(_) => Err(wrong()),
-    }
-}
-
-/// A moment in Unix seconds; some providers write fractions.
-fn seconds(claims: &Value, claim: &str) -> Option<i64> {
-    match claims.at(&[claim])? {
-        Value::Int(seconds) => Some(*seconds),
-        Value::Float(seconds) if seconds.is_finite() => Some(*seconds as i64),
-        _ => None,
     }
 }

@@ -1,8 +1,11 @@
-//! What a token says that was asked for: for how long it is good, and which objects must exist for it.
+//! Claims of bound service account tokens: validity, and the objects that must exist.
 
-use super::{Fault, LEEWAY};
+use super::fault::Fault;
 use crate::authentication::objects::{Found, Named, Objects, deleted_at};
 use schema::Value;
+
+/// For how long clocks may disagree, and what was deleted may still be used, in seconds.
+const LEEWAY: i64 = 60;
 
 /// See the module.
 pub struct Bound {

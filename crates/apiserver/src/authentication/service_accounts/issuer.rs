@@ -1,4 +1,4 @@
-//! Who issues tokens, and how those who verify tokens elsewhere learn the keys.
+//! Issuer of service account tokens, and its OpenID discovery documents.
 
 use crate::authentication::jose::{PublicKey, Signer};
 use schema::{Value, encode};

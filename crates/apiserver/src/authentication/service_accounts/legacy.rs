@@ -1,6 +1,6 @@
-//! What a token of old says, one that is kept in a secret and good for as long as the secret holds it.
+//! Claims of legacy service account tokens, which Secrets hold.
 
-use super::Fault;
+use super::fault::Fault;
 use super::tracking::LastUse;
 use crate::authentication::objects::{Named, Objects, deleted_at};
 use base64::Engine;

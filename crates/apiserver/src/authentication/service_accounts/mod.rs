@@ -5,6 +5,7 @@
 //! found out once and remembered; whether it still holds is looked at each time, in the objects as they are.
 
 mod bound;
+mod fault;
 mod issuer;
 mod legacy;
 mod request;
@@ -20,6 +21,7 @@ use auth::tokens::{Authenticator, Identified, Verdict};
 use auth::{SERVICE_ACCOUNT_PREFIX, User, service_account_groups};
 use bound::Bound;
 use env::{MaybeReady, World};
+use fault::Fault;
 use legacy::Legacy;
 use metrics::Counter;
 use names::Names;
@@ -28,9 +30,6 @@ use std::sync::Arc;
 
 /// How many tokens are remembered at least.
 const REMEMBERED: usize = 4096;
-
-/// For how long clocks may disagree, and what was deleted may still be used, in seconds.
-const LEEWAY: i64 = 60;
 
 /// What tokens are judged by.
 pub struct Trust {
@@ -87,9 +86,6 @@ enum Form {
     Bound(Bound),
     Legacy(Legacy),
 }
-
-/// Why a token that was signed here is not believed, in words that reviews show.
-type Fault = String;
 
 impl Accounts {
     pub fn new(trust: Trust, objects: Objects, lookups: Lookups, world: &World) -> Self {

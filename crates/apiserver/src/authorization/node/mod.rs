@@ -1,4 +1,4 @@
-//! Node agents: each may read what the pods on its node need, and change what is the node's own.
+//! Node authorizer: a kubelet reads what the pods on its node need, and changes its own node.
 //!
 //! Always true: what is permitted is looked up in the caches at the moment of the request (see [`related`]), so a
 //! pod that has been bound is known to be, and one that is gone no longer gives anything. Nobody but a node

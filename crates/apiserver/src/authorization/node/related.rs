@@ -1,4 +1,4 @@
-//! What a node has to do with an object: looked up in the caches, from the pods on the node.
+//! Relations between a node and an object, through the pods on the node.
 //!
 //! ```text
 //! node ◄─ pod ◄─ secret, config map, service account, claim ◄─ volume ◄─ secret

@@ -1,4 +1,4 @@
-//! Makes the roles and bindings that every cluster has, and completes those that lack something.
+//! Creates and reconciles the bootstrap roles and bindings of every cluster.
 //!
 //! What always holds: nothing is taken away from an object but a binding to another role, which cannot be changed
 //! and is made anew; and an object whose annotation says so is left alone.

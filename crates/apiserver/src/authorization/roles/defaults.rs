@@ -3,6 +3,7 @@
 //! They are told in `policy.txt`, which says at its head how it is written. A test reads all of it, so that a
 //! line that is not understood never gets as far as a server, where it would be left out.
 
+use super::read;
 use names::Names;
 use rest::Api;
 use schema::{Map, Value};
@@ -180,6 +181,13 @@ fn rule(line: &str) -> Option<Value> {
         out.set(&["resourceNames"], words(named));
     }
     Some(out)
+}
+
+/// The rules of a role that every cluster has, as it is made.
+pub(crate) fn rules_of_every_cluster(names: &names::Names, role: &str) -> Vec<auth::rbac::Rule> {
+    let all = all(names, &[]).into_iter();
+    let mut named = all.filter(|one| one.plural == "clusterroles" && one.name == role);
+    named.next().map(|one| read::rules(&one.object)).unwrap_or_default()
 }
 
 #[cfg(test)]

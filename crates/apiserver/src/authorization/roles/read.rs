@@ -1,4 +1,4 @@
-//! From objects to what decisions are made on.
+//! Reads roles and bindings from objects.
 //!
 //! A cluster role may gather others by their labels, and these may gather further ones. Its permissions are its
 //! own rules and those of all that can be reached so, each role once; nobody need have written them into it.

@@ -4,6 +4,17 @@ use auth::rbac::{Binding, Policy};
 use auth::{Attributes, Authorizer, Rbac, User};
 use std::sync::Arc;
 
+type EveryCluster = (Vec<Arc<auth::rbac::Role>>, Vec<Arc<auth::rbac::Binding>>);
+
+/// The roles and bindings that every cluster has.
+pub(crate) fn policy_of_every_cluster() -> EveryCluster {
+    let all = defaults::all(&::names::Names::kubernetes(), &[]);
+    let of = |plural: &'static str| all.iter().filter(move |one| one.plural == plural).map(|one| &one.object);
+    let roles: Vec<_> = of("clusterroles").map(|object| Arc::new(read::role(object))).collect();
+    let bindings = of("clusterrolebindings").map(|object| Arc::new(read::binding(object))).collect();
+    (read::all(&roles), bindings)
+}
+
 fn role(name: &str, label: &str, gathers: &str) -> Arc<Read> {
     let gathers = match gathers {
         "" => String::new(),

@@ -1,4 +1,4 @@
-//! Who called, and how long it took to let them.
+//! Metrics of authentication and authorization.
 //!
 //! Names of users are not told: most are counted together.
 

@@ -1,4 +1,4 @@
-//! What others know anyway, asked for when somebody reads.
+//! Collectors that read counters of other components when metrics are scraped.
 
 use super::requests::resource_name;
 use crate::discovery::version;

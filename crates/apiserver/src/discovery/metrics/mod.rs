@@ -1,4 +1,4 @@
-//! What the server counts, under the names by which dashboards know it.
+//! Metrics of the server, under the names that dashboards use.
 //!
 //! Whatever is counted with every request is found once and then costs an addition; what can be asked for is asked
 //! for when somebody reads ([`asked`]).
@@ -14,7 +14,7 @@ use crate::audit;
 use crate::authentication::remembered::{LOOKUP_SECONDS, Lookups};
 use crate::authentication::service_accounts::Uses;
 use crate::filters::in_flight::InFlight;
-use crate::gates::Gates;
+use crate::options::gates::Gates;
 use metrics::{About, Counter, Family, Gauge, Registry};
 use rest::{Api, Resource};
 use std::sync::Arc;

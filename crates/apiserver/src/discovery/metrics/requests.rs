@@ -1,4 +1,4 @@
-//! What was asked, how it ended and how long it took.
+//! Metrics of requests.
 //!
 //! Labels come from closed sets: verbs that there are, resources that are served and their parts. What a client
 //! makes up is counted together.

@@ -1,0 +1,15 @@
+//! Threads for requests that compute for long, apart from the I/O threads.
+
+use crate::serve::Bulk;
+
+/// See the module. Exempt requests have threads of their own.
+pub struct Threads {
+    pub(super) exempt: Bulk,
+    pub(super) others: Bulk,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Threads { exempt: Bulk::new("bulk-exempt"), others: Bulk::new("bulk") }
+    }
+}

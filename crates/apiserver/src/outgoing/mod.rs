@@ -1,0 +1,5 @@
+//! Destinations of outgoing calls: the network to dial through, and the address of a Service or a webhook.
+
+pub mod egress;
+pub(crate) mod service_resolver;
+pub(crate) mod webhook_target;

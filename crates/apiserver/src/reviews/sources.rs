@@ -1,0 +1,17 @@
+//! Authenticators, authorizer and components that reviews ask.
+
+use crate::authentication::Chain;
+use crate::options::deployment::ComponentHealth;
+use auth::Authorizer;
+use std::sync::Arc;
+use store::Store;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Sources {
+    pub authorizer: Arc<dyn Authorizer>,
+    pub callers: Arc<Chain>,
+    pub store: Arc<dyn Store>,
+    /// The components that run in the same process.
+    pub components: Arc<[(&'static str, ComponentHealth)]>,
+}

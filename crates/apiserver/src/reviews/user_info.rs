@@ -1,0 +1,48 @@
+//! Users as UserInfo values of the API.
+
+use auth::User;
+use rest::Requester;
+use schema::{Map, Value};
+
+/// The user behind a request, as authorizers know users.
+pub(crate) fn user_of(requester: &Requester) -> User {
+    User {
+        name: requester.name.clone(),
+        uid: requester.uid.clone(),
+        groups: requester.groups.clone(),
+        extra: requester.extra.iter().cloned().collect(),
+    }
+}
+
+/// A user as the API writes one down.
+pub(crate) fn user_value(user: &User) -> Value {
+    let mut out = Value::map();
+    for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            out.set(&[field], text.as_str());
+        }
+    }
+    if !user.groups.is_empty() {
+        out.set(&["groups"], texts(&user.groups));
+    }
+    if !user.extra.is_empty() {
+        out.set(&["extra"], extra_value(user));
+    }
+    out
+}
+
+/// What else is known of a user, as the API writes it down.
+pub(crate) fn extra_value(user: &User) -> Value {
+    let extra = user.extra.iter().map(|(key, values)| (key.clone().into(), texts(values)));
+    Value::Map(extra.collect::<Map>())
+}
+
+pub(crate) fn texts(many: &[String]) -> Value {
+    Value::List(many.iter().map(|one| Value::from(one.as_str())).collect())
+}
+
+/// The texts of a list.
+pub(crate) fn list_of(value: &Value, path: &[&str]) -> Vec<String> {
+    let Some(Value::List(items)) = value.at(path) else { return Vec::new() };
+    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,97 @@
+//! Joins all parts to the service that handles requests.
+
+use super::error::StartError;
+use super::storage::OpenKeys;
+use super::telemetry::Telemetry;
+use crate::aggregation::Aggregation;
+use crate::audit::{self, Audit};
+use crate::authentication::Identity;
+use crate::discovery::health::Health;
+use crate::discovery::metrics::{Metrics, about_component};
+use crate::filters::cors::{self, Browsers};
+use crate::filters::in_flight::InFlight;
+use crate::flowcontrol::Fairness;
+use crate::handle::{AccessControl, DebugPages, Discovery, Service};
+use crate::options::gates::Gates;
+use crate::options::{limits, observability};
+use crate::serve::Shutdown;
+use auth::Authorizer;
+use rest::Api;
+use schema::table::Release;
+use std::sync::Arc;
+
+/// Parts of the service, by what they are for.
+pub(super) struct ServiceParts<'a> {
+    pub api: Arc<Api>,
+    pub shutdown: Shutdown,
+    pub limits: limits::Options,
+    pub gates: Gates,
+    pub release: Release,
+    pub delete_workers: usize,
+    pub advertised: String,
+    pub identity: &'a Identity,
+    pub authorizer: Arc<dyn Authorizer>,
+    pub fairness: Option<Arc<Fairness>>,
+    pub cors: cors::Options,
+    pub audit: audit::Options,
+    pub aggregation: Arc<Aggregation>,
+    pub keys: &'a OpenKeys,
+    pub observe: observability::Options,
+    pub telemetry: Telemetry,
+}
+
+/// Builds the service, and registers its metrics.
+pub(super) fn build_service(parts: ServiceParts<'_>) -> Result<Service, StartError> {
+    let ServiceParts { api, shutdown, limits, gates, identity, fairness, aggregation, telemetry, .. } = parts;
+    let start = Arc::default();
+    let (store, world) = (api.storage.store.clone(), api.world.clone());
+    let mut health = Health::new(store, shutdown.clone(), Arc::clone(&start), world, &limits);
+    if let Some(keyring) = &parts.keys.keyring {
+        health.look_at_keys(keyring, parts.keys.reload.is_some());
+    }
+    let mut metrics = Metrics::new(telemetry.registry);
+    aggregation.measure(&metrics.registry);
+    metrics.tell_of_lookups(&identity.lookups);
+    if let Some(accounts) = &identity.accounts {
+        metrics.tell_of_tokens(&accounts.uses);
+    }
+    about_component(&metrics.registry, &gates);
+    if !gates.field_validation {
+        metrics.requests.check_nothing();
+    }
+    let audit = if gates.record { parts.audit } else { audit::Options::default() };
+    let audit = Audit::start(audit, &api.names, &api.world, &metrics.audit, &telemetry.calls)?;
+    // with priority and fairness, no request is rejected for the number in flight alone
+    let in_flight = match fairness {
+        Some(_) => Arc::default(),
+        None => Arc::new(InFlight::new(limits.reading, limits.writing)),
+    };
+    metrics.tell_of(&api, &in_flight);
+    let access = AccessControl {
+        callers: identity.chain.clone(),
+        authorizer: parts.authorizer,
+        fairness,
+        audit,
+        cors: Browsers::new(parts.cors),
+    };
+    let observability::Options { verbosity, profiling, command, .. } = parts.observe;
+    Ok(Service {
+        api,
+        shutdown,
+        start,
+        limits,
+        in_flight,
+        metrics,
+        health,
+        delete_workers: parts.delete_workers.max(1),
+        release: parts.release,
+        gates,
+        access,
+        aggregation,
+        discovery: Discovery::new(parts.advertised, identity.published.clone()),
+        bulk: Default::default(),
+        slow: Default::default(),
+        tracing: telemetry.tracing,
+        debug: DebugPages { profiling, verbosity, command },
+    })
+}

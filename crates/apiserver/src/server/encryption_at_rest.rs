@@ -1,0 +1,101 @@
+//! Encryption at rest: builds the keyring in front of the store from its configuration.
+
+use encryption::{Configuration, Follower, Keyring, Locate, Parts, Rename, Sealed, Unopened};
+use env::World;
+use kinds::tables::KINDS;
+use metrics::Registry;
+use names::Names;
+use rest::storage::prefix;
+use schema::table::Kind;
+use std::sync::Arc;
+use store::{Recovered, Store};
+
+/// What an operator says.
+pub struct Options {
+    pub configuration: Configuration,
+    /// Whether, and where from, it is read again when it changes.
+    pub again: Option<Follower>,
+}
+
+/// The keyring of a configuration. One that keeps everything as it is, for good, needs none.
+pub(crate) fn keyring(
+    options: &Options,
+    names: &Names,
+    world: &World,
+    registry: &Registry,
+    rename: Option<Rename>,
+) -> Option<Arc<Keyring>> {
+    let Options { configuration, again } = options;
+    if configuration.is_clear() && again.is_none() {
+        return None;
+    }
+    for (resource, group) in configuration.resources() {
+        // groups of custom resources have a dot
+        if built_in(resource, group, names).is_none() && !group.contains('.') {
+            tracing::warn!(resource, group, "a resource that is to be encrypted is not there");
+        }
+    }
+    let parts = Parts { rename, reloads: again.is_some(), ..parts(names, world, registry) };
+    Some(Arc::new(Keyring::new(configuration, parts)))
+}
+
+/// Puts a store behind a keyring, and opens what was recovered from it.
+pub(crate) async fn over(
+    (store, recovered): (Arc<dyn Store>, Vec<Recovered>),
+    keyring: Option<Arc<Keyring>>,
+    names: &Names,
+    world: &World,
+) -> Result<(Arc<dyn Store>, Vec<Recovered>), Unopened> {
+    // without keys, what is sealed is told apart from what is broken
+    let empty = || Keyring::empty(parts(names, world, &Registry::default()));
+    Sealed::over(store, recovered, keyring, empty).await
+}
+
+fn parts<'a>(names: &'a Names, world: &World, registry: &'a Registry) -> Parts<'a> {
+    let locate = locate(names);
+    Parts { world: world.clone(), registry, names, locate, rename: None, reloads: false }
+}
+
+/// Where objects are kept: those of built-in kinds as their tables say, all others by group.
+fn locate(names: &Names) -> Locate {
+    let names = names.clone();
+    Box::new(move |resource, group| match built_in(resource, group, &names) {
+        Some(kind) => {
+            let stored = kinds::stored(kind);
+            let stored = stored.as_deref().unwrap_or(kind);
+            prefix(stored, &stored.group.full(&names.api_domain))
+        }
+        None => format!("/registry/{group}/{resource}/"),
+    })
+}
+
+fn built_in(resource: &str, group: &str, names: &Names) -> Option<&'static Kind> {
+    let mut kinds = KINDS.iter().copied();
+    kinds.find(|kind| kind.plural == resource && kind.group.full(&names.api_domain) == group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_found_where_they_are_kept() {
+        let locate = locate(&Names::kubernetes());
+        for (resource, group, expected) in [
+            ("secrets", "", "/registry/secrets/"),
+            ("services", "", "/registry/services/specs/"),
+            ("deployments", "apps", "/registry/deployments/"),
+            ("events", "", "/registry/events/"),
+            ("events", "events.k8s.io", "/registry/events/"),
+            ("ingresses", "networking.k8s.io", "/registry/ingress/"),
+            (
+                "customresourcedefinitions",
+                "apiextensions.k8s.io",
+                "/registry/apiextensions.k8s.io/customresourcedefinitions/",
+            ),
+            ("pandas", "bears.example", "/registry/bears.example/pandas/"),
+        ] {
+            assert_eq!(locate(resource, group), expected, "{resource} {group}");
+        }
+    }
+}

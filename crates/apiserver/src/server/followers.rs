@@ -1,0 +1,46 @@
+//! Background tasks of a running server that follow objects and files.
+
+use super::storage::OpenKeys;
+use crate::aggregation;
+use crate::apiextensions::Definitions;
+use crate::authorization::roles;
+use crate::flowcontrol::Fairness;
+use rest::Api;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Followers that are not started yet.
+pub(super) struct Followers {
+    /// Of custom resource definitions.
+    pub definitions: Option<Definitions>,
+    /// Of APIServices.
+    pub registered: Option<aggregation::Follower>,
+    /// Of the configuration of encryption at rest.
+    pub keys: OpenKeys,
+}
+
+impl Followers {
+    /// Starts all, with those of roles and of flow control. They end with the set.
+    pub fn spawn(
+        self,
+        roles: roles::Follower,
+        fairness: Option<&Arc<Fairness>>,
+        api: &Arc<Api>,
+    ) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(roles.follow());
+        if let (Some(follower), Some(keyring)) = (self.keys.reload, self.keys.keyring) {
+            tasks.spawn(async move { follower.follow(&keyring).await });
+        }
+        if let Some(definitions) = self.definitions {
+            tasks.spawn(definitions.follow());
+        }
+        if let Some(registered) = self.registered {
+            tasks.spawn(registered.follow());
+        }
+        if let Some(fairness) = fairness {
+            tasks.spawn(fairness.clone().follow(api.clone()));
+        }
+        tasks
+    }
+}

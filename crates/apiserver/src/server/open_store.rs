@@ -1,0 +1,141 @@
+//! Choice of the store, and its opening.
+
+use env::World;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Recovered, Store, StoreError};
+
+/// Where objects are kept.
+pub enum StoreChoice {
+    /// Nowhere: all is gone with the process.
+    Memory,
+    /// In a file below this directory.
+    Directory(PathBuf),
+    /// In an etcd, which others may use as well.
+    Etcd(Box<store_etcd::Options>),
+    /// In a store that was opened elsewhere and is empty.
+    Opened(Arc<dyn Store>),
+}
+
+impl StoreChoice {
+    /// How keys are called there, where that is not how they are called here.
+    pub(crate) fn renames(&self) -> Option<encryption::Rename> {
+        let StoreChoice::Etcd(options) = self else { return None };
+        options.renames().map(|rename| Box::new(rename) as encryption::Rename)
+    }
+}
+
+/// Opens a store that keeps what was replaced for so long, and gives what is in it.
+pub(crate) async fn open(
+    choice: StoreChoice,
+    retention: Duration,
+    world: &World,
+) -> Result<(Arc<dyn Store>, Vec<Recovered>), StoreError> {
+    let options = store::Options { retention, ..store::Options::default() };
+    match choice {
+        StoreChoice::Memory => Ok((Arc::new(store::memory::open(&options, world.clone())), Vec::new())),
+        StoreChoice::Directory(directory) => {
+            let mut recovered = Vec::new();
+            let engine = store::embedded::open(&directory, &options, world.clone(), &mut |record| {
+                recovered.push(record)
+            })?;
+            Ok((Arc::new(engine), recovered))
+        }
+        StoreChoice::Etcd(options) => {
+            let (etcd, recovered) = store_etcd::open(*options, world.clone()).await?;
+            Ok((Arc::new(etcd), recovered))
+        }
+        StoreChoice::Opened(store) => Ok((store, Vec::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use names::Names;
+    use rest::hooks::Hooks;
+    use rest::{Api, Storage};
+    use schema::encode::EmptyLists;
+    use schema::table::{Kind, Ref};
+    use schema::{Value, decode, encode, proto, yaml};
+    use store::Revision;
+
+    /// The object as it is served once a value was found in a store.
+    fn found(kind: &'static Kind, value: Vec<u8>) -> Bytes {
+        let (names, world): (_, World) = (Names::kubernetes(), env::Simulated::new(0, 1));
+        let group = kind.group.full(&names.api_domain);
+        let place = if kind.namespaced { "n/o" } else { "o" };
+        let record = Recovered {
+            revision: Revision(7),
+            key: format!("/registry/{}/{place}", kind.store_key.replace("{group}", &group)).into(),
+            value: Some(value.into()),
+            previous: None,
+            at: 0,
+            expires_at: None,
+            history: false,
+        };
+        let store = Arc::new(store::memory::open(&store::Options::default(), world.clone()));
+        let storage = Storage::new(store, vec![record], Default::default(), world.clone()).unwrap();
+        let api = Api::new(names, storage, world, Vec::new());
+        let resource = api.register(Ref::Static(kind), Hooks::default()).unwrap();
+        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        resource.collection.cache.get(namespace, name).unwrap_or_else(|| panic!("{}", kind.name)).json.clone()
+    }
+
+    /// JSON as others may write it: in another order, and not packed.
+    fn otherwise(value: &Value, out: &mut String) {
+        match value {
+            Value::Map(map) => {
+                let mut fields: Vec<_> = map.iter().collect();
+                fields.reverse();
+                out.push('{');
+                for (at, (key, value)) in fields.into_iter().enumerate() {
+                    out.push_str(if at == 0 { "\n" } else { " ,\n" });
+                    out.push_str(&format!("  {key:?} : "));
+                    otherwise(value, out);
+                }
+                out.push_str(" }\n");
+            }
+            other => out.push_str(&String::from_utf8(encode::untyped(other)).unwrap()),
+        }
+    }
+
+    #[test]
+    fn objects_are_read_in_every_form_that_others_store_them_in() {
+        let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/samples");
+        let mut read = 0;
+        for file in std::fs::read_dir(samples).unwrap().map(|it| it.unwrap().path()) {
+            let text = std::fs::read(&file).unwrap();
+            let sample = yaml::parse(&text, yaml::Limits::default()).unwrap().value;
+            let version = sample.text(&["apiVersion"]).to_owned();
+            let domain = Names::kubernetes().api_domain;
+            let is_it = |kind: &&&'static Kind| {
+                let group = kind.group.full(&domain);
+                let full = if group.is_empty() {
+                    kind.version.to_string()
+                } else {
+                    format!("{group}/{}", kind.version)
+                };
+                kind.name == sample.text(&["kind"]) && full == version && kind.stored_as.is_none()
+            };
+            let Some(kind) = kinds::tables::KINDS.iter().find(is_it) else { continue };
+            let mut object = decode::tree(sample.clone(), &kind.root).unwrap().value;
+            object.set(&["metadata", "name"], "o");
+            if kind.namespaced {
+                object.set(&["metadata", "namespace"], "n");
+            }
+            let mut text = String::new();
+            otherwise(&object, &mut text);
+            let message = proto::seal(&object, &kind.root);
+            object.set(&["metadata", "resourceVersion"], "");
+            let own = found(kind, encode::as_stored(&object, &kind.root, EmptyLists::Kept));
+            assert!(memchr::memmem::find(&own, br#""resourceVersion":"7""#).is_some(), "{own:?}");
+            assert_eq!(found(kind, message), own, "{}", kind.name);
+            assert_eq!(found(kind, text.into_bytes()), own, "{}", kind.name);
+            read += 1;
+        }
+        assert!(read > 40, "{read}");
+    }
+}

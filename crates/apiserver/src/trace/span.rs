@@ -1,0 +1,84 @@
+//! Spans and trace contexts.
+
+use http::HeaderValue;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What all spans of a trace share.
+pub(super) type TraceId = [u8; 16];
+pub(super) type SpanId = [u8; 8];
+
+/// Trace context, as the `traceparent` header carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Context {
+    pub trace: TraceId,
+    pub span: SpanId,
+    pub sampled: bool,
+}
+
+impl Context {
+    /// What a header says; nothing of one that makes no sense.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.trim().split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = u8::from_str_radix(version, 16).ok().filter(|_| version.len() == 2)?;
+        // later versions may say more at the end
+        if version == 0xff || (version == 0 && parts.next().is_some()) || flags.len() != 2 {
+            return None;
+        }
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        let (trace, span) = (bytes::<16>(trace)?, bytes::<8>(span)?);
+        (trace != [0; 16] && span != [0; 8]).then_some(Context { trace, span, sampled: flags & 1 == 1 })
+    }
+
+    pub fn header(&self) -> Option<HeaderValue> {
+        let mut text = "00-".to_owned();
+        for byte in &self.trace {
+            // writing to a string cannot fail
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push('-');
+        for byte in &self.span {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push_str(if self.sampled { "-01" } else { "-00" });
+        HeaderValue::try_from(text).ok()
+    }
+}
+
+/// Exactly so many bytes, in small hexadecimal letters.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |c: u8| match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        _ => None,
+    };
+    let text = text.as_bytes();
+    if text.len() != 2 * N {
+        return None;
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(text.chunks(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(out)
+}
+
+/// A span that is over.
+pub(super) struct Span {
+    pub context: Context,
+    pub parent: Option<SpanId>,
+    pub name: &'static str,
+    /// Whether it is a server span.
+    pub served: bool,
+    /// Since the epoch.
+    pub began: Duration,
+    pub ended: Duration,
+    pub attributes: Vec<(&'static str, Attribute)>,
+    pub failed: bool,
+}
+
+pub(super) enum Attribute {
+    Text(String),
+    Number(i64),
+}
