@@ -5,6 +5,7 @@
 //! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
 //! field is left out: no loop looks at it, and it is often half of an object.
 
+use crate::key::Key;
 use crate::reflector::{self, Page, Sink, Told};
 use kube::api::WatchEvent;
 use kube::{Resource, ResourceExt};
@@ -14,32 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
-
-/// Namespace and name; the namespace is empty for what lies in none.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Key {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Key { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &impl ResourceExt) -> Self {
-        Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => out.write_str(&self.name),
-            namespace => write!(out, "{namespace}/{}", self.name),
-        }
-    }
-}
 
 /// What happened to an object.
 pub enum Change<'a, K> {

@@ -38,6 +38,7 @@ pub mod endpoint;
 pub mod endpointslice;
 pub mod endpointslicemirroring;
 pub mod ephemeral_volume;
+mod error;
 pub mod events;
 pub mod expectations;
 pub mod garbagecollector;
@@ -47,6 +48,7 @@ pub mod horizontalpodautoscaling;
 pub mod informer;
 pub mod int_or_percent;
 pub mod job;
+mod key;
 pub mod leader;
 pub mod metrics;
 pub mod monitors;
@@ -83,46 +85,9 @@ pub mod ttlafterfinished;
 pub mod volumes;
 
 pub use context::Context;
+pub use error::{Failure, is_terminating, unless};
 pub use expectations::WriteTracker;
-pub use informer::{Change, Informer, Key};
+pub use informer::{Change, Informer};
+pub use key::Key;
 pub use queue::Queue;
 pub use run::{Next, Reconcile};
-
-/// Why a loop could not do what it should; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("{0}")]
-    Other(String),
-}
-
-impl Failure {
-    /// Whether the server answered with this code.
-    pub fn is(&self, code: u16) -> bool {
-        matches!(self, Failure::Api(kube::Error::Api(answer)) if answer.code == code)
-    }
-
-    /// What people are told: the server's own words where it answered.
-    pub fn message(&self) -> String {
-        match self {
-            Failure::Api(kube::Error::Api(answer)) => answer.message.clone(),
-            other => other.to_string(),
-        }
-    }
-}
-
-/// What is not there any more need not be removed, and the like: an answer with this code is as good as success.
-pub fn unless<T>(code: u16, answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(answer)) if answer.code == code => Ok(None),
-        Err(why) => Err(why),
-    }
-}
-
-/// Whether something was refused because its namespace goes away or is gone.
-pub fn is_terminating(why: &kube::Error) -> bool {
-    matches!(why, kube::Error::Api(answer)
-        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
-}

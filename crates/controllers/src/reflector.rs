@@ -6,7 +6,7 @@
 //!
 //! What is in a page or an event is known to who listens; the way there is the same for all, and is there once.
 
-use crate::informer::Key;
+use crate::key::Key;
 use crate::queue::Backoff;
 use futures_util::{AsyncBufReadExt, pin_mut};
 use kube::Client;

@@ -1,6 +1,7 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::gates::Gates;
+use crate::run::Running;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
     csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
@@ -13,12 +14,8 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use metrics::{About, Gauge};
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
-
-/// A loop on its way. Ends only with the manager.
-pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A loop that there is.
 pub struct Controller {

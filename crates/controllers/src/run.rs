@@ -1,12 +1,15 @@
 //! Running a loop: workers that take keys from its queue.
 
-use crate::registry::Running;
 use crate::{Failure, Queue, metrics};
 use std::fmt::Display;
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// The future of a running loop.
+pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a loop does about one key.
 pub trait Reconcile: Send + Sync + 'static {

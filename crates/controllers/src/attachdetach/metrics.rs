@@ -4,7 +4,7 @@
 //! says so.
 
 use super::decide::Seen;
-use super::look::is_own;
+use super::indexes::is_own;
 use crate::metrics::Metrics;
 use crate::volumes::underway::{BOUNDS, Underway, Work};
 use crate::{Change, Context, Informer};

@@ -8,20 +8,23 @@
 //! an agent says that it uses stays, unless the agent is not heard of for long, or its node was said to be out of
 //! service. Only nodes whose agents leave this to the cluster are looked after.
 
+mod attacher;
 mod csi;
 mod decide;
+mod indexes;
 mod listen;
 mod look;
 mod metrics;
 
+pub use attacher::Options;
+
 use crate::events::EventType;
 use crate::volumes::claims;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, pods::rank, run, unless};
+use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, pods::rank, run, unless};
+use attacher::Attacher;
 use decide::Plan;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -29,41 +32,8 @@ use look::Look;
 use metrics::{Numbers, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// How long an agent is waited for that uses a volume and is not heard of.
-    pub patience: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { patience: Duration::from_secs(6 * 60) }
-    }
-}
-
-/// A node, and an attachment to it.
-type At = (String, String);
-
-struct Attacher {
-    context: Context,
-    options: Options,
-    pods: Informer<Pod>,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
-    drivers: Informer<CSIDriver>,
-    nodes: WriteTracker<Node>,
-    /// By node, and by volume.
-    attachments: WriteTracker<VolumeAttachment>,
-    /// Since when it is tried to detach something.
-    since: Mutex<HashMap<At, Duration>>,
-    /// What people were told last about something that does not work.
-    told: Mutex<HashMap<At, String>>,
-    numbers: Numbers,
-}
 
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
@@ -241,7 +211,7 @@ impl Attacher {
     fn whose(&self, key: &Key, look: &Look, name: &str) -> String {
         let Some(mine) = look.pods(name).first() else { return String::new() };
         let object = self.volumes.get(&Key::new("", look.object(name)));
-        let claim = object.as_deref().and_then(listen::claim_of);
+        let claim = object.as_deref().and_then(indexes::claim_of);
         let users = claim.map(|claim| claims::users(&self.pods, &claim)).unwrap_or_default();
         let elsewhere = |pod: &&Arc<Pod>| rank::node(pod).is_some_and(|node| node != key.name);
         let (mut near, mut far) = (Vec::new(), 0);

@@ -5,6 +5,7 @@
 //! when this one has been seen; a rollout keeps its [limits](plan) at every moment.
 
 mod limits;
+mod moves;
 mod plan;
 mod revision;
 mod scale;
@@ -27,7 +28,8 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Selector;
 use limits::{Limits, is_rolling};
-use plan::{Move, Step, View};
+use moves::Move;
+use plan::{Step, View};
 use revision::Marks;
 use sets::{HASH_LABEL, Sets, template_hash};
 use status::Draft;

@@ -1,8 +1,8 @@
 //! What each metric of an autoscaler asks for.
 
-use super::Options;
 use super::api::milli;
 use super::metrics::Metrics;
+use super::options::Options;
 use super::replicas::{self, Proposal, Target};
 use crate::Failure;
 use k8s_openapi::api::autoscaling::v2::{

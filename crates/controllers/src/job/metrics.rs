@@ -1,6 +1,6 @@
 //! What is counted about jobs and their pods.
 
-use super::End;
+use super::decide::End;
 use super::view::Marks;
 use crate::metrics::Metrics;
 use crate::pods::state;

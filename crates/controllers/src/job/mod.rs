@@ -15,6 +15,7 @@ mod backoff;
 mod conditions;
 mod decide;
 mod failure_policy;
+mod finalizer;
 mod indexes;
 mod metrics;
 mod orphans;
@@ -27,18 +28,16 @@ pub use conditions::{Outcome, outcome};
 use crate::controller_ref::{self, Claims};
 use crate::events::Note;
 use crate::pods::{Pods, slow_start, state, template};
-use crate::retry_on_conflict::beside;
-use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, run};
 use backoff::Failures;
-use decide::{Failed, Plan};
+use decide::{End, Failed, Plan};
+use finalizer::release;
 use futures_util::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use metrics::{Action, Measured};
-use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,12 +108,6 @@ impl Reconcile for Jobs {
         self.measured.looked(&job, action, looked.is_ok(), took);
         looked
     }
-}
-
-/// How a job ends.
-enum End {
-    Complete,
-    Failed(Failed),
 }
 
 /// What was done about the pods of a job.
@@ -353,18 +346,6 @@ impl Jobs {
             None => self.pods.written().gone(key, pod),
         }
         Ok(())
-    }
-}
-
-/// Takes the finalizer off a pod. Nothing where the pod is gone.
-async fn release(context: &Context, marks: &Marks, pod: &Pod) -> Result<Option<Pod>, Failure> {
-    let metadata = json!({"uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [marks.finalizer]});
-    let patch = Patch::Strategic(json!({ "metadata": metadata }));
-    let pods = beside::<Pod>(&context.client, pod);
-    match unless(404, pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await) {
-        // another has its name by now
-        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 422 => Ok(None),
-        answer => Ok(answer?),
     }
 }
 

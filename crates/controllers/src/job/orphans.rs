@@ -1,7 +1,8 @@
 //! Pods whose job is gone, or has ended: nobody counts them any more, so that nothing must hold them.
 
+use super::conditions::outcome;
+use super::finalizer::release;
 use super::view::Marks;
-use super::{outcome, release};
 use crate::controller_ref::{controlled, controller_key, controller_of};
 use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use k8s_openapi::api::batch::v1::Job;

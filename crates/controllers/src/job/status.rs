@@ -1,8 +1,7 @@
 //! What is said about a job in its status, and writing it.
 
-use super::End;
 use super::conditions::{self, FAILURE_TARGET, Outcome, SUSPENDED, condition};
-use super::decide::Failed;
+use super::decide::{End, Failed};
 use super::view::View;
 use crate::events::{EventType, Note};
 use crate::retry_on_conflict::beside;

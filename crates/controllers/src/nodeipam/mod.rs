@@ -6,14 +6,15 @@
 mod cidrs;
 mod held;
 mod metrics;
+mod options;
 
 pub use cidrs::Pool;
+pub use options::Options;
 
 use crate::nodes::{self, Part};
 use crate::{Change, Context, Failure, Informer, Next, Queue, Reconcile, run};
 use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
-use kinds::service::Network;
 use kube::ResourceExt;
 use metrics::Measured;
 use parking_lot::Mutex;
@@ -21,14 +22,6 @@ use serde_json::json;
 use std::sync::Arc;
 
 const WORKERS: usize = 8;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Where nodes get their ranges from, one of each; without any they get none.
-    pub pools: Vec<Pool>,
-    /// Addresses that services have.
-    pub services: Vec<Network>,
-}
 
 struct Allocator {
     context: Context,
@@ -43,7 +36,8 @@ pub async fn run(context: Context, options: Options) {
     }
     let ranges = Ranges::new(&options, Measured::new(&context.measures));
     let (ranges, queue) = (Arc::new(Mutex::new(ranges)), Queue::default());
-    metrics::show(&context.measures, &ranges);
+    let held = ranges.clone();
+    metrics::show_usage(&context.measures, move |visit| held.lock().each(visit));
     let nodes = context.informer::<Node>();
     let (news, held) = (queue.clone(), ranges.clone());
     nodes.listen(move |change| {

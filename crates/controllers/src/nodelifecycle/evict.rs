@@ -5,8 +5,9 @@
 //! A taint that does not say when it was added counts from when it was first seen. A loop that begins removes nobody
 //! for an old taint before nodes had time to be heard of. When a taint goes before the time has passed the pod stays.
 
+use super::options::Options;
 use super::taints;
-use super::{AT_ONCE, Options, Task, each_pod};
+use super::task::{AT_ONCE, Task, each_pod};
 use crate::events::{Note, Recorder};
 use crate::nodes;
 use crate::pods::tolerate::{NO_EXECUTE, tolerating};

@@ -6,9 +6,10 @@
 
 use super::health::{self, Health, Moment};
 use super::metrics::Measured;
+use super::options::Options;
 use super::taints::{Emptied, Spelled};
+use super::task::AT_ONCE;
 use super::zones::{Count, Turn, Zones};
-use super::{AT_ONCE, Options};
 use crate::events::EventType;
 use crate::nodes::{self, Part};
 use crate::{Context, Failure, Informer, Key};

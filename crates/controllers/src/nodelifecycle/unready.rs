@@ -3,7 +3,7 @@
 //! It is said once, when the node is not heard of any more or the pod comes to it: an agent that is there after all may
 //! say otherwise.
 
-use super::{AT_ONCE, Task, each_pod};
+use super::task::{AT_ONCE, Task, each_pod};
 use crate::events::Note;
 use crate::nodes;
 use crate::pods::{rank, state};

@@ -1,7 +1,7 @@
 //! Keeps the taints against new pods, and the labels under their old names, as the rest of the node says.
 
-use super::AT_ONCE;
 use super::taints::Spelled;
+use super::task::AT_ONCE;
 use crate::context::time;
 use crate::nodes::{self, Part};
 use crate::{Context, Failure, Informer, Next, Queue, Reconcile, run};

@@ -14,6 +14,7 @@
 //! A claim that waits is looked at when something comes that may fit, and else every now and then.
 
 mod bind;
+mod binder;
 mod claim;
 mod listen;
 mod metrics;
@@ -22,50 +23,19 @@ mod shelf;
 mod volume;
 mod write;
 
+pub use binder::Options;
+
 use crate::events::Note;
 use crate::volumes::{self, Marks};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use binder::Binder;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
 use metrics::Lasting;
-use parking_lot::Mutex;
-use shelf::Shelf;
 use std::sync::Arc;
-use std::time::Duration;
 use volume::Fate;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// How often what waits is looked at again.
-    pub sync_period: Duration,
-    /// Whether others are asked to make volumes for claims.
-    pub provisioning: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { sync_period: Duration::from_secs(15), provisioning: true }
-    }
-}
-
-struct Binder {
-    context: Context,
-    options: Options,
-    marks: Marks,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
-    classes: Informer<StorageClass>,
-    pods: Informer<Pod>,
-    shelf: Arc<Mutex<Shelf>>,
-    claim_queue: Queue<Key>,
-    wrote_claims: WriteTracker<PersistentVolumeClaim>,
-    /// By claim.
-    wrote_volumes: WriteTracker<PersistentVolume>,
-    /// What others were asked for.
-    lasting: Arc<Lasting>,
-}
 
 /// The loop over claims.
 struct Claims(Arc<Binder>);

@@ -1,8 +1,9 @@
 //! Looking for a volume for a claim, and for a claim for a volume.
 
 use super::bind::{self, Wish};
+use super::binder::Binder;
 use super::claim::{self, Searched, Unmatched};
-use super::{Binder, listen, metrics};
+use super::{listen, metrics};
 use crate::pods::rank;
 use crate::volumes::claims;
 use crate::{Failure, Key, Next};

@@ -1,6 +1,7 @@
 //! Writing claims and volumes, each as it was looked at: whoever was faster is looked at first.
 
-use super::{Binder, bind};
+use super::bind;
+use super::binder::Binder;
 use crate::retry_on_conflict::beside;
 use crate::{Failure, Key, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};

@@ -7,6 +7,7 @@
 mod identity;
 mod plan;
 mod retention;
+mod view;
 
 use crate::controller_ref::{self, Claims};
 use crate::events::EventType;
@@ -23,9 +24,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::Selector;
-use plan::{Plan, View};
+use plan::Plan;
 use std::sync::Arc;
 use std::time::Duration;
+use view::View;
 
 /// How many revisions are kept where nobody says.
 const KEPT: i32 = 10;

@@ -3,7 +3,7 @@
 //! What always holds: a claim of a pod that stays is never owned by the pod, so that it outlives a pod that is replaced.
 
 use super::identity::claims;
-use super::plan::View;
+use super::view::View;
 use crate::Key;
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};

@@ -1,5 +1,6 @@
 use super::identity::Marks;
-use super::plan::{Plan, View, plan};
+use super::plan::{Plan, plan};
+use super::view::View;
 use crate::Key;
 use crate::gates::Gates;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
