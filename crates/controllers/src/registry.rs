@@ -1,15 +1,16 @@
 //! The manager: which loops there are, which of them run, and running them.
 
 use crate::gates::Gates;
-use crate::run::Running;
 use crate::{
     Context, attachdetach, bootstrap_signer, clusterrole_aggregation, cronjob, csrapproving, csrcleaner,
     csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
     ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
     persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
-    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset,
+    resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices, statefulset,
     storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
+use client::run;
+use client::run::Running;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use metrics::{About, Gauge};

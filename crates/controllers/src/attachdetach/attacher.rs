@@ -1,7 +1,8 @@
 //! State of the loop.
 
 use super::metrics::Numbers;
-use crate::{Context, Informer, WriteTracker};
+use crate::Context;
+use client::{Informer, WriteTracker};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use parking_lot::Mutex;

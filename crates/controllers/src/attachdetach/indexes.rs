@@ -1,7 +1,7 @@
 //! Indexes of attachments, and how attachments, volumes and claims refer to each other.
 
 use super::csi;
-use crate::Key;
+use client::Key;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;

@@ -5,7 +5,7 @@ use super::indexes::{BY_NODE, BY_VOLUME, claim_of, is_own};
 use super::look::{is_looked_after, read_node};
 use crate::pods::{placed, rank};
 use crate::volumes::claims;
-use crate::{Change, Informer, Key, Queue};
+use client::{Change, Informer, Key, Queue};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use std::sync::Arc;

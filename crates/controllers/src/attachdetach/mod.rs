@@ -18,10 +18,12 @@ mod metrics;
 
 pub use attacher::Options;
 
-use crate::events::EventType;
+use crate::Context;
+use crate::pods::rank;
 use crate::volumes::claims;
-use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, pods::rank, run, unless};
 use attacher::Attacher;
+use client::events::EventType;
+use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
 use decide::Plan;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
@@ -71,16 +73,16 @@ impl Reconcile for Attacher {
         "attachdetach"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.nodes.seen(key).await?;
         self.attachments.seen(key).await?;
         let node = &key.name;
-        let Some(look) = self.look(node) else { return Ok(Next::Changes) };
+        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
         for object in look.exclusive() {
             self.attachments.seen(&volume_key(object)).await?;
         }
         // what was waited for changes where volumes are
-        let Some(look) = self.look(node) else { return Ok(Next::Changes) };
+        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
         self.numbers.wanted(node, &look.seen);
         if look.seen.node.is_none() && !look.seen.there.is_empty() && self.is_there(node).await? {
             return Err(Failure::Other(format!("node {node} has not been seen yet")));
@@ -237,7 +239,7 @@ impl Attacher {
     }
 
     /// Keeps what is still to be waited for and what still does not work, and says when to look again.
-    fn remember(&self, node: &str, look: &Look, plan: &Plan) -> Next {
+    fn remember(&self, node: &str, look: &Look, plan: &Plan) -> Action {
         self.told
             .lock()
             .retain(|(on, name), _| on != node || plan.refused.contains(name) || plan.failed.contains(name));
@@ -251,6 +253,6 @@ impl Attacher {
             let waited = look.seen.waited.get(name).copied().unwrap_or_default();
             self.options.patience.saturating_sub(waited).max(Duration::from_secs(1))
         });
-        left.min().map_or(Next::Changes, Next::After)
+        left.min().map_or(Action::AwaitChange, Action::Requeue)
     }
 }

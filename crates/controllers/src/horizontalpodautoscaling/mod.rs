@@ -18,11 +18,12 @@ mod status;
 pub use options::Options;
 
 use self::metrics::Metrics;
-use crate::events::Note;
-use crate::retry_on_conflict;
+use crate::Context;
 use crate::scales::{Found, Scales, Target};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
 use api::ApiMetrics;
+use client::events::Note;
+use client::retry_on_conflict;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus,
@@ -77,12 +78,12 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
         "horizontalpodautoscaling"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
             self.histories.lock().remove(key);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
-        let Some(spec) = &autoscaler.spec else { return Ok(Next::Changes) };
+        let Some(spec) = &autoscaler.spec else { return Ok(Action::AwaitChange) };
         let before = autoscaler.status.clone().unwrap_or_default();
         let mut next = before.clone();
         next.observed_generation = autoscaler.metadata.generation;
@@ -94,7 +95,7 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
             retry_on_conflict::status(&self.context.client, &*autoscaler, change).await?;
         }
         // whatever went wrong is looked at again in its turn, and not before
-        Ok(Next::After(self.options.sync_period))
+        Ok(Action::Requeue(self.options.sync_period))
     }
 }
 

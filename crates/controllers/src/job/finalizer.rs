@@ -1,8 +1,9 @@
 //! Removal of the tracking finalizer from pods.
 
 use super::view::Marks;
-use crate::retry_on_conflict::beside;
-use crate::{Context, Failure, unless};
+use crate::Context;
+use client::retry_on_conflict::beside;
+use client::{Failure, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};

@@ -112,7 +112,7 @@ impl Ranges {
 mod tests {
     use super::super::cidrs::Pool;
     use super::*;
-    use crate::metrics::Metrics;
+    use client::metrics::Metrics;
     use serde_json::json;
 
     fn network(text: &str) -> Network {

@@ -1,7 +1,7 @@
 //! What is counted about ranges.
 
 use super::cidrs::Cidrs;
-use crate::metrics::Metrics;
+use client::metrics::Metrics;
 use metrics::{About, Counter, Family, Gauge, Histogram, counts};
 
 const NETWORK: &[&str] = &["clusterCIDR"];

@@ -11,8 +11,9 @@ mod options;
 pub use cidrs::Pool;
 pub use options::Options;
 
+use crate::Context;
 use crate::nodes::{self, Part};
-use crate::{Change, Context, Failure, Informer, Next, Queue, Reconcile, run};
+use client::{Action, Change, Failure, Informer, Queue, Reconcile, run};
 use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -67,15 +68,15 @@ impl Reconcile for Allocator {
         "nodeipam"
     }
 
-    async fn reconcile(&self, name: &String) -> Result<Next, Failure> {
-        let Some(node) = self.nodes.get(&nodes::key(name)) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
+        let Some(node) = self.nodes.get(&nodes::key(name)) else { return Ok(Action::AwaitChange) };
         if !written(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let events = &self.context.events;
         let Some(ranges) = self.ranges.lock().choose(&node) else {
             nodes::tell_state(events, &node, "CIDRNotAvailable");
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         let decide = |node: &Node| {
@@ -95,6 +96,6 @@ impl Reconcile for Allocator {
             }
             return Err(why);
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

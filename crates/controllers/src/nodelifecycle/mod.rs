@@ -27,8 +27,9 @@ mod zones;
 pub use options::Options;
 pub use zones::Rates;
 
+use crate::Context;
 use crate::pods::placed;
-use crate::{Change, Context};
+use client::Change;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Keys of the queues whose work is about pods of nodes.
 
 use crate::pods::placed;
-use crate::{Informer, Key, Queue};
+use client::{Informer, Key, Queue};
 use k8s_openapi::api::core::v1::Pod;
 use std::fmt;
 

@@ -2,8 +2,9 @@
 
 use super::metrics::Lasting;
 use super::shelf::Shelf;
+use crate::Context;
 use crate::volumes::Marks;
-use crate::{Context, Informer, Key, Queue, WriteTracker};
+use client::{Informer, Key, Queue, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use parking_lot::Mutex;

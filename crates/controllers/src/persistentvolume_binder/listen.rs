@@ -3,7 +3,7 @@
 use super::binder::Binder;
 use super::{bind, claim};
 use crate::volumes::{self, claims};
-use crate::{Key, Queue};
+use client::{Key, Queue};
 use kube::ResourceExt;
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! How many claims and volumes there are, counted when somebody asks, and how long it takes until a claim has the volume
 //! that was asked for and until a volume is gone that nobody wants.
 
-use crate::metrics::Metrics;
 use crate::volumes::underway::{BOUNDS, Underway, Work};
 use crate::volumes::{self, Marks, migrated};
-use crate::{Informer, Key};
+use client::metrics::Metrics;
+use client::{Informer, Key};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;

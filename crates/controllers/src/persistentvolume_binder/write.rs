@@ -2,8 +2,8 @@
 
 use super::bind;
 use super::binder::Binder;
-use crate::retry_on_conflict::beside;
-use crate::{Failure, Key, WriteTracker};
+use client::retry_on_conflict::beside;
+use client::{Failure, Key, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};

@@ -4,7 +4,7 @@
 
 use super::identity::claims;
 use super::view::View;
-use crate::Key;
+use client::Key;
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

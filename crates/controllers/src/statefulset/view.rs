@@ -1,9 +1,9 @@
 //! A snapshot of a stateful set, its pods and its claims, and the numbers that follow from it.
 
 use super::identity::{Marks, claims, ordinal, revision};
-use crate::Key;
 use crate::gates::Gates;
 use crate::pods::state::{available_in, is_available, is_ready, phase};
+use client::Key;
 use k8s_openapi::api::apps::v1::{
     RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetStatus,
 };

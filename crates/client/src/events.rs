@@ -8,6 +8,7 @@ mod event;
 
 pub use event::{EventType, Note};
 
+use crate::error::unless;
 use correlate::Correlator;
 use env::World;
 use event::Record;
@@ -111,7 +112,7 @@ impl Writer {
             let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now, "message": message});
             let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
             // it may have expired meanwhile
-            if crate::unless(404, patched)?.is_some() {
+            if unless(404, patched)?.is_some() {
                 self.known.remember(&same, event, count + 1);
                 return Ok(());
             }

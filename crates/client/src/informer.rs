@@ -136,7 +136,7 @@ impl<K> State<K> {
 }
 
 impl<K: Watched> Informer<K> {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
             state: RwLock::new(state),
@@ -224,7 +224,7 @@ impl<K: Watched> Informer<K> {
     }
 
     /// An object is as it is since its revision.
-    pub(crate) fn tell(&self, object: K) -> String {
+    pub fn tell(&self, object: K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.put(object);
         self.has_reached(&version);
@@ -232,7 +232,7 @@ impl<K: Watched> Informer<K> {
     }
 
     /// An object is gone since its revision.
-    pub(crate) fn tell_gone(&self, object: &K) -> String {
+    pub fn tell_gone(&self, object: &K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.remove(&Key::of(object));
         self.has_reached(&version);

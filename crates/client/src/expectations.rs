@@ -13,8 +13,9 @@
 //! is: however long a watch is broken, a loop does not do the same thing twice. A restart forgets everything, and needs
 //! nothing: informers begin with what is there.
 
+use crate::error::Failure;
 use crate::informer::{Informer, Reached, Watched};
-use crate::{Failure, Key};
+use crate::key::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
