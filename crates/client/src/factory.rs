@@ -69,7 +69,7 @@ impl InformerFactory {
         if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
             return known.clone();
         }
-        let informer = Informer::<K>::new();
+        let informer = Informer::<K>::default();
         informers.insert(selection, Box::new(informer.clone()));
         let namespace = Some(namespace).filter(|it| !it.is_empty());
         self.spawn(list_and_watch(

@@ -135,8 +135,8 @@ impl<K> State<K> {
     }
 }
 
-impl<K: Watched> Informer<K> {
-    pub fn new() -> Self {
+impl<K: Watched> Default for Informer<K> {
+    fn default() -> Self {
         let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
             state: RwLock::new(state),
@@ -146,7 +146,9 @@ impl<K: Watched> Informer<K> {
         };
         Informer { shared: Arc::new(shared) }
     }
+}
 
+impl<K: Watched> Informer<K> {
     /// Objects are found by this from now on; the same index twice is one.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();

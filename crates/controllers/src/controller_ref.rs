@@ -336,7 +336,7 @@ mod tests {
             });
             serde_json::from_value(json).unwrap()
         };
-        let (pods, sets) = (Informer::<Pod>::new(), Informer::<ReplicaSet>::new());
+        let (pods, sets) = (Informer::<Pod>::default(), Informer::<ReplicaSet>::default());
         let queue = Queue::default();
         sets.tell(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
         sets.tell(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));

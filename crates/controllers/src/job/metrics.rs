@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn pods_that_ended_and_wait_are_counted_as_they_come_and_go() {
-        let (measures, pods) = (Metrics::default(), Informer::<Pod>::new());
+        let (measures, pods) = (Metrics::default(), Informer::<Pod>::default());
         follow(&measures, &pods, Marks::new(&names::Names::kubernetes()));
         let tell = |name: &str, phase: &str, finalizers: &[&str]| {
             let version = finalizers.len().to_string() + phase;

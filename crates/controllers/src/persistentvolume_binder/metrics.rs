@@ -182,7 +182,7 @@ mod tests {
     fn claims_and_volumes_are_counted() {
         let (measures, names) = (Metrics::default(), Arc::new(Names::kubernetes()));
         let (claims, volumes) =
-            (Informer::<PersistentVolumeClaim>::new(), Informer::<PersistentVolume>::new());
+            (Informer::<PersistentVolumeClaim>::default(), Informer::<PersistentVolume>::default());
         show(&measures, &claims, &volumes, &Marks::new(&names), &names);
         let volume = |name: &str, phase: &str, source: Value| {
             let mut spec = json!({"storageClassName": "a", "volumeMode": "Block"});
