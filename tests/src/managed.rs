@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, Options};
 use apiserver::serve::InMemory;
 use auth::User;
+use client::metrics::Metrics;
 use controllers::context::Accounts;
-use controllers::metrics::Metrics;
 use controllers::{Context, registry};
 use futures_util::{StreamExt, pin_mut};
 use kube::api::{ListParams, WatchEvent, WatchParams};

@@ -3,9 +3,9 @@
 //! What always holds: an account is made when it is first needed; its token is renewed well before its end, and asked
 //! for anew when the server does not believe it any more. A token that could not be renewed is used to its end.
 
-use crate::client::{self, Asking, Rate, Way};
-use crate::retry_after::RetryAfter;
-use crate::{Failure, unless};
+use client::retry_after::RetryAfter;
+use client::transport::{Rate, RateLimited, Transport};
+use client::{Failure, unless};
 use env::World;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
@@ -31,8 +31,8 @@ const LEFT: i64 = 5;
 pub struct Accounts {
     /// The manager's own client, which may make accounts and ask for their tokens.
     pub own: Client,
-    /// A way to the server on which nobody is shown by itself.
-    pub way: Way,
+    /// The transport, which sends no credentials of its own.
+    pub transport: Transport,
     pub namespace: String,
     pub rate: Rate,
     pub world: World,
@@ -46,22 +46,22 @@ impl Accounts {
             world: self.world.clone(),
             held: Mutex::default(),
         };
-        let asking = client::asking(&self.way, self.rate, &self.world);
-        let transport = RetryAfter::new(AsAccount { asking, token: Arc::new(token) });
+        let inner = RateLimited::new(&self.transport, self.rate, &self.world);
+        let transport = RetryAfter::new(AsAccount { inner, token: Arc::new(token) });
         Client::new(transport, names::DEFAULT_NAMESPACE)
     }
 }
 
 #[derive(Clone)]
 struct AsAccount {
-    asking: Asking,
+    inner: RateLimited,
     token: Arc<Token>,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Service<Request<Body>> for AsAccount {
-    type Response = <Asking as Service<Request<Body>>>::Response;
+    type Response = <RateLimited as Service<Request<Body>>>::Response;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -74,7 +74,7 @@ impl Service<Request<Body>> for AsAccount {
         Box::pin(async move {
             let token = this.token.get().await?;
             request.headers_mut().insert(AUTHORIZATION, token.clone());
-            let answer = this.asking.call(request).await?;
+            let answer = this.inner.call(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
                 this.token.drop_if(&token).await;
             }

@@ -1,12 +1,12 @@
-//! What every loop is given: a client, the shared informers, the names of the dialect, the clock.
+//! The context of a loop: its client, the shared informers, the names of the dialect, the clock, metrics and gates.
 
-use crate::discovery::Discovery;
-use crate::events::Recorder;
 use crate::gates::Gates;
-use crate::informer::{Informer, Watched};
-use crate::metrics::Metrics;
 use crate::monitors::Monitors;
-use crate::reflector::{Source, list_and_watch};
+use client::InformerFactory;
+use client::discovery::Discovery;
+use client::events::Recorder;
+use client::informer::{Informer, Watched};
+use client::metrics::Metrics;
 use env::World;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,10 +14,7 @@ use k8s_openapi::chrono::{DateTime, Utc};
 use kube::{Client, Resource};
 use names::Names;
 use parking_lot::Mutex;
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::task::AbortHandle;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +30,8 @@ pub struct Context {
     accounts: Option<Accounts>,
     /// Clients of loops, where each has a rate of its own.
     clients: Option<Clients>,
+    /// Watch in the name of the manager, once for all loops.
+    informers: InformerFactory,
     shared: Arc<Shared>,
 }
 
@@ -42,22 +41,9 @@ pub type Clients = Arc<dyn Fn() -> Client + Send + Sync>;
 /// Makes the client of an account of the system's namespace.
 pub type Accounts = Arc<dyn Fn(&'static str) -> Client + Send + Sync>;
 
-/// Which objects of a kind an informer follows: in one namespace or in all, with some fields or with any.
-type Selection = (TypeId, String, String);
-
 struct Shared {
-    /// Watches for all loops.
-    client: Client,
-    informers: Mutex<HashMap<Selection, Box<dyn Any + Send>>>,
-    following: Mutex<Vec<AbortHandle>>,
     discovery: Arc<Discovery>,
     monitors: Mutex<Option<Monitors>>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.following.lock().iter().for_each(AbortHandle::abort);
-    }
 }
 
 impl Context {
@@ -65,16 +51,22 @@ impl Context {
         let names = Arc::new(names);
         let events =
             Recorder::new(client.clone(), world.clone(), &format!("{}-controller-manager", names.prefix));
-        let shared = Shared {
-            client: client.clone(),
-            informers: Mutex::default(),
-            following: Mutex::default(),
-            discovery: Arc::new(Discovery::new(client.clone())),
-            monitors: Mutex::default(),
-        };
+        let informers = InformerFactory::new(client.clone());
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        let shared = Arc::new(Shared { discovery, monitors: Mutex::default() });
         let (measures, gates) = (Metrics::default(), Gates::default());
-        let shared = Arc::new(shared);
-        Context { client, world, names, events, measures, gates, accounts: None, clients: None, shared }
+        Context {
+            client,
+            world,
+            names,
+            events,
+            measures,
+            gates,
+            accounts: None,
+            clients: None,
+            informers,
+            shared,
+        }
     }
 
     /// What loops count is counted in these.
@@ -117,51 +109,22 @@ impl Context {
         Context { client, events, ..self.clone() }
     }
 
-    /// The one informer of a kind, which is started when it is first asked for.
+    /// The informer of all objects of a kind, shared by all loops.
     pub fn informer<K: Watched>(&self) -> Informer<K>
     where
         K::DynamicType: Default,
     {
-        self.obtain("", "")
+        self.informers.informer()
     }
 
-    /// The one informer of those objects of a kind that a field selector chooses, in one namespace or, without a name,
-    /// in all. The others are never sent.
+    /// The informer of the objects of a kind that a field selector matches, in one namespace or, if that is empty, in
+    /// all.
     pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        self.obtain(namespace, fields)
-    }
-
-    fn obtain<K: Watched>(&self, namespace: &str, fields: &str) -> Informer<K>
-    where
-        K::DynamicType: Default,
-    {
-        let mut informers = self.shared.informers.lock();
-        let selection = (TypeId::of::<K>(), namespace.to_owned(), fields.to_owned());
-        if let Some(known) = informers.get(&selection).and_then(|it| it.downcast_ref::<Informer<K>>()) {
-            return known.clone();
-        }
-        let informer = Informer::<K>::new();
-        informers.insert(selection, Box::new(informer.clone()));
-        let place = Some(namespace).filter(|it| !it.is_empty());
-        self.keep(list_and_watch(
-            Source {
-                client: self.shared.client.clone(),
-                path: K::url_path(&K::DynamicType::default(), place),
-                fields: fields.to_owned(),
-                bare: false,
-            },
-            Box::new(informer.clone()),
-        ));
-        informer
-    }
-
-    /// Follows as long as somebody has this.
-    fn keep(&self, following: impl Future<Output = ()> + Send + 'static) {
-        self.shared.following.lock().push(tokio::spawn(following).abort_handle());
+        self.informers.informer_of(namespace, fields)
     }
 
     /// Which resources the server has, shared by all who ask.
@@ -175,9 +138,9 @@ impl Context {
         if let Some(known) = &*monitors {
             return known.clone();
         }
-        let new = Monitors::new(self.shared.client.clone(), self.discovery(), &self.names);
+        let new = Monitors::new(self.informers.client().clone(), self.discovery(), &self.names);
         *monitors = Some(new.clone());
-        self.keep(new.clone().keep());
+        self.informers.spawn(new.clone().keep());
         new
     }
 

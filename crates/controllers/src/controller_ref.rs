@@ -6,9 +6,9 @@
 //! What always holds: nothing is adopted for an owner that is going away, and before the first adoption the owner is
 //! read anew: the one that the informer shows may be gone, and what is adopted in its name would be collected.
 
-use crate::informer::{Change, Informer, Watched};
-use crate::retry_on_conflict::{Kept, beside};
-use crate::{Failure, Key, Queue, WriteTracker, unless};
+use client::informer::{Change, Informer, Watched};
+use client::retry_on_conflict::{Kept, beside};
+use client::{Failure, Key, Queue, WriteTracker, unless};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{Expression, Selector, SelectorExt};
@@ -336,7 +336,7 @@ mod tests {
             });
             serde_json::from_value(json).unwrap()
         };
-        let (pods, sets) = (Informer::<Pod>::new(), Informer::<ReplicaSet>::new());
+        let (pods, sets) = (Informer::<Pod>::default(), Informer::<ReplicaSet>::default());
         let queue = Queue::default();
         sets.tell(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
         sets.tell(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));

@@ -21,7 +21,6 @@ pub mod attachdetach;
 pub mod backends;
 pub mod bootstrap_signer;
 mod bootstrap_token;
-pub mod client;
 pub mod clusterrole_aggregation;
 pub mod context;
 pub mod controller_ref;
@@ -32,23 +31,17 @@ pub mod csrcleaner;
 pub mod csrsigning;
 pub mod daemonset;
 pub mod deployment;
-pub mod discovery;
 pub mod disruption;
 pub mod endpoint;
 pub mod endpointslice;
 pub mod endpointslicemirroring;
 pub mod ephemeral_volume;
-pub mod events;
-pub mod expectations;
 pub mod garbagecollector;
 pub mod gates;
 pub mod hash;
 pub mod horizontalpodautoscaling;
-pub mod informer;
 pub mod int_or_percent;
 pub mod job;
-pub mod leader;
-pub mod metrics;
 pub mod monitors;
 pub mod namespace;
 pub mod nodeipam;
@@ -60,17 +53,11 @@ pub mod podgc;
 pub mod pods;
 pub mod pv_protection;
 pub mod pvc_protection;
-pub mod queue;
-pub(crate) mod reflector;
 pub mod registry;
 pub mod replicas;
-pub(crate) mod request;
 pub mod resourcequota;
-pub mod retry_after;
-pub mod retry_on_conflict;
 pub mod revisions;
 pub mod root_ca_publisher;
-pub mod run;
 pub mod scales;
 pub mod serviceaccount;
 pub mod serviceaccount_token;
@@ -83,46 +70,3 @@ pub mod ttlafterfinished;
 pub mod volumes;
 
 pub use context::Context;
-pub use expectations::WriteTracker;
-pub use informer::{Change, Informer, Key};
-pub use queue::Queue;
-pub use run::{Next, Reconcile};
-
-/// Why a loop could not do what it should; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("{0}")]
-    Other(String),
-}
-
-impl Failure {
-    /// Whether the server answered with this code.
-    pub fn is(&self, code: u16) -> bool {
-        matches!(self, Failure::Api(kube::Error::Api(answer)) if answer.code == code)
-    }
-
-    /// What people are told: the server's own words where it answered.
-    pub fn message(&self) -> String {
-        match self {
-            Failure::Api(kube::Error::Api(answer)) => answer.message.clone(),
-            other => other.to_string(),
-        }
-    }
-}
-
-/// What is not there any more need not be removed, and the like: an answer with this code is as good as success.
-pub fn unless<T>(code: u16, answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(kube::Error::Api(answer)) if answer.code == code => Ok(None),
-        Err(why) => Err(why),
-    }
-}
-
-/// Whether something was refused because its namespace goes away or is gone.
-pub fn is_terminating(why: &kube::Error) -> bool {
-    matches!(why, kube::Error::Api(answer)
-        if answer.code == 404 || answer.code == 403 && answer.message.contains("is being terminated"))
-}

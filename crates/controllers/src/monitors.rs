@@ -5,10 +5,10 @@
 //!
 //! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
 
-use crate::discovery::{Discovery, Resource, Served};
-use crate::informer::Key;
-use crate::queue::Backoff;
-use crate::reflector::{self, Page, Sink, Source, Told, list_and_watch};
+use client::Backoff;
+use client::discovery::{Discovery, Resource, Served};
+use client::key::Key;
+use client::reflector::{self, Page, Sink, Source, Told, list_and_watch};
 use kube::Client;
 use kube::api::WatchEvent;
 use names::Names;

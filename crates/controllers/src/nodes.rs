@@ -1,7 +1,7 @@
 //! What loops about nodes share: writing nodes among others' writes, and what is told about them.
 
-use crate::events::{EventType, Recorder};
-use crate::{Failure, Key, unless};
+use client::events::{EventType, Recorder};
+use client::{Failure, Key, unless};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};

@@ -6,19 +6,17 @@ use crate::{
     csrsigning, daemonset, deployment, disruption, endpoint, endpointslice, endpointslicemirroring,
     ephemeral_volume, garbagecollector, horizontalpodautoscaling, job, namespace, nodeipam, nodelifecycle,
     persistentvolume_binder, persistentvolume_expander, podgc, pv_protection, pvc_protection, replicas,
-    resourcequota, root_ca_publisher, run, serviceaccount, serviceaccount_token, slices, statefulset,
+    resourcequota, root_ca_publisher, serviceaccount, serviceaccount_token, slices, statefulset,
     storage_version_gc, token_cleaner, ttl, ttlafterfinished,
 };
+use client::run;
+use client::run::Running;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use metrics::{About, Gauge};
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
-
-/// A loop on its way. Ends only with the manager.
-pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A loop that there is.
 pub struct Controller {

@@ -11,11 +11,12 @@
 //! somebody else, with other hashes, are as good; the present template has the highest number, and gets a new one when
 //! it was another's meanwhile. A name that somebody else has is a collision, which is counted and changes the hash.
 
+use crate::Context;
 use crate::controller_ref::{self, Claims, controller_reference, is_controlled_by};
 use crate::hash::hash;
-use crate::informer::Watched;
-use crate::retry_on_conflict::{self, Kept, beside};
-use crate::{Context, Failure, Informer, Key, Queue, WriteTracker, unless};
+use client::informer::Watched;
+use client::retry_on_conflict::{self, Kept, beside};
+use client::{Failure, Informer, Key, Queue, WriteTracker, unless};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -2,7 +2,7 @@
 //!
 //! Where a kind is found is asked once and remembered.
 
-use crate::{Failure, unless};
+use client::{Failure, unless};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::{Api, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

@@ -243,8 +243,8 @@ async fn of_two_one_works_and_the_other_takes_over() {
         serde_json::json!({"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600}});
     let kubeconfig = directory.path().join("admin.kubeconfig");
     let target = Target::from_kubeconfig(&kubeconfig).unwrap();
-    let way = controllers::client::way(&target, "test", &Default::default()).unwrap();
-    let mut put = way.clone();
+    let transport = client::transport::transport(&target, "test", &Default::default()).unwrap();
+    let mut put = transport.clone();
     let body = kube::client::Body::from(taken.to_string().into_bytes());
     let request = http::Request::patch(LEASE)
         .header("content-type", "application/merge-patch+json")

@@ -5,7 +5,7 @@ use crate::options::FieldValidation;
 use crate::patch::NO_TYPE;
 use crate::request_record;
 use bytes::Bytes;
-use schema::decode::{self, DecodeError, Decoded};
+use schema::decode::{self, DecodeError, Decoded, Oddity};
 use schema::problem::{Problem, quoted};
 use schema::table::Type;
 use schema::{Path, Value, proto, yaml};
@@ -67,7 +67,10 @@ impl Input {
         if !expected.ty.loose {
             check_type(&decoded.value, expected)?;
         }
-        oddities.extend(decoded.oddities.iter().map(ToString::to_string));
+        // a schema judges objects of its own kind only
+        let judged = !expected.ty.loose || is_of_kind(&decoded.value, expected);
+        let seen = decoded.oddities.iter().filter(|it| judged || !is_of_schema(it));
+        oddities.extend(seen.map(ToString::to_string));
         judge(oddities, validation, warnings).map_err(|why| wrong(&why))?;
         if expected.ty.loose {
             check_type(&decoded.value, expected)?;
@@ -206,6 +209,17 @@ fn unhandled(object: &Value, expected: &Expected<'_>, why: &str) -> ApiError {
         quoted(short),
         expected.kind
     ))
+}
+
+/// Whether a body is of the expected kind, in whatever version.
+fn is_of_kind(object: &Value, expected: &Expected<'_>) -> bool {
+    let group = group_of(object.text(&["apiVersion"]));
+    object.text(&["kind"]) == expected.kind && group == group_of(expected.api_version)
+}
+
+/// Whether it takes the schema of a custom resource to see what is odd.
+fn is_of_schema(oddity: &Oddity) -> bool {
+    matches!(oddity, Oddity::Unknown(path) if !path.starts_with("metadata."))
 }
 
 /// The group of a version: `apps` of `apps/v1`, nothing of `v1`.

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "auth",
     "encryption",
     "store-etcd",
+    "client",
     "outbound",
     "flowcontrol",
     "cache",

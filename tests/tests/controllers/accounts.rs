@@ -2,9 +2,9 @@
 
 use apiserver::authentication;
 use apiserver::authentication::jose::Signer;
+use client::metrics::Metrics;
+use client::transport::{self, Rate};
 use controllers::accounts::Accounts;
-use controllers::client::{self, Rate};
-use controllers::metrics::Metrics;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -38,7 +38,7 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     let measures = Metrics::default();
     let accounts = Accounts {
         own: managed.client(),
-        way: client::way(&target, "test", &measures).unwrap(),
+        transport: transport::transport(&target, "test", &measures).unwrap(),
         namespace: "kube-system".to_owned(),
         rate: Rate { per_second: -1.0, burst: 0 },
         world: managed.cluster.world.clone(),

@@ -1,6 +1,6 @@
 //! Of several managers one leads.
 
-use controllers::leader::{Candidate, Options};
+use client::leader::{Candidate, Options};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;

@@ -103,8 +103,12 @@ async fn a_custom_resource_is_read_before_it_is_asked_what_it_is() {
     let body = json!({"apiVersion": "v9", "kind": "Thing", "metadata": {"name": "x", "odd": 1}, "more": 1});
     let answer = cluster.post(&things, body).await.code(400);
     assert!(message(&answer).starts_with("the API version in the data (v9) does not match"));
-    let warned = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
-    assert_eq!(answer.warnings(), [warned("metadata.odd"), warned("more")]);
+    // the schema has no say in another group's kinds
+    assert_eq!(answer.warnings(), [r#"299 - "unknown field \"metadata.odd\"""#]);
+    let strict = format!("{things}?fieldValidation=Strict");
+    let body = json!({"apiVersion": own, "kind": "Other", "metadata": {"name": "x"}, "more": 1});
+    let answer = cluster.post(&strict, body).await.code(422);
+    assert!(message(&answer).contains("must be Thing"), "{}", answer.text());
 }
 
 #[tokio::test]

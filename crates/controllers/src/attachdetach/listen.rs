@@ -1,24 +1,14 @@
 //! What makes a node worth a look.
 
-use super::look::{is_looked_after, is_own, read_node};
-use super::{Attacher, Key};
+use super::attacher::Attacher;
+use super::indexes::{BY_NODE, BY_VOLUME, claim_of, is_own};
+use super::look::{is_looked_after, read_node};
 use crate::pods::{placed, rank};
 use crate::volumes::claims;
-use crate::{Change, Informer, Queue};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use client::{Change, Informer, Key, Queue};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use std::sync::Arc;
-
-/// Attachments that are made here, by node.
-pub const BY_NODE: &str = "attachdetach/node";
-/// All attachments, by volume.
-pub const BY_VOLUME: &str = "attachdetach/volume";
-
-/// The claim that has a volume.
-pub fn claim_of(volume: &PersistentVolume) -> Option<Key> {
-    let holder = volume.spec.as_ref()?.claim_ref.as_ref()?;
-    Some(Key::new(holder.namespace.clone()?, holder.name.clone()?))
-}
 
 fn node_key(name: &str) -> Key {
     Key::new("", name)

@@ -1,11 +1,12 @@
 //! What there is about the volumes of a node.
 
-use super::csi::{self, Volume};
+use super::attacher::Attacher;
+use super::csi::Volume;
 use super::decide::{self, Seen, There, Wanted};
-use super::{Attacher, listen};
-use crate::Key;
+use super::indexes;
 use crate::pods::placed;
 use crate::volumes::{self, claims};
+use client::Key;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -109,7 +110,7 @@ impl Attacher {
         let mut there = BTreeMap::new();
         let mut called: BTreeMap<String, String> =
             wanted.iter().map(|(key, it): (&String, &Wanted)| (key.clone(), it.volume.name(names))).collect();
-        for attachment in self.attachments.informer().by(listen::BY_NODE, name) {
+        for attachment in self.attachments.informer().by(indexes::BY_NODE, name) {
             let key = attachment.name_any();
             if let Some(volume) = self.volume_of(&attachment).filter(|it| it.attachment(name) == key) {
                 called.entry(key.clone()).or_insert_with(|| volume.name(names));
@@ -138,7 +139,7 @@ impl Attacher {
 
     fn wanted(&self, node: &str, volume: Volume, object: &PersistentVolume) -> Wanted {
         let name = object.name_any();
-        let attachments = self.attachments.informer().by(listen::BY_VOLUME, &name);
+        let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
         let elsewhere = attachments.iter().map(|it| it.spec.node_name.clone()).filter(|it| it != node);
         Wanted { volume, exclusive: is_exclusive(object), elsewhere: elsewhere.collect(), object: name }
     }
@@ -172,11 +173,6 @@ impl Attacher {
         let name = attachment.spec.source.persistent_volume_name.as_deref()?;
         Volume::of(&*self.volumes.get(&Key::new("", name))?)
     }
-}
-
-/// Whether an attachment is one of those that are made here.
-pub fn is_own(attachment: &VolumeAttachment) -> bool {
-    csi::is_attachment(&attachment.name_any()) && attachment.spec.source.persistent_volume_name.is_some()
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 //! says so.
 
 use super::decide::Seen;
-use super::look::is_own;
-use crate::metrics::Metrics;
+use super::indexes::is_own;
+use crate::Context;
 use crate::volumes::underway::{BOUNDS, Underway, Work};
-use crate::{Change, Context, Informer};
+use client::metrics::Metrics;
+use client::{Change, Informer};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeError};
 use kube::ResourceExt;
 use metrics::{About, Counter, Family, Gauge, Histogram};

@@ -8,20 +8,25 @@
 //! an agent says that it uses stays, unless the agent is not heard of for long, or its node was said to be out of
 //! service. Only nodes whose agents leave this to the cluster are looked after.
 
+mod attacher;
 mod csi;
 mod decide;
+mod indexes;
 mod listen;
 mod look;
 mod metrics;
 
-use crate::events::EventType;
+pub use attacher::Options;
+
+use crate::Context;
+use crate::pods::rank;
 use crate::volumes::claims;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, pods::rank, run, unless};
+use attacher::Attacher;
+use client::events::EventType;
+use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
 use decide::Plan;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
-};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -29,41 +34,8 @@ use look::Look;
 use metrics::{Numbers, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// How long an agent is waited for that uses a volume and is not heard of.
-    pub patience: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { patience: Duration::from_secs(6 * 60) }
-    }
-}
-
-/// A node, and an attachment to it.
-type At = (String, String);
-
-struct Attacher {
-    context: Context,
-    options: Options,
-    pods: Informer<Pod>,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
-    drivers: Informer<CSIDriver>,
-    nodes: WriteTracker<Node>,
-    /// By node, and by volume.
-    attachments: WriteTracker<VolumeAttachment>,
-    /// Since when it is tried to detach something.
-    since: Mutex<HashMap<At, Duration>>,
-    /// What people were told last about something that does not work.
-    told: Mutex<HashMap<At, String>>,
-    numbers: Numbers,
-}
 
 pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
@@ -101,16 +73,16 @@ impl Reconcile for Attacher {
         "attachdetach"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.nodes.seen(key).await?;
         self.attachments.seen(key).await?;
         let node = &key.name;
-        let Some(look) = self.look(node) else { return Ok(Next::Changes) };
+        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
         for object in look.exclusive() {
             self.attachments.seen(&volume_key(object)).await?;
         }
         // what was waited for changes where volumes are
-        let Some(look) = self.look(node) else { return Ok(Next::Changes) };
+        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
         self.numbers.wanted(node, &look.seen);
         if look.seen.node.is_none() && !look.seen.there.is_empty() && self.is_there(node).await? {
             return Err(Failure::Other(format!("node {node} has not been seen yet")));
@@ -241,7 +213,7 @@ impl Attacher {
     fn whose(&self, key: &Key, look: &Look, name: &str) -> String {
         let Some(mine) = look.pods(name).first() else { return String::new() };
         let object = self.volumes.get(&Key::new("", look.object(name)));
-        let claim = object.as_deref().and_then(listen::claim_of);
+        let claim = object.as_deref().and_then(indexes::claim_of);
         let users = claim.map(|claim| claims::users(&self.pods, &claim)).unwrap_or_default();
         let elsewhere = |pod: &&Arc<Pod>| rank::node(pod).is_some_and(|node| node != key.name);
         let (mut near, mut far) = (Vec::new(), 0);
@@ -267,7 +239,7 @@ impl Attacher {
     }
 
     /// Keeps what is still to be waited for and what still does not work, and says when to look again.
-    fn remember(&self, node: &str, look: &Look, plan: &Plan) -> Next {
+    fn remember(&self, node: &str, look: &Look, plan: &Plan) -> Action {
         self.told
             .lock()
             .retain(|(on, name), _| on != node || plan.refused.contains(name) || plan.failed.contains(name));
@@ -281,6 +253,6 @@ impl Attacher {
             let waited = look.seen.waited.get(name).copied().unwrap_or_default();
             self.options.patience.saturating_sub(waited).max(Duration::from_secs(1))
         });
-        left.min().map_or(Next::Changes, Next::After)
+        left.min().map_or(Action::AwaitChange, Action::Requeue)
     }
 }

@@ -6,8 +6,9 @@ mod trigger;
 
 pub use trigger::Triggers;
 
+use crate::Context;
 use crate::pods::state;
-use crate::{Change, Context, Informer, Key, Queue};
+use client::{Change, Informer, Key, Queue};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
@@ -31,7 +32,7 @@ pub fn by_label<K: Resource>(object: &K) -> Vec<String> {
 }
 
 /// The objects in a namespace that have a label.
-pub fn with_label<K: crate::informer::Watched>(
+pub fn with_label<K: client::informer::Watched>(
     informer: &Informer<K>,
     namespace: &str,
     name: &str,

@@ -1,8 +1,8 @@
 //! Since when what is published about a service should be otherwise: the moment of the change that has not been
 //! published yet, so that others can measure how long it took.
 
-use crate::Key;
 use crate::pods::state;
+use client::Key;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;

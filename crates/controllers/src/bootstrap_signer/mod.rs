@@ -9,10 +9,11 @@
 //!
 //! What always holds: there is a signature for every token that signs and none else; the content is left as it is.
 
+use crate::Context;
 use crate::bootstrap_token::{good_until, signing};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, PostParams};
 use ring::hmac;
@@ -59,8 +60,8 @@ impl Reconcile for Signer {
         "bootstrap_signer_queue"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(map) = self.maps.get(key) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(map) = self.maps.get(key) else { return Ok(Action::AwaitChange) };
         let (now, secrets) = (self.context.now(), self.secrets.all());
         let tokens: BTreeMap<&str, &str> = secrets.iter().filter_map(|secret| signing(secret, now)).collect();
         let held = map.data.clone().unwrap_or_default();
@@ -73,8 +74,8 @@ impl Reconcile for Signer {
         // a token that expires takes its signature with it
         let ends = secrets.iter().filter_map(|secret| good_until(secret)).filter(|until| *until > now).min();
         Ok(match ends {
-            Some(until) => Next::After(Duration::from_secs((until - now).unsigned_abs())),
-            None => Next::Changes,
+            Some(until) => Action::Requeue(Duration::from_secs((until - now).unsigned_abs())),
+            None => Action::AwaitChange,
         })
     }
 }

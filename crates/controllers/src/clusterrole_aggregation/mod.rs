@@ -1,6 +1,7 @@
 //! Cluster roles that say which others they are made of have the rules of all of these.
 
-use crate::{Context, Failure, Informer, Next, Queue, Reconcile, run, unless};
+use crate::Context;
+use client::{Action, Failure, Informer, Queue, Reconcile, run, unless};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::{Selector, SelectorExt};
@@ -52,7 +53,7 @@ impl Reconcile for Roles {
         "clusterrole-aggregation"
     }
 
-    async fn reconcile(&self, _: &&'static str) -> Result<Next, Failure> {
+    async fn reconcile(&self, _: &&'static str) -> Result<Action, Failure> {
         let mut all = self.roles.all();
         all.sort_by_key(|it| it.name_any());
         let mut failed = None;
@@ -64,7 +65,7 @@ impl Reconcile for Roles {
                 failed = Some(why);
             }
         }
-        failed.map_or(Ok(Next::Changes), Err)
+        failed.map_or(Ok(Action::AwaitChange), Err)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a cron job asks for at a moment: pure functions over it, its jobs and the time.
 
-use crate::events::Note;
 use crate::job::{Outcome, outcome};
+use client::events::Note;
 use cron::{Schedule, Zone};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

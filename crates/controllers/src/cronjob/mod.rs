@@ -5,12 +5,12 @@
 
 mod decide;
 
+use crate::Context;
 use crate::controller_ref::{self, controller_key, controller_reference, is_controlled_by};
-use crate::events::{Note, reference};
-use crate::retry_on_conflict::{self, beside};
-use crate::{
-    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run,
-    unless,
+use client::events::{Note, reference};
+use client::retry_on_conflict::{self, beside};
+use client::{
+    Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless,
 };
 use decide::{Verdict, decide};
 use env::World;
@@ -88,10 +88,10 @@ impl Reconcile for CronJobs {
         "cronjob"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.crons.seen(key).await?;
         self.jobs.seen(key).await?;
-        let Some(cron) = self.crons.informer().get(key) else { return Ok(Next::Changes) };
+        let Some(cron) = self.crons.informer().get(key) else { return Ok(Action::AwaitChange) };
         let jobs = controller_ref::controlled(self.jobs.informer(), &*cron);
         let mut told = Vec::new();
         let before = cron.status.clone().unwrap_or_default();
@@ -111,12 +111,12 @@ impl Reconcile for CronJobs {
         done?;
         trimmed?;
         Ok(match decision.verdict {
-            Verdict::Rest => Next::Changes,
-            Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
+            Verdict::Rest => Action::AwaitChange,
+            Verdict::Wait(time) => Action::Requeue(until(&self.context.world, time)),
             Verdict::Start(_) => {
                 match decide(&self.zoned(&cron), &status, self.context.now(), &self.context.names).verdict {
-                    Verdict::Wait(time) => Next::After(until(&self.context.world, time)),
-                    _ => Next::Changes,
+                    Verdict::Wait(time) => Action::Requeue(until(&self.context.world, time)),
+                    _ => Action::AwaitChange,
                 }
             }
         })

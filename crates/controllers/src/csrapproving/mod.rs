@@ -4,8 +4,9 @@
 //! of whatever it was given to begin with (`nodeclient`). Whether they may is asked of the API server, as a permission
 //! to create these parts of requests for certificates. Everything else waits for somebody to decide.
 
+use crate::Context;
 use crate::csr::{self, Asked};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{Api, PostParams};
@@ -62,14 +63,14 @@ impl Reconcile for Approving {
         "certificate"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(request) = self.requests.get(key).filter(|it| is_waiting(it)) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let names = &self.context.names;
         // what is for another signer need not even be read
         if names.signer(&request.spec.signer_name) != Some(names.agent_client_signer()) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let asked = csr::read(&request.spec.request.0).map_err(Failure::Other)?;
         let known = known(&request, &asked);
@@ -79,7 +80,7 @@ impl Reconcile for Approving {
             }
         }
         if known.is_empty() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         // they may be given the permission later
         let tried: Vec<_> = known.iter().map(|it| it.permission).collect();
@@ -127,13 +128,13 @@ impl Approving {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    async fn approve(&self, request: &CertificateSigningRequest, message: &str) -> Result<Next, Failure> {
+    async fn approve(&self, request: &CertificateSigningRequest, message: &str) -> Result<Action, Failure> {
         let next = csr::with_condition(request, &self.context, csr::APPROVED, "AutoApproved", message);
         let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
         let body = serde_json::to_vec(&next).map_err(|why| Failure::Other(why.to_string()))?;
         let name = request.metadata.name.as_deref().unwrap_or_default();
         api.replace_subresource("approval", name, &PostParams::default(), body).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! What always holds: each request is looked at when its time has come, not before, and never all of them at once.
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, csr, run, unless};
+use crate::{Context, csr};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, Preconditions};
@@ -40,12 +41,12 @@ impl Reconcile for Cleaner {
         "csrcleaner"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(request) = self.requests.get(key) else { return Ok(Next::Changes) };
-        let Some(due) = due(&request) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(request) = self.requests.get(key) else { return Ok(Action::AwaitChange) };
+        let Some(due) = due(&request) else { return Ok(Action::AwaitChange) };
         let left = due - self.context.now();
         if left > 0 {
-            return Ok(Next::After(Duration::from_secs(left.unsigned_abs())));
+            return Ok(Action::Requeue(Duration::from_secs(left.unsigned_abs())));
         }
         let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
         let same = Preconditions { uid: request.metadata.uid.clone(), resource_version: None };
@@ -53,7 +54,7 @@ impl Reconcile for Cleaner {
         match unless(404, api.delete(&key.name, &params).await).map_err(Failure::from) {
             // another one of that name is not this one's business
             Err(why) if !why.is(409) => Err(why),
-            _ => Ok(Next::Changes),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

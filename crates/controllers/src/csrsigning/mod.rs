@@ -13,10 +13,11 @@
 pub mod authority;
 mod certificate;
 
+use crate::Context;
 use crate::csr::{self, Asked};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
 use authority::Source;
 use certificate::Wanted;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, PostParams};
@@ -150,14 +151,14 @@ impl Reconcile for Signing {
         "certificate"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(request) = self.requests.get(key).filter(|it| is_waiting(it)) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let Some(signer) = Signer::named(&request.spec.signer_name, &self.context.names) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
-        let Some(source) = self.source(signer) else { return Ok(Next::Changes) };
+        let Some(source) = self.source(signer) else { return Ok(Action::AwaitChange) };
         let asked = csr::read_signed(&request.spec.request.0).map_err(Failure::Other)?;
         let usages = csr::usages(&request);
         let next = match signer.objection(&asked, &usages) {
@@ -176,7 +177,7 @@ impl Reconcile for Signing {
         let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
         let body = serde_json::to_vec(&next).map_err(|why| Failure::Other(why.to_string()))?;
         api.replace_subresource("status", &key.name, &PostParams::default(), body).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A node on which pods of a daemon set fail gets the next one later each time.
 
-use crate::Key;
+use client::Key;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::ResourceExt;
 use parking_lot::Mutex;

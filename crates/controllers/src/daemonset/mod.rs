@@ -12,14 +12,15 @@ mod plan;
 mod pod;
 mod status;
 
+use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::events::EventType;
 use crate::pods::{Pods, slow_start, state};
 use crate::revisions::{HASH_LABEL, History, Revisions};
-use crate::{
-    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
-};
 use backoff::Failures;
+use client::events::EventType;
+use client::{
+    Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
+};
 use fit::{Asks, Fit};
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
@@ -127,22 +128,24 @@ impl Reconcile for DaemonSets {
         "daemonset"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.sets.seen(key).await?;
         self.revisions.written().seen(key).await?;
         self.pods.written().seen(key).await?;
         let Some(set) = self.sets.informer().get(key) else {
             self.failures.forget(key);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
-        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else { return Ok(Next::Changes) };
+        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else {
+            return Ok(Action::AwaitChange);
+        };
         if selector.selects_all() {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.context.events.tell(&*set, EventType::Warning, "SelectingAll", message);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         if set.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let collisions = set.status.as_ref().and_then(|it| it.collision_count).unwrap_or(0);
         let history = self.revisions.history(&*set, &selector, &spec.template, collisions).await?;
@@ -164,7 +167,7 @@ impl DaemonSets {
         spec: &DaemonSetSpec,
         pods: &[Arc<Pod>],
         history: &History,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Action, Failure> {
         let (asks, elapsed) = (Asks::of(set, &self.context.names), self.context.world.elapsed());
         let nodes: Vec<(Arc<Node>, Fit)> =
             self.nodes.all().into_iter().map(|node| (node.clone(), asks.fit(&node))).collect();
@@ -182,7 +185,7 @@ impl DaemonSets {
         let acted = self.act(set, &plan, self.revisions.hash(&history.present), elapsed).await;
         if acted.is_ok() && !plan.is_rest() {
             // it is looked at again when what it did is seen
-            return Ok(Next::After(Duration::ZERO));
+            return Ok(Action::Requeue(Duration::ZERO));
         }
         self.report(set, status::status(&view, history.collisions)).await?;
         acted?;
@@ -190,7 +193,7 @@ impl DaemonSets {
             |hash: &str| pods.iter().any(|it| it.labels().get(HASH_LABEL).is_some_and(|it| it == hash));
         let kept = spec.revision_history_limit.unwrap_or(KEPT);
         self.revisions.trim(set, history, kept, |it| is_used(self.revisions.hash(it))).await?;
-        Ok(view.wait().into_iter().chain(plan.wait).min().map_or(Next::Changes, Next::After))
+        Ok(view.wait().into_iter().chain(plan.wait).min().map_or(Action::AwaitChange, Action::Requeue))
     }
 
     async fn act(&self, set: &DaemonSet, plan: &Plan, hash: &str, elapsed: Duration) -> Result<(), Failure> {

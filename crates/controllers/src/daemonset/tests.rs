@@ -2,7 +2,7 @@ use super::Everyone;
 use super::fit::{Asks, Fit};
 use super::plan::{Plan, View, plan};
 use super::status::status;
-use crate::{Change, Key, Queue};
+use client::{Change, Key, Queue};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::chrono::{DateTime, Utc};

@@ -17,6 +17,10 @@ pub fn is_rolling(deployment: &Deployment) -> bool {
     strategy.and_then(|it| it.type_.as_deref()).is_none_or(|it| it == "RollingUpdate")
 }
 
+pub fn is_paused(deployment: &Deployment) -> bool {
+    deployment.spec.as_ref().and_then(|it| it.paused) == Some(true)
+}
+
 impl Limits {
     pub fn of(deployment: &Deployment) -> Self {
         let spec = deployment.spec.as_ref();

@@ -5,20 +5,21 @@
 //! when this one has been seen; a rollout keeps its [limits](plan) at every moment.
 
 mod limits;
+mod moves;
 mod plan;
 mod revision;
 mod scale;
 mod sets;
 mod status;
 
+use crate::Context;
 use crate::controller_ref::{self, Claims, controller_reference};
-use crate::events::EventType;
 use crate::pods::state::is_finished;
 use crate::replicas::Replicated;
-use crate::retry_on_conflict::{self, beside};
-use crate::{
-    Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run,
-    unless,
+use client::events::EventType;
+use client::retry_on_conflict::{self, beside};
+use client::{
+    Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless,
 };
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
@@ -27,7 +28,8 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Selector;
 use limits::{Limits, is_rolling};
-use plan::{Move, Step, View};
+use moves::Move;
+use plan::{Step, View};
 use revision::Marks;
 use sets::{HASH_LABEL, Sets, template_hash};
 use status::Draft;
@@ -96,18 +98,18 @@ impl Reconcile for Deployments {
         "deployment"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.deployments.seen(key).await?;
         self.sets.seen(key).await?;
-        let Some(deployment) = self.deployments.informer().get(key) else { return Ok(Next::Changes) };
-        let Some(selector) = selector(&deployment) else { return Ok(Next::Changes) };
+        let Some(deployment) = self.deployments.informer().get(key) else { return Ok(Action::AwaitChange) };
+        let Some(selector) = selector(&deployment) else { return Ok(Action::AwaitChange) };
         let mut draft = Draft::new(&deployment, self.context.time());
         if selector.selects_all() {
             let message = "This deployment is selecting all pods. A non-empty selector is required.";
             self.tell(&deployment, EventType::Warning, "SelectingAll", message);
             draft.status.observed_generation = deployment.metadata.generation;
             self.report(&draft, &deployment, None).await?;
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let claims = Claims {
             client: &self.context.client,
@@ -126,7 +128,7 @@ impl Reconcile for Deployments {
         if deployment.metadata.deletion_timestamp.is_some() {
             work.draft.count(&work.sets, &work.limits);
             self.report(&work.draft, &deployment, None).await?;
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         work.draft.pause();
         let done = self.advance(&mut work).await;
@@ -134,9 +136,9 @@ impl Reconcile for Deployments {
         self.report(&work.draft, &deployment, work.revision.as_ref()).await?;
         if done? {
             // it is looked at again when what it did is seen
-            return Ok(Next::After(Duration::ZERO));
+            return Ok(Action::Requeue(Duration::ZERO));
         }
-        Ok(work.draft.looks_again(&work.limits).map_or(Next::Changes, Next::After))
+        Ok(work.draft.looks_again(&work.limits).map_or(Action::AwaitChange, Action::Requeue))
     }
 }
 

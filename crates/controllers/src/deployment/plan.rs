@@ -4,7 +4,8 @@
 //! allows, and no fewer are available than may be, as far as it is up to the deployment. So a step is taken only when
 //! all replica sets have answered to the step before: until then nobody knows what they have made or removed.
 
-use super::limits::{Limits, is_rolling};
+use super::limits::{Limits, is_paused, is_rolling};
+use super::moves::Move;
 use super::revision::Marks;
 use super::scale;
 use super::sets::{Sets, available, is_observed, most};
@@ -13,13 +14,6 @@ use crate::replicas::Replicated;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::ResourceExt;
 use std::sync::Arc;
-
-/// A replica set that is to have so many pods.
-#[derive(Debug, Clone)]
-pub struct Move {
-    pub set: Arc<ReplicaSet>,
-    pub to: i32,
-}
 
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -40,10 +34,6 @@ pub struct View<'a> {
     pub old_pods: bool,
 }
 
-pub fn is_paused(deployment: &Deployment) -> bool {
-    deployment.spec.as_ref().and_then(|it| it.paused) == Some(true)
-}
-
 /// The next step, and whether it is one of a rollout, whose progress is watched.
 pub fn step(view: &View<'_>) -> (Step, bool) {
     let View { deployment, sets, limits, marks, .. } = *view;
@@ -59,21 +49,6 @@ pub fn step(view: &View<'_>) -> (Step, bool) {
     }
     let step = if is_rolling(deployment) { rolling(view) } else { recreate(view) };
     (step, true)
-}
-
-/// The moves that change something: the size, or what a set is marked with.
-pub fn moves(
-    all: impl IntoIterator<Item = (Arc<ReplicaSet>, i32)>,
-    limits: &Limits,
-    marks: &Marks,
-) -> Vec<Move> {
-    let changes = |set: &ReplicaSet, to| {
-        set.replicas() != to || {
-            let mut annotations = set.annotations().clone();
-            marks.size(&mut annotations, limits)
-        }
-    };
-    all.into_iter().filter(|(set, to)| changes(set, *to)).map(|(set, to)| Move { set, to }).collect()
 }
 
 fn sized(all: impl IntoIterator<Item = (Arc<ReplicaSet>, i32)>) -> Vec<Move> {

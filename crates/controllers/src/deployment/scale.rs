@@ -4,7 +4,7 @@
 //! before. What is left over by rounding goes to the largest.
 
 use super::limits::{Limits, is_rolling};
-use super::plan::{Move, moves};
+use super::moves::{Move, moves};
 use super::revision::Marks;
 use super::sets::Sets;
 use crate::replicas::Replicated;

@@ -1,8 +1,7 @@
 //! What a deployment says about itself: how many pods there are, whether enough of them are available, and whether the
 //! rollout gets on.
 
-use super::limits::Limits;
-use super::plan::is_paused;
+use super::limits::{Limits, is_paused};
 use super::sets::Sets;
 use crate::replicas::Replicated;
 use k8s_openapi::api::apps::v1::{

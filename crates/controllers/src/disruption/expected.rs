@@ -1,9 +1,10 @@
 //! How many pods the owners of pods ask for.
 
+use crate::Context;
 use crate::controller_ref::{controller_key, controller_of};
-use crate::informer::Watched;
 use crate::scales::{Found, Scales, Target};
-use crate::{Context, Failure, Informer, Key};
+use client::informer::Watched;
+use client::{Failure, Informer, Key};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

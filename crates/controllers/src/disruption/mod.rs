@@ -7,11 +7,12 @@ mod expected;
 mod stale;
 mod status;
 
-use crate::events::Note;
+use crate::Context;
 use crate::pods::state;
-use crate::retry_on_conflict::beside;
 use crate::scales::Scales;
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use client::events::Note;
+use client::retry_on_conflict::beside;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
 use expected::Owners;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -82,9 +83,9 @@ impl Reconcile for Budgets {
         "disruption"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.budgets.seen(key).await?;
-        let Some(budget) = self.budgets.informer().get(key) else { return Ok(Next::Changes) };
+        let Some(budget) = self.budgets.informer().get(key) else { return Ok(Action::AwaitChange) };
         let why = match self.look(key, &budget).await {
             Ok(next) => return Ok(next),
             // somebody was faster, such as an eviction
@@ -95,15 +96,15 @@ impl Reconcile for Budgets {
         self.write(key, &budget, next).await?;
         match why {
             // what is wrong with the budget or its pods stays so until they change
-            Failure::Other(_) => Ok(Next::Changes),
+            Failure::Other(_) => Ok(Action::AwaitChange),
             why => Err(why),
         }
     }
 }
 
 impl Budgets {
-    async fn look(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Next, Failure> {
-        let Some(spec) = &budget.spec else { return Ok(Next::Changes) };
+    async fn look(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Action, Failure> {
+        let Some(spec) = &budget.spec else { return Ok(Action::AwaitChange) };
         let pods = match selector(budget) {
             None => Vec::new(),
             Some(selector) => {
@@ -139,7 +140,7 @@ impl Budgets {
         let healthy = status::healthy(&pods, &disrupted.pods);
         let next = status::status(budget, wanted, healthy, disrupted.pods, &now);
         self.write(key, budget, next).await?;
-        Ok(disrupted.again.map_or(Next::Changes, Next::After))
+        Ok(disrupted.again.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     fn failed(&self, budget: &PodDisruptionBudget, why: &str) {

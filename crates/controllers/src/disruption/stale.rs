@@ -1,9 +1,10 @@
 //! Pods that were said to be disrupted and are still there after a while: it is not said any more.
 
 use super::status::DELETION;
+use crate::Context;
 use crate::pods::state;
-use crate::retry_on_conflict::beside;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::retry_on_conflict::beside;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
@@ -58,11 +59,11 @@ impl Reconcile for Stale {
         "disruption-stale"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(pod) = self.pods.get(key) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(pod) = self.pods.get(key) else { return Ok(Action::AwaitChange) };
         match left(&pod, self.context.world.now()) {
-            None => return Ok(Next::Changes),
-            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            None => return Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => return Ok(Action::Requeue(left)),
             Some(_) => {}
         }
         let condition =
@@ -76,6 +77,6 @@ impl Reconcile for Stale {
         }));
         let pods = beside::<Pod>(&self.context.client, &*pod);
         unless(404, pods.patch_status(&key.name, &PatchParams::apply(WRITER).force(), &patch).await)?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

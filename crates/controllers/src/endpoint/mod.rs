@@ -4,10 +4,11 @@
 
 pub(crate) mod subsets;
 
+use crate::Context;
 use crate::backends::{self, Backends, Triggers};
-use crate::events::EventType;
 use crate::pods::state;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use client::events::EventType;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run, unless};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -75,7 +76,7 @@ impl Reconcile for Loop {
         "endpoint"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.written.seen(key).await?;
         let api: Api<Endpoints> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let Some(service) = self.backends.services.get(key) else {
@@ -84,17 +85,17 @@ impl Reconcile for Loop {
                 unless(404, api.delete(&key.name, &DeleteParams::default()).await)?;
                 self.written.deleted(key, &there);
             }
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         if !backends::selects(&service) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let pods = self.backends.pods_of(&service);
         // remembered even if nothing is to be written
         let trigger = self.triggers.since_last(key, &service, &pods);
         let there = self.endpoints.get(key);
         let Some(next) = wanted(&service, &pods, there.as_deref(), trigger, &self.context.names) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let written = match &there {
             None => api.create(&PostParams::default(), &next).await,
@@ -102,14 +103,14 @@ impl Reconcile for Loop {
         };
         match written {
             Ok(now) => self.written.wrote(key, &now),
-            Err(why) if there.is_none() && crate::is_terminating(&why) => {}
+            Err(why) if there.is_none() && client::is_terminating(&why) => {}
             Err(why) => {
                 let why = Failure::from(why);
                 self.tell(&service, there.is_none(), &why);
                 return Err(why);
             }
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

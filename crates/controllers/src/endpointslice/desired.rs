@@ -90,7 +90,7 @@ pub fn groups(
             lost.push(format!(
                 "skipping Pod {} for Service {}: Node {name} Not Found",
                 pod.name_any(),
-                crate::Key::of(service)
+                client::Key::of(service)
             ));
             continue;
         }

@@ -1,9 +1,9 @@
 //! What is counted about endpoint slices.
 
-use crate::Informer;
-use crate::metrics::Metrics;
 use crate::slices::metrics::{self, Changes, Writes};
 use ::metrics::{About, Counter, Family, Histogram, counts};
+use client::Informer;
+use client::metrics::Metrics;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use names::Names;
 use std::sync::Arc;

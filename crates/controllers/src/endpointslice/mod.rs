@@ -6,10 +6,11 @@ mod metrics;
 mod pack;
 
 use crate::backends::{self, Backends, Triggers};
-use crate::events::EventType;
 use crate::slices::metrics::Writes;
 use crate::slices::{self, Plan, Template};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, controller_ref, run};
+use crate::{Context, controller_ref};
+use client::events::EventType;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run};
 use hints::Zones;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -69,15 +70,15 @@ impl Reconcile for Loop {
         "endpointslice"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.written.seen(key).await?;
         let Some(service) = self.backends.services.get(key) else {
             // the slices go with their owner
             self.triggers.forget(key);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         if !backends::selects(&service) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let pods = self.backends.pods_of(&service);
         let existing = slices::of_service(&self.slices, key, &self.manager, &self.context.names);
@@ -102,7 +103,7 @@ impl Reconcile for Loop {
             let why = format!("Error updating Endpoint Slices for Service {key}: {}", why.message());
             self.context.events.tell(&*service, EventType::Warning, "FailedToUpdateEndpointSlices", why);
         }
-        done.map(|()| Next::Changes)
+        done.map(|()| Action::AwaitChange)
     }
 }
 

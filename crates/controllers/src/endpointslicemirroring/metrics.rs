@@ -1,10 +1,10 @@
 //! What is counted about mirrored endpoints.
 
 use super::mirror::Skipped;
-use crate::Informer;
-use crate::metrics::Metrics;
 use crate::slices::metrics::{self, Changes, Writes};
 use ::metrics::{About, Histogram, counts};
+use client::Informer;
+use client::metrics::Metrics;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use names::Names;
 use std::sync::Arc;

@@ -7,9 +7,10 @@ mod mirror;
 #[cfg(test)]
 mod tests;
 
-use crate::events::EventType;
+use crate::Context;
 use crate::slices::{self, metrics::Writes};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run};
+use client::events::EventType;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, run};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -96,7 +97,7 @@ impl Reconcile for Loop {
         "endpointslicemirroring"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.written.seen(key).await?;
         let since = self.context.world.elapsed();
         let looked = self.look(key).await;
@@ -106,7 +107,7 @@ impl Reconcile for Loop {
 }
 
 impl Loop {
-    async fn look(&self, key: &Key) -> Result<Next, Failure> {
+    async fn look(&self, key: &Key) -> Result<Action, Failure> {
         let names = &self.context.names;
         let existing = slices::of_service(&self.slices, key, &self.manager, names);
         let unselected = self.services.get(key).is_some_and(|it| !selects(&it));
@@ -114,7 +115,7 @@ impl Loop {
         let Some(endpoints) = endpoints else {
             let plan = slices::Plan { delete: existing, ..slices::Plan::default() };
             plan.carry_out(&self.context.client, &self.written, key, false).await?;
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let mirror = mirror::Mirror { endpoints: &endpoints, most: self.most, manager: &self.manager };
         let (plan, skipped) = mirror.plan(&existing, names);
@@ -136,7 +137,7 @@ impl Loop {
                 );
             }
         }
-        done.map(|()| Next::Changes)
+        done.map(|()| Action::AwaitChange)
     }
 
     fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {

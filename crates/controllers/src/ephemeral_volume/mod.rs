@@ -3,10 +3,11 @@
 //! What always holds: a claim that has the name already and belongs to somebody else is left alone, and so is the pod,
 //! which cannot start; it is told why.
 
-use crate::events::EventType;
-use crate::retry_on_conflict::beside;
 use crate::volumes::claims::{self, check_made_for, ephemeral_name};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, controller_ref, is_terminating, run};
+use crate::{Context, controller_ref};
+use client::events::EventType;
+use client::retry_on_conflict::beside;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -88,12 +89,12 @@ impl Reconcile for Ephemeral {
         "ephemeral_volume"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(pod) = self.pods.get(key).filter(|pod| wants(pod)) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(pod) = self.pods.get(key).filter(|pod| wants(pod)) else { return Ok(Action::AwaitChange) };
         for volume in volumes(&pod) {
             match self.make(&pod, volume).await {
                 Ok(()) => {}
-                Err(Failure::Api(why)) if is_terminating(&why) => return Ok(Next::Changes),
+                Err(Failure::Api(why)) if is_terminating(&why) => return Ok(Action::AwaitChange),
                 Err(why) => {
                     let message = format!("ephemeral volume {}: {}", volume.name, why.message());
                     self.context.events.tell(&*pod, EventType::Warning, "FailedBinding", message);
@@ -101,7 +102,7 @@ impl Reconcile for Ephemeral {
                 }
             }
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

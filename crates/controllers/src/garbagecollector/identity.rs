@@ -1,6 +1,6 @@
 //! What an object is known by, in few bytes.
 
-use crate::discovery::Resource;
+use client::discovery::Resource;
 use std::fmt;
 use std::sync::Arc;
 

@@ -14,10 +14,11 @@ mod decide;
 mod graph;
 mod identity;
 
-use crate::discovery::{Discovery, Resource};
-use crate::events::{EventType, Recorder};
+use crate::Context;
 use crate::monitors::{Listener, Metadata, Monitors};
-use crate::{Context, Failure, Next, Queue, Reconcile, run};
+use client::discovery::{Discovery, Resource};
+use client::events::{EventType, Recorder};
+use client::{Action, Failure, Queue, Reconcile, run};
 use graph::{Graph, Known, Owner, Todo, View};
 use identity::{Identity, Type, Uid};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -125,7 +126,7 @@ impl Collector {
         let now = Instant::now();
         let recent = now.checked_sub(UNKNOWN).unwrap_or(now);
         let any = self.discovery.latest();
-        let known = |served: &crate::discovery::Served| served.of_kind(&of.api_version, &of.kind).cloned();
+        let known = |served: &client::discovery::Served| served.of_kind(&of.api_version, &of.kind).cloned();
         if let Some(found) = any.as_deref().and_then(known) {
             return Ok(found);
         }
@@ -172,7 +173,7 @@ impl Collector {
     }
 
     /// An owner that nobody has seen: it does not exist, or will be seen.
-    async fn look_for(&self, item: &View) -> Result<Next, Failure> {
+    async fn look_for(&self, item: &View) -> Result<Action, Failure> {
         let resource = self.resource(&item.identity.of).await?;
         let mut named = item.identity.clone();
         if !resource.namespaced {
@@ -180,40 +181,40 @@ impl Collector {
         }
         let there = self.get(&resource, &named).await?;
         if there.is_some_and(|it| Uid::from(&*it.uid) == item.identity.uid) {
-            return Ok(Next::After(UNSEEN));
+            return Ok(Action::Requeue(UNSEEN));
         }
         let todo = self.seen.graph.lock().is_absent(&item.identity);
         self.seen.take(todo);
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 
-    async fn try_delete(&self, uid: &Uid) -> Result<Next, Failure> {
-        let Some(item) = self.seen.graph.lock().look(uid) else { return Ok(Next::Changes) };
+    async fn try_delete(&self, uid: &Uid) -> Result<Action, Failure> {
+        let Some(item) = self.seen.graph.lock().look(uid) else { return Ok(Action::AwaitChange) };
         if !item.seen {
             return self.look_for(&item).await;
         }
         if item.marks.waits() && !self.monitors.is_synced() {
-            return Ok(Next::After(SOON));
+            return Ok(Action::Requeue(SOON));
         }
         if item.marks.deleting && !item.marks.waits() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
-        let Some(owners) = self.owners(&item).await? else { return Ok(Next::Changes) };
+        let Some(owners) = self.owners(&item).await? else { return Ok(Action::AwaitChange) };
         self.act(&item, decide::decide(&item, &owners)).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 
-    async fn try_orphan(&self, uid: &Uid) -> Result<Next, Failure> {
+    async fn try_orphan(&self, uid: &Uid) -> Result<Action, Failure> {
         if !self.monitors.is_synced() {
-            return Ok(Next::After(SOON));
+            return Ok(Action::Requeue(SOON));
         }
         let (item, dependents) = {
             let graph = self.seen.graph.lock();
-            let Some(item) = graph.look(uid) else { return Ok(Next::Changes) };
+            let Some(item) = graph.look(uid) else { return Ok(Action::AwaitChange) };
             (item, graph.dependents_of(uid))
         };
         self.orphan(&item, dependents).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -258,7 +259,7 @@ impl Reconcile for Deleting {
         "garbagecollector"
     }
 
-    async fn reconcile(&self, uid: &Uid) -> Result<Next, Failure> {
+    async fn reconcile(&self, uid: &Uid) -> Result<Action, Failure> {
         self.0.try_delete(uid).await
     }
 }
@@ -270,7 +271,7 @@ impl Reconcile for Orphaning {
         "garbagecollector"
     }
 
-    async fn reconcile(&self, uid: &Uid) -> Result<Next, Failure> {
+    async fn reconcile(&self, uid: &Uid) -> Result<Action, Failure> {
         self.0.try_orphan(uid).await
     }
 }

@@ -1,8 +1,8 @@
 //! Metrics from the metrics APIs, which other servers serve behind this one.
 
 use super::metrics::{Metrics, PodMetric, PodMetrics};
-use crate::Failure;
 use crate::scales::Scales;
+use client::Failure;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, ObjectMeta, Time};

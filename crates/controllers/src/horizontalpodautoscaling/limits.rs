@@ -3,7 +3,7 @@
 //! What was recommended and done lately is kept here, by autoscaler; a restart forgets it, and begins with the count
 //! that there is.
 
-use super::Options;
+use super::options::Options;
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 use std::collections::VecDeque;
 use std::time::Duration;

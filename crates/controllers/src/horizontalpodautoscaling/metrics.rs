@@ -2,7 +2,7 @@
 //!
 //! Values are in thousandths, whatever their unit.
 
-use crate::Failure;
+use client::Failure;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::chrono::{DateTime, Utc};
 use std::collections::HashMap;

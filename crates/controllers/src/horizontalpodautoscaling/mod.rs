@@ -10,16 +10,20 @@
 mod api;
 mod limits;
 mod metrics;
+mod options;
 mod replicas;
 mod sources;
 mod status;
 
+pub use options::Options;
+
 use self::metrics::Metrics;
-use crate::events::Note;
-use crate::retry_on_conflict;
+use crate::Context;
 use crate::scales::{Found, Scales, Target};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
 use api::ApiMetrics;
+use client::events::Note;
+use client::retry_on_conflict;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus,
@@ -33,35 +37,6 @@ use sources::Scaled;
 use status::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, set};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    pub workers: usize,
-    /// How often each autoscaler is looked at.
-    pub sync_period: Duration,
-    /// For how long the highest recommendation counts, where an autoscaler does not say.
-    pub downscale_stabilization: Duration,
-    /// How far from one a ratio must be to count.
-    pub tolerance: f64,
-    /// How long after its start what a pod uses of the processor may say little.
-    pub cpu_initialization_period: Duration,
-    /// How long after its start a pod that is not ready is one that never was.
-    pub initial_readiness_delay: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            workers: 5,
-            sync_period: Duration::from_secs(15),
-            downscale_stabilization: Duration::from_secs(300),
-            tolerance: 0.1,
-            cpu_initialization_period: Duration::from_secs(300),
-            initial_readiness_delay: Duration::from_secs(30),
-        }
-    }
-}
 
 struct Autoscalers<M> {
     context: Context,
@@ -103,12 +78,12 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
         "horizontalpodautoscaling"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
             self.histories.lock().remove(key);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
-        let Some(spec) = &autoscaler.spec else { return Ok(Next::Changes) };
+        let Some(spec) = &autoscaler.spec else { return Ok(Action::AwaitChange) };
         let before = autoscaler.status.clone().unwrap_or_default();
         let mut next = before.clone();
         next.observed_generation = autoscaler.metadata.generation;
@@ -120,7 +95,7 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
             retry_on_conflict::status(&self.context.client, &*autoscaler, change).await?;
         }
         // whatever went wrong is looked at again in its turn, and not before
-        Ok(Next::After(self.options.sync_period))
+        Ok(Action::Requeue(self.options.sync_period))
     }
 }
 

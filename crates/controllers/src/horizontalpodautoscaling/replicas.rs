@@ -4,8 +4,8 @@
 //! nothing was measured, and those that are not ready yet, are taken for what makes the change smaller; they never turn
 //! it round.
 
-use super::Options;
 use super::metrics::{PodMetric, PodMetrics};
+use super::options::Options;
 use crate::pods::state;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::chrono::{DateTime, TimeDelta, Utc};

@@ -1,6 +1,6 @@
 //! After failures in a row a job waits before it makes more pods, longer each time.
 
-use crate::Key;
+use client::Key;
 use k8s_openapi::chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use std::collections::HashMap;

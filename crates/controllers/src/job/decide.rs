@@ -21,6 +21,12 @@ pub(super) struct Failed {
     pub interim: bool,
 }
 
+/// How a job ends.
+pub enum End {
+    Complete,
+    Failed(Failed),
+}
+
 impl Failed {
     fn because(reason: &str, message: &str) -> Self {
         Failed { reason: reason.to_owned(), message: message.to_owned(), interim: false }

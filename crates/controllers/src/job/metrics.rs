@@ -1,24 +1,24 @@
 //! What is counted about jobs and their pods.
 
-use super::End;
+use super::decide::End;
 use super::view::Marks;
-use crate::metrics::Metrics;
 use crate::pods::state;
-use crate::{Change, Informer};
+use client::metrics::Metrics;
+use client::{Change, Informer};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use metrics::{About, Counter, Family, Histogram, counts};
 use std::time::Duration;
 
-/// What a look at a job did.
+/// The `action` label of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
-    /// It was not looked at which pods it should have.
-    Nothing,
-    /// It has those that it should have.
-    Kept,
-    Made,
-    Removed,
+pub(super) enum SyncAction {
+    /// The job ends or is being deleted: no pods are created or deleted for it.
+    Reconciling,
+    /// The job has the pods that it should have.
+    Tracking,
+    PodsCreated,
+    PodsDeleted,
 }
 
 const TOOK: About = About::stable("job_controller_job_sync_duration_seconds", "How long looks at jobs took.")
@@ -67,12 +67,12 @@ impl Measured {
         }
     }
 
-    pub fn looked(&self, job: &Job, action: Action, well: bool, took: Duration) {
+    pub fn looked(&self, job: &Job, action: SyncAction, well: bool, took: Duration) {
         let action = match action {
-            Action::Nothing => "reconciling",
-            Action::Kept => "tracking",
-            Action::Made => "pods_created",
-            Action::Removed => "pods_deleted",
+            SyncAction::Reconciling => "reconciling",
+            SyncAction::Tracking => "tracking",
+            SyncAction::PodsCreated => "pods_created",
+            SyncAction::PodsDeleted => "pods_deleted",
         };
         self.took.of(&[action, mode(job), if well { "success" } else { "error" }]).took(took);
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn pods_that_ended_and_wait_are_counted_as_they_come_and_go() {
-        let (measures, pods) = (Metrics::default(), Informer::<Pod>::new());
+        let (measures, pods) = (Metrics::default(), Informer::<Pod>::default());
         follow(&measures, &pods, Marks::new(&names::Names::kubernetes()));
         let tell = |name: &str, phase: &str, finalizers: &[&str]| {
             let version = finalizers.len().to_string() + phase;

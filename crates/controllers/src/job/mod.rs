@@ -15,6 +15,7 @@ mod backoff;
 mod conditions;
 mod decide;
 mod failure_policy;
+mod finalizer;
 mod indexes;
 mod metrics;
 mod orphans;
@@ -24,21 +25,20 @@ mod view;
 
 pub use conditions::{Outcome, outcome};
 
+use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::events::Note;
 use crate::pods::{Pods, slow_start, state, template};
-use crate::retry_on_conflict::beside;
-use crate::{Context, Failure, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
 use backoff::Failures;
-use decide::{Failed, Plan};
+use client::events::Note;
+use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run};
+use decide::{End, Failed, Plan};
+use finalizer::release;
 use futures_util::future::join_all;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
-use metrics::{Action, Measured};
-use serde_json::json;
+use metrics::{Measured, SyncAction};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,21 +89,21 @@ impl Reconcile for Jobs {
         "job"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.jobs.seen(key).await?;
         self.pods.written().seen(key).await?;
         let job = self.jobs.informer().get(key);
         let Some(job) = job.filter(|job| outcome(job).is_none()) else {
             self.failures.forget(key);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let mode = job.spec.as_ref().and_then(|it| it.completion_mode.as_deref());
         if !matches!(mode, None | Some("NonIndexed" | "Indexed")) {
             let message = "Skipped Job sync because completion mode is unknown";
             self.context.events.note(&*job, Note::warning("UnknownCompletionMode", message));
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
-        let (since, mut action) = (self.context.world.elapsed(), Action::Nothing);
+        let (since, mut action) = (self.context.world.elapsed(), SyncAction::Reconciling);
         let looked = self.look(key, &job, &mut action).await;
         let took = self.context.world.elapsed().saturating_sub(since);
         self.measured.looked(&job, action, looked.is_ok(), took);
@@ -111,18 +111,12 @@ impl Reconcile for Jobs {
     }
 }
 
-/// How a job ends.
-enum End {
-    Complete,
-    Failed(Failed),
-}
-
 /// What was done about the pods of a job.
 struct Done {
     /// Those that run, besides those that were made.
     active: Vec<Arc<Pod>>,
     made: usize,
-    action: Action,
+    action: SyncAction,
     end: Option<End>,
     /// When to look again, whatever happens.
     wait: Option<Duration>,
@@ -130,8 +124,8 @@ struct Done {
 }
 
 impl Jobs {
-    async fn look(&self, key: &Key, job: &Job, action: &mut Action) -> Result<Next, Failure> {
-        let Some(spec) = &job.spec else { return Ok(Next::Changes) };
+    async fn look(&self, key: &Key, job: &Job, action: &mut SyncAction) -> Result<Action, Failure> {
+        let Some(spec) = &job.spec else { return Ok(Action::AwaitChange) };
         let plain = (!self.context.gates.failure_policy && spec.pod_failure_policy.is_some())
             .then(|| JobSpec { pod_failure_policy: None, ..spec.clone() });
         let spec = plain.as_ref().unwrap_or(spec);
@@ -165,7 +159,7 @@ impl Jobs {
         self.count(key, &view, before, next, done.end, &now).await?;
         match done.broke {
             Some(why) => Err(why),
-            None => Ok(done.wait.filter(|it| !it.is_zero()).map_or(Next::Changes, Next::After)),
+            None => Ok(done.wait.filter(|it| !it.is_zero()).map_or(Action::AwaitChange, Action::Requeue)),
         }
     }
 
@@ -175,7 +169,7 @@ impl Jobs {
         active.retain(|it| !gone.contains(uid(it)));
         // it has not ended before the last of them is on its way out
         let end = active.is_empty().then_some(End::Failed(why));
-        Done { active, made: 0, action: Action::Nothing, end, wait: None, broke }
+        Done { active, made: 0, action: SyncAction::Reconciling, end, wait: None, broke }
     }
 
     /// Makes or removes pods; or the job is complete.
@@ -188,7 +182,7 @@ impl Jobs {
         next: &mut JobStatus,
     ) -> Done {
         let is_leaving = view.job.metadata.deletion_timestamp.is_some();
-        let action = if is_leaving { Action::Nothing } else { Action::Kept };
+        let action = if is_leaving { SyncAction::Reconciling } else { SyncAction::Tracking };
         let wait = decide::deadline(view);
         let mut done = Done { active, made: 0, action, end: None, wait, broke: None };
         if !is_leaving {
@@ -197,13 +191,13 @@ impl Jobs {
             match decide::plan(view, &done.active, succeeded, &view.succeeded_indexes(), pause) {
                 Plan::Nothing => {}
                 Plan::Remove(extra) => {
-                    done.action = Action::Removed;
+                    done.action = SyncAction::PodsDeleted;
                     let (gone, broke) = self.remove(view.job, &extra, true).await;
                     done.active.retain(|it| !gone.contains(uid(it)));
                     done.broke = broke;
                 }
                 Plan::Make(indexes) => {
-                    done.action = Action::Made;
+                    done.action = SyncAction::PodsCreated;
                     (done.made, done.broke) = self.make(view.job, &indexes).await;
                 }
                 Plan::Wait(pause) => done.wait = Some(done.wait.map_or(pause, |it| it.min(pause))),
@@ -353,18 +347,6 @@ impl Jobs {
             None => self.pods.written().gone(key, pod),
         }
         Ok(())
-    }
-}
-
-/// Takes the finalizer off a pod. Nothing where the pod is gone.
-async fn release(context: &Context, marks: &Marks, pod: &Pod) -> Result<Option<Pod>, Failure> {
-    let metadata = json!({"uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [marks.finalizer]});
-    let patch = Patch::Strategic(json!({ "metadata": metadata }));
-    let pods = beside::<Pod>(&context.client, pod);
-    match unless(404, pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await) {
-        // another has its name by now
-        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 422 => Ok(None),
-        answer => Ok(answer?),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Pods whose job is gone, or has ended: nobody counts them any more, so that nothing must hold them.
 
+use super::conditions::outcome;
+use super::finalizer::release;
 use super::view::Marks;
-use super::{outcome, release};
+use crate::Context;
 use crate::controller_ref::{controlled, controller_key, controller_of};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
@@ -72,23 +74,23 @@ impl Reconcile for Orphans {
         "job-orphans"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let Some(pod) = self.pods.get(key).filter(|pod| self.marks.is_tracked(pod)) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         if is_counted(&self.jobs, &pod) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         // the informer may not have its job yet
         if let Some(owner) = controller_key::<Job>(&*pod) {
             let jobs: Api<Job> = Api::namespaced(self.context.client.clone(), &owner.namespace);
             let found = unless(404, jobs.get(&owner.name).await)?;
             if found.is_some_and(|job| counts(&job, &pod)) {
-                return Ok(Next::Changes);
+                return Ok(Action::AwaitChange);
             }
         }
         tracing::debug!(pod = pod.name_any(), "is no job's any more");
         release(&self.context, &self.marks, &pod).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

@@ -1,12 +1,11 @@
 //! What is said about a job in its status, and writing it.
 
-use super::End;
 use super::conditions::{self, FAILURE_TARGET, Outcome, SUSPENDED, condition};
-use super::decide::Failed;
+use super::decide::{End, Failed};
 use super::view::View;
-use crate::events::{EventType, Note};
-use crate::retry_on_conflict::beside;
-use crate::{Failure, unless};
+use client::events::{EventType, Note};
+use client::retry_on_conflict::beside;
+use client::{Failure, unless};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, PostParams};

@@ -3,7 +3,7 @@
 use super::*;
 use k8s_openapi::chrono::{DateTime, Utc};
 use names::Names;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

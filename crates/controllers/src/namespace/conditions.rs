@@ -1,8 +1,8 @@
 //! What a namespace that is going says about how far it is.
 
 use super::content::Left;
-use crate::Failure;
-use crate::discovery::{Resource, Served};
+use client::Failure;
+use client::discovery::{Resource, Served};
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;

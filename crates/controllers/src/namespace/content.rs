@@ -1,9 +1,9 @@
 //! Deleting everything of a resource in a namespace, and seeing what stays.
 
-use crate::discovery::{Resource, Served};
 use crate::monitors::Metadata;
-use crate::request::send;
-use crate::{Failure, unless};
+use client::discovery::{Resource, Served};
+use client::request::send;
+use client::{Failure, unless};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::request::Request;

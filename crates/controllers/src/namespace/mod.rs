@@ -7,10 +7,11 @@
 mod conditions;
 mod content;
 
-use crate::discovery::{Discovery, Resource, Served};
+use crate::Context;
 use crate::monitors::{Listener, Metadata};
-use crate::request::send;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::discovery::{Discovery, Resource, Served};
+use client::request::send;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use conditions::Found;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
@@ -113,17 +114,19 @@ impl Reconcile for Namespaces {
         "namespace"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let api: Api<Namespace> = Api::all(self.context.client.clone());
         // one of the same name may have come since: what is in that one must stay
-        let Some(namespace) = unless(404, api.get(&key.name).await)? else { return Ok(Next::Changes) };
+        let Some(namespace) = unless(404, api.get(&key.name).await)? else { return Ok(Action::AwaitChange) };
         if !is_going(&namespace) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
-        let Some(namespace) = self.say_terminating(&api, namespace).await? else { return Ok(Next::Changes) };
+        let Some(namespace) = self.say_terminating(&api, namespace).await? else {
+            return Ok(Action::AwaitChange);
+        };
         let held = namespace.spec.as_ref().and_then(|it| it.finalizers.as_ref());
         if held.is_none_or(Vec::is_empty) {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let (found, asked) = self.empty(&key.name).await;
         self.say(&api, &namespace, &found).await;
@@ -133,10 +136,10 @@ impl Reconcile for Namespaces {
             return Err(why);
         }
         if found.seconds > 0 || asked.is_none() {
-            return Ok(Next::After(Duration::from_secs(found.seconds / 2 + 1)));
+            return Ok(Action::Requeue(Duration::from_secs(found.seconds / 2 + 1)));
         }
         self.finalize(&api, namespace).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

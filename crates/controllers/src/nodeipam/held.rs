@@ -3,9 +3,9 @@
 //! What always holds: a range belongs to one node from when it is chosen until the node is gone, whether or not anybody
 //! knows that it was written; who asks again gets the same ones. What nodes have when the loop begins is theirs.
 
-use super::Options;
 use super::cidrs::Cidrs;
 use super::metrics::Measured;
+use super::options::Options;
 use k8s_openapi::api::core::v1::Node;
 use kinds::core::service::Network;
 use kube::ResourceExt;
@@ -112,7 +112,7 @@ impl Ranges {
 mod tests {
     use super::super::cidrs::Pool;
     use super::*;
-    use crate::metrics::Metrics;
+    use client::metrics::Metrics;
     use serde_json::json;
 
     fn network(text: &str) -> Network {

@@ -1,11 +1,8 @@
 //! What is counted about ranges.
 
 use super::cidrs::Cidrs;
-use super::held::Ranges;
-use crate::metrics::Metrics;
+use client::metrics::Metrics;
 use metrics::{About, Counter, Family, Gauge, Histogram, counts};
-use parking_lot::Mutex;
-use std::sync::Arc;
 
 const NETWORK: &[&str] = &["clusterCIDR"];
 const ALLOCATED: About =
@@ -50,10 +47,9 @@ impl Measured {
     }
 }
 
-/// Shows how much is taken, to whoever asks.
-pub(super) fn show(measures: &Metrics, ranges: &Arc<Mutex<Ranges>>) {
-    let ranges = ranges.clone();
+/// Registers the gauge of usage. `each` visits the ranges of every network at each scrape.
+pub(super) fn show_usage(measures: &Metrics, each: impl Fn(&mut dyn FnMut(&Cidrs)) + Send + Sync + 'static) {
     measures.registry().ask::<Gauge>(USED, move |out| {
-        ranges.lock().each(|cidrs| out.add(&[&cidrs.pool.to_string()], cidrs.usage()));
+        each(&mut |cidrs| out.add(&[&cidrs.pool.to_string()], cidrs.usage()));
     });
 }

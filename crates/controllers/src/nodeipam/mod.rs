@@ -6,14 +6,16 @@
 mod cidrs;
 mod held;
 mod metrics;
+mod options;
 
 pub use cidrs::Pool;
+pub use options::Options;
 
+use crate::Context;
 use crate::nodes::{self, Part};
-use crate::{Change, Context, Failure, Informer, Next, Queue, Reconcile, run};
+use client::{Action, Change, Failure, Informer, Queue, Reconcile, run};
 use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
-use kinds::core::service::Network;
 use kube::ResourceExt;
 use metrics::Measured;
 use parking_lot::Mutex;
@@ -21,14 +23,6 @@ use serde_json::json;
 use std::sync::Arc;
 
 const WORKERS: usize = 8;
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Where nodes get their ranges from, one of each; without any they get none.
-    pub pools: Vec<Pool>,
-    /// Addresses that services have.
-    pub services: Vec<Network>,
-}
 
 struct Allocator {
     context: Context,
@@ -43,7 +37,8 @@ pub async fn run(context: Context, options: Options) {
     }
     let ranges = Ranges::new(&options, Measured::new(&context.measures));
     let (ranges, queue) = (Arc::new(Mutex::new(ranges)), Queue::default());
-    metrics::show(&context.measures, &ranges);
+    let held = ranges.clone();
+    metrics::show_usage(&context.measures, move |visit| held.lock().each(visit));
     let nodes = context.informer::<Node>();
     let (news, held) = (queue.clone(), ranges.clone());
     nodes.listen(move |change| {
@@ -73,15 +68,15 @@ impl Reconcile for Allocator {
         "nodeipam"
     }
 
-    async fn reconcile(&self, name: &String) -> Result<Next, Failure> {
-        let Some(node) = self.nodes.get(&nodes::key(name)) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
+        let Some(node) = self.nodes.get(&nodes::key(name)) else { return Ok(Action::AwaitChange) };
         if !written(&node).is_empty() || node.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let events = &self.context.events;
         let Some(ranges) = self.ranges.lock().choose(&node) else {
             nodes::tell_state(events, &node, "CIDRNotAvailable");
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         let decide = |node: &Node| {
@@ -101,6 +96,6 @@ impl Reconcile for Allocator {
             }
             return Err(why);
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

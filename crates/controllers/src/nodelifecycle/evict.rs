@@ -5,13 +5,15 @@
 //! A taint that does not say when it was added counts from when it was first seen. A loop that begins removes nobody
 //! for an old taint before nodes had time to be heard of. When a taint goes before the time has passed the pod stays.
 
+use super::options::Options;
 use super::taints;
-use super::{AT_ONCE, Options, Task, each_pod};
-use crate::events::{Note, Recorder};
+use super::task::{AT_ONCE, Task, each_pod};
+use crate::Context;
 use crate::nodes;
 use crate::pods::tolerate::{NO_EXECUTE, tolerating};
 use crate::pods::{rank, remove, state};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
+use client::events::{Note, Recorder};
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -285,12 +287,12 @@ impl Reconcile for Evictor {
         "noexec_taint_pod"
     }
 
-    async fn reconcile(&self, task: &Task) -> Result<Next, Failure> {
+    async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
             Task::Node(name) => each_pod(&self.pods, name, &self.queue),
             Task::Pod(key) => self.pod(key).await?,
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

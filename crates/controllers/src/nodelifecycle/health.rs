@@ -4,7 +4,7 @@
 //! clock that never goes back: the clocks of nodes need not agree with it, nor be set right. A loop that begins gives
 //! every node its whole time again.
 
-use super::Options;
+use super::options::Options;
 use crate::nodes::{READY, condition};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};

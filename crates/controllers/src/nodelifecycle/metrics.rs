@@ -1,7 +1,7 @@
 //! What is counted about nodes and their zones.
 
 use super::zones::Count;
-use crate::metrics::Metrics;
+use client::metrics::Metrics;
 use metrics::{About, Counter, Family, Gauge, Histogram, seconds};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

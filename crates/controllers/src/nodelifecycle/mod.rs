@@ -17,68 +17,23 @@ mod evict;
 mod health;
 mod metrics;
 mod monitor;
+mod options;
 mod taints;
+mod task;
 mod unready;
 mod upkeep;
 mod zones;
 
+pub use options::Options;
 pub use zones::Rates;
 
+use crate::Context;
 use crate::pods::placed;
-use crate::{Change, Context, Informer, Key, Queue};
+use client::Change;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
-
-/// What is looked at because of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Task {
-    /// All pods of a node.
-    Node(String),
-    Pod(Key),
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Task::Node(name) => write!(out, "node {name}"),
-            Task::Pod(key) => key.fmt(out),
-        }
-    }
-}
-
-/// Has all pods of a node looked at.
-fn each_pod(pods: &Informer<Pod>, node: &str, queue: &Queue<Task>) {
-    placed::on(pods, node).iter().for_each(|pod| queue.add(Task::Pod(Key::of(&**pod))));
-}
-
-/// How many nodes or pods are written at a time.
-const AT_ONCE: usize = 8;
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// How often nodes are looked at.
-    pub period: Duration,
-    /// How long a node may be silent.
-    pub grace_period: Duration,
-    /// How long one that never said anything may be.
-    pub startup_grace_period: Duration,
-    pub rates: Rates,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            period: Duration::from_secs(5),
-            grace_period: Duration::from_secs(40),
-            startup_grace_period: Duration::from_secs(60),
-            rates: Rates::default(),
-        }
-    }
-}
 
 pub async fn run(context: Context, options: Options) {
     let (nodes, pods) = (context.informer::<Node>(), context.informer::<Pod>());

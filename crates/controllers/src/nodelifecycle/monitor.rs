@@ -6,12 +6,14 @@
 
 use super::health::{self, Health, Moment};
 use super::metrics::Measured;
+use super::options::Options;
 use super::taints::{Emptied, Spelled};
+use super::task::AT_ONCE;
 use super::zones::{Count, Turn, Zones};
-use super::{AT_ONCE, Options};
-use crate::events::EventType;
+use crate::Context;
 use crate::nodes::{self, Part};
-use crate::{Context, Failure, Informer, Key};
+use client::events::EventType;
+use client::{Failure, Informer, Key};
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;

@@ -3,12 +3,13 @@
 //! It is said once, when the node is not heard of any more or the pod comes to it: an agent that is there after all may
 //! say otherwise.
 
-use super::{AT_ONCE, Task, each_pod};
-use crate::events::Note;
+use super::task::{AT_ONCE, Task, each_pod};
+use crate::Context;
 use crate::nodes;
 use crate::pods::{rank, state};
-use crate::retry_on_conflict::beside;
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::events::Note;
+use client::retry_on_conflict::beside;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -102,11 +103,11 @@ impl Reconcile for Unready {
         "node_lifecycle_controller_pods"
     }
 
-    async fn reconcile(&self, task: &Task) -> Result<Next, Failure> {
+    async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
             Task::Node(name) => each_pod(&self.pods, name, &self.queue),
             Task::Pod(key) => self.pod(key).await?,
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

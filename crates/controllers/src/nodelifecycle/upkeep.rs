@@ -1,10 +1,11 @@
 //! Keeps the taints against new pods, and the labels under their old names, as the rest of the node says.
 
-use super::AT_ONCE;
 use super::taints::Spelled;
+use super::task::AT_ONCE;
+use crate::Context;
 use crate::context::time;
 use crate::nodes::{self, Part};
-use crate::{Context, Failure, Informer, Next, Queue, Reconcile, run};
+use client::{Action, Failure, Informer, Queue, Reconcile, run};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -47,12 +48,12 @@ impl Reconcile for Upkeep {
         "node_lifecycle_controller"
     }
 
-    async fn reconcile(&self, name: &String) -> Result<Next, Failure> {
+    async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
         if let Some(node) = self.nodes.get(&nodes::key(name)) {
             let now = self.context.time();
             let decide = |node: &Node| self.spelled.upkeep(node, &now);
             nodes::patch(&self.context.client, &node, Part::Main, decide).await?;
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each function gives the object as it should be, or nothing where it is so already.
 
-use crate::events::reference;
 use crate::volumes::{self, Marks};
+use client::events::reference;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use schema::quantity::Quantity;

@@ -1,8 +1,8 @@
 //! What is to be done about a claim, decided from what there is.
 
 use super::bind;
-use crate::events::Note;
 use crate::volumes::{self, Marks, migrated};
+use client::events::Note;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;

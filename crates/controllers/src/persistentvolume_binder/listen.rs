@@ -1,8 +1,9 @@
 //! What makes claims and volumes worth a look.
 
-use super::{Binder, bind, claim};
+use super::binder::Binder;
+use super::{bind, claim};
 use crate::volumes::{self, claims};
-use crate::{Key, Queue};
+use client::{Key, Queue};
 use kube::ResourceExt;
 use std::sync::Arc;
 

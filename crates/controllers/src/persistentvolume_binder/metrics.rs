@@ -1,10 +1,10 @@
 //! How many claims and volumes there are, counted when somebody asks, and how long it takes until a claim has the volume
 //! that was asked for and until a volume is gone that nobody wants.
 
-use crate::metrics::Metrics;
 use crate::volumes::underway::{BOUNDS, Underway, Work};
 use crate::volumes::{self, Marks, migrated};
-use crate::{Informer, Key};
+use client::metrics::Metrics;
+use client::{Informer, Key};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -182,7 +182,7 @@ mod tests {
     fn claims_and_volumes_are_counted() {
         let (measures, names) = (Metrics::default(), Arc::new(Names::kubernetes()));
         let (claims, volumes) =
-            (Informer::<PersistentVolumeClaim>::new(), Informer::<PersistentVolume>::new());
+            (Informer::<PersistentVolumeClaim>::default(), Informer::<PersistentVolume>::default());
         show(&measures, &claims, &volumes, &Marks::new(&names), &names);
         let volume = |name: &str, phase: &str, source: Value| {
             let mut spec = json!({"storageClassName": "a", "volumeMode": "Block"});

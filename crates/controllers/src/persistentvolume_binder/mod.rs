@@ -14,6 +14,7 @@
 //! A claim that waits is looked at when something comes that may fit, and else every now and then.
 
 mod bind;
+mod binder;
 mod claim;
 mod listen;
 mod metrics;
@@ -22,50 +23,20 @@ mod shelf;
 mod volume;
 mod write;
 
-use crate::events::Note;
+pub use binder::Options;
+
+use crate::Context;
 use crate::volumes::{self, Marks};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, run, unless};
+use binder::Binder;
+use client::events::Note;
+use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
 use metrics::Lasting;
-use parking_lot::Mutex;
-use shelf::Shelf;
 use std::sync::Arc;
-use std::time::Duration;
 use volume::Fate;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// How often what waits is looked at again.
-    pub sync_period: Duration,
-    /// Whether others are asked to make volumes for claims.
-    pub provisioning: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { sync_period: Duration::from_secs(15), provisioning: true }
-    }
-}
-
-struct Binder {
-    context: Context,
-    options: Options,
-    marks: Marks,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
-    classes: Informer<StorageClass>,
-    pods: Informer<Pod>,
-    shelf: Arc<Mutex<Shelf>>,
-    claim_queue: Queue<Key>,
-    wrote_claims: WriteTracker<PersistentVolumeClaim>,
-    /// By claim.
-    wrote_volumes: WriteTracker<PersistentVolume>,
-    /// What others were asked for.
-    lasting: Arc<Lasting>,
-}
 
 /// The loop over claims.
 struct Claims(Arc<Binder>);
@@ -123,14 +94,14 @@ impl Reconcile for Claims {
         "claims"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let binder = &self.0;
         binder.wrote_claims.seen(key).await?;
         binder.wrote_volumes.seen(key).await?;
-        let Some(claim) = binder.claims.get(key) else { return Ok(Next::Changes) };
+        let Some(claim) = binder.claims.get(key) else { return Ok(Action::AwaitChange) };
         match binder.claim(key, &claim).await {
             // it is gone, or its volume is
-            Err(why) if why.is(404) => Ok(Next::After(binder.options.sync_period)),
+            Err(why) if why.is(404) => Ok(Action::Requeue(binder.options.sync_period)),
             answer => answer,
         }
     }
@@ -147,22 +118,22 @@ impl Reconcile for Volumes {
         "volumes"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.wrote.seen(key).await?;
-        let Some(volume) = self.binder.volumes.get(key) else { return Ok(Next::Changes) };
+        let Some(volume) = self.binder.volumes.get(key) else { return Ok(Action::AwaitChange) };
         match self.volume(key, &volume).await {
             Err(why) if !why.is(404) => Err(why),
-            _ => Ok(Next::Changes),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }
 
 impl Binder {
-    async fn claim(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Next, Failure> {
+    async fn claim(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Action, Failure> {
         use claim::Decision;
         let named = self.named(claim).await?;
         match claim::decide(claim, named.as_ref(), &self.marks) {
-            Decision::Bind(volume) => self.bind(key, &volume, claim).await.map(|()| Next::Changes),
+            Decision::Bind(volume) => self.bind(key, &volume, claim).await.map(|()| Action::AwaitChange),
             Decision::Search => self.search(key, claim).await,
             Decision::Wait(note) => self.wait(key, claim, note).await,
             Decision::Lost(note) => {
@@ -170,7 +141,7 @@ impl Binder {
                     self.claim_in(key, claim, "Lost", None).await?;
                     self.context.events.note(claim, note);
                 }
-                Ok(Next::Changes)
+                Ok(Action::AwaitChange)
             }
             Decision::Broken(why) => Err(Failure::Other(why)),
         }
@@ -193,12 +164,12 @@ impl Binder {
         key: &Key,
         claim: &PersistentVolumeClaim,
         note: Option<Note>,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Action, Failure> {
         if let Some(note) = note {
             self.context.events.note(claim, note);
         }
         self.claim_in(key, claim, "Pending", None).await?;
-        Ok(Next::After(self.options.sync_period))
+        Ok(Action::Requeue(self.options.sync_period))
     }
 
     /// The claim that a volume refers to, if it is there and is the same. Before a volume is released for lack of it the

@@ -1,11 +1,12 @@
 //! Looking for a volume for a claim, and for a claim for a volume.
 
 use super::bind::{self, Wish};
+use super::binder::Binder;
 use super::claim::{self, Searched, Unmatched};
-use super::{Binder, listen, metrics};
+use super::{listen, metrics};
 use crate::pods::rank;
 use crate::volumes::claims;
-use crate::{Failure, Key, Next};
+use client::{Action, Failure, Key};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -20,7 +21,7 @@ fn selector(claim: &PersistentVolumeClaim) -> Option<Selector> {
 }
 
 impl Binder {
-    pub(super) async fn search(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Next, Failure> {
+    pub(super) async fn search(&self, key: &Key, claim: &PersistentVolumeClaim) -> Result<Action, Failure> {
         let class = self.marks.class_of_claim(claim).filter(|it| !it.is_empty());
         let class = class.and_then(|name| self.classes.get(&Key::new("", name)));
         if let Some(volume) = self.set_aside(key, claim) {
@@ -55,7 +56,7 @@ impl Binder {
                 next.spec.get_or_insert_default().storage_class_name = Some(class);
                 let given = self.replace_claim(key, &next).await;
                 metrics::gave_class(&self.context.measures, given.is_ok());
-                given.map(|_| Next::Changes)
+                given.map(|_| Action::AwaitChange)
             }
             Unmatched::Provision { by, note } => {
                 self.lasting.provision(key, &by, self.context.world.elapsed());
@@ -63,7 +64,7 @@ impl Binder {
                     self.replace_claim(key, &next).await.inspect_err(|_| self.lasting.failed(key))?;
                 }
                 self.context.events.note(claim, note);
-                Ok(Next::After(self.options.sync_period))
+                Ok(Action::Requeue(self.options.sync_period))
             }
             Unmatched::Wait(note) => self.wait(key, claim, note).await,
         }
@@ -75,13 +76,13 @@ impl Binder {
         key: &Key,
         volume: &PersistentVolume,
         claim: &PersistentVolumeClaim,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Action, Failure> {
         let bound = self.bind(key, volume, claim).await;
         match &bound {
             Ok(()) => self.lasting.done(key, self.context.world.elapsed()),
             Err(_) => self.lasting.failed(key),
         }
-        bound.map(|()| Next::Changes)
+        bound.map(|()| Action::AwaitChange)
     }
 
     /// The volume that was made for a claim, or set aside for it.

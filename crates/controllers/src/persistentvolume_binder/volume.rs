@@ -1,8 +1,8 @@
 //! What is to be done about a volume, decided from what there is.
 
 use super::bind;
-use crate::events::Note;
 use crate::volumes::{self, Marks, migrated};
+use client::events::Note;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use names::Names;

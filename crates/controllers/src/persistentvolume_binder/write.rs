@@ -1,8 +1,9 @@
 //! Writing claims and volumes, each as it was looked at: whoever was faster is looked at first.
 
-use super::{Binder, bind};
-use crate::retry_on_conflict::beside;
-use crate::{Failure, Key, WriteTracker};
+use super::bind;
+use super::binder::Binder;
+use client::retry_on_conflict::beside;
+use client::{Failure, Key, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};

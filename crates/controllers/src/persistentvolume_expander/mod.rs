@@ -1,10 +1,11 @@
 //! Claims that ask for more than they have: no plugin of the manager makes volumes larger, so that is said, and where a
 //! driver has taken over from a plugin it is named as the one who is to do it.
 
-use crate::events::EventType;
-use crate::retry_on_conflict::beside;
+use crate::Context;
 use crate::volumes::{self, Marks, migrated};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::events::EventType;
+use client::retry_on_conflict::beside;
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -67,8 +68,10 @@ impl Reconcile for Expander {
         "volume_expand"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(claim) = self.claims.get(key).filter(|it| is_growing(it)) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(claim) = self.claims.get(key).filter(|it| is_growing(it)) else {
+            return Ok(Action::AwaitChange);
+        };
         let Some(volume) = self.volumes.get(&Key::new("", volumes::volume_name(&claim))) else {
             return Err(Failure::Other(format!("the volume of {key} is not there")));
         };
@@ -82,7 +85,7 @@ impl Reconcile for Expander {
         let driver = plugin.as_deref().and_then(|plugin| migrated::driver(plugin, &self.context.names));
         let (Some(plugin), Some(driver)) = (plugin, driver) else {
             self.context.events.tell(&*claim, EventType::Normal, "ExternalExpanding", WAITING);
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let message =
             format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc");
@@ -93,7 +96,7 @@ impl Reconcile for Expander {
             let api = beside::<PersistentVolumeClaim>(&self.context.client, &*claim);
             unless(404, api.patch_status(&key.name, &PatchParams::default(), &patch).await)?;
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -4,8 +4,9 @@
 //! What always holds: a pod that is removed here without having ended is said to have failed first, so that its owner
 //! counts it, unless conditions of disruption are switched off. A node must have been gone for a while, and the server asked about it, before its pods are.
 
+use crate::Context;
 use crate::pods::{placed, rank, remove, state};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::api::Api;
@@ -153,7 +154,7 @@ impl Reconcile for Collector {
         "podgc"
     }
 
-    async fn reconcile(&self, task: &Task) -> Result<Next, Failure> {
+    async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         match task {
             Task::Ended => self.ended().await,
             Task::Node(name) => self.node(name).await,
@@ -165,7 +166,7 @@ impl Reconcile for Collector {
                 }
             }
         }?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -10,9 +10,10 @@ pub mod tolerate;
 
 pub use slow_start::slow_start;
 
-use crate::events::EventType;
-use crate::retry_on_conflict::{Kept, beside};
-use crate::{Context, Failure, Key, WriteTracker, is_terminating, unless};
+use crate::Context;
+use client::events::EventType;
+use client::retry_on_conflict::{Kept, beside};
+use client::{Failure, Key, WriteTracker, is_terminating, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams, Preconditions};

@@ -1,7 +1,7 @@
 //! Pods by the node that they are on.
 
 use super::rank;
-use crate::Informer;
+use client::Informer;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 

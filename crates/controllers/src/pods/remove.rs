@@ -2,8 +2,8 @@
 //!
 //! What always holds: it is this pod that is meant, never one that took its name.
 
-use crate::retry_on_conflict::beside;
-use crate::{Failure, unless};
+use client::retry_on_conflict::beside;
+use client::{Failure, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};

@@ -3,7 +3,7 @@
 //! What is refused is mostly refused for all of them, a quota for example: then it is asked for once or a few times, not
 //! five hundred times.
 
-use crate::Failure;
+use client::Failure;
 use futures_util::future::join_all;
 
 /// Does something so many times, in batches that double; a batch in which one fails is the last. How many went well, and

@@ -1,8 +1,9 @@
 //! Volumes that are bound to a claim are not deleted: a finalizer stays on them until they are not.
 
+use crate::Context;
 use crate::volumes::protection::{self, Due, due};
 use crate::volumes::volume_phase;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Api;
 use std::sync::Arc;
@@ -38,13 +39,13 @@ impl Reconcile for Protection {
         "pvprotection"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(volume) = self.volumes.get(key) else { return Ok(Next::Changes) };
-        let Some(due) = due(&*volume, &self.finalizer) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(volume) = self.volumes.get(key) else { return Ok(Action::AwaitChange) };
+        let Some(due) = due(&*volume, &self.finalizer) else { return Ok(Action::AwaitChange) };
         if due == Due::On || volume_phase(&volume) != "Bound" {
             let api = Api::all(self.context.client.clone());
             protection::settle(&api, &*volume, &self.finalizer, due).await?;
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }

@@ -4,10 +4,11 @@
 //! no node yet does not hold a claim that is going: no agent starts a pod whose claim is. So what the server said after a
 //! claim was going is as good as new for it, and many claims that go together cost one question.
 
+use crate::Context;
 use crate::controller_ref::controller_of;
 use crate::volumes::claims;
 use crate::volumes::protection::{self, Due, due};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run};
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
@@ -114,14 +115,14 @@ impl Reconcile for Protection {
         "pvcprotection"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(claim) = self.claims.get(key) else { return Ok(Next::Changes) };
-        let Some(due) = due(&*claim, &self.finalizer) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(claim) = self.claims.get(key) else { return Ok(Action::AwaitChange) };
+        let Some(due) = due(&*claim, &self.finalizer) else { return Ok(Action::AwaitChange) };
         if due == Due::On || !self.is_used(key, &claim).await? {
             let api = Api::namespaced(self.context.client.clone(), &key.namespace);
             protection::settle(&api, &*claim, &self.finalizer, due).await?;
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

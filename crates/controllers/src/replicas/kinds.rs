@@ -1,7 +1,7 @@
 //! The two kinds that keep so many pods, and what is the same in both.
 
-use crate::informer::Watched;
-use crate::retry_on_conflict::Kept;
+use client::informer::Watched;
+use client::retry_on_conflict::Kept;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,

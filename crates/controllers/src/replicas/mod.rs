@@ -10,11 +10,12 @@ mod plan;
 
 pub use kinds::{Replicated, Status};
 
+use crate::Context;
 use crate::controller_ref::{self, Claims};
 use crate::pods::state::is_active;
 use crate::pods::template::pod_for;
 use crate::pods::{Pods, slow_start};
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use metrics::{About, Histogram};
@@ -68,11 +69,11 @@ impl<K: Replicated> Reconcile for Sets<K> {
         K::NAME
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.pods.written().seen(key).await?;
         self.statuses.seen(key).await?;
-        let Some(set) = self.sets.get(key) else { return Ok(Next::Changes) };
-        let Some(selector) = set.selector() else { return Ok(Next::Changes) };
+        let Some(set) = self.sets.get(key) else { return Ok(Action::AwaitChange) };
+        let Some(selector) = set.selector() else { return Ok(Action::AwaitChange) };
         let claims = Claims {
             client: &self.context.client,
             written: self.pods.written(),
@@ -95,7 +96,7 @@ impl<K: Replicated> Reconcile for Sets<K> {
         }
         let failed = match self.act(&set, plan).await {
             // it is looked at again when what it did is seen
-            Ok(true) => return Ok(Next::After(Duration::ZERO)),
+            Ok(true) => return Ok(Action::Requeue(Duration::ZERO)),
             Ok(false) => None,
             Err(why) => Some(why),
         };
@@ -146,7 +147,7 @@ impl<K: Replicated> Sets<K> {
     }
 
     /// Writes the status, if it is another than before, and says when a pod will count as available next.
-    async fn report(&self, set: &K, pods: &[Arc<Pod>], failed: Option<&Failure>) -> Result<Next, Failure> {
+    async fn report(&self, set: &K, pods: &[Arc<Pod>], failed: Option<&Failure>) -> Result<Action, Failure> {
         let (status, next) = plan::status(set, pods, failed, &self.context.time());
         if status != set.status() {
             let written =

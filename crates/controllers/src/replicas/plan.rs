@@ -4,7 +4,7 @@ use super::{Replicated, Status};
 use crate::gates::Gates;
 use crate::pods::rank::{Ages, deletion_cost, node, rank};
 use crate::pods::state::{available_in, is_ready};
-use crate::{Failure, Next};
+use client::{Action, Failure};
 use k8s_openapi::api::apps::v1::ReplicaSetCondition;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -74,7 +74,7 @@ pub fn status<K: Replicated>(
     pods: &[Arc<Pod>],
     failed: Option<&Failure>,
     now: &Time,
-) -> (Status, Next) {
+) -> (Status, Action) {
     let before = set.status();
     let template = set.template().and_then(|it| it.metadata.as_ref()?.labels.as_ref());
     let is_labeled = |pod: &Arc<Pod>| {
@@ -90,7 +90,8 @@ pub fn status<K: Replicated>(
         observed_generation: set.meta().generation.unwrap_or(0),
         conditions: conditions(before.conditions, set.replicas() > count(pods.len()), failed, now),
     };
-    let next = waits.into_iter().filter(|it| !it.is_zero()).min().map_or(Next::Changes, Next::After);
+    let next =
+        waits.into_iter().filter(|it| !it.is_zero()).min().map_or(Action::AwaitChange, Action::Requeue);
     (status, next)
 }
 
@@ -206,9 +207,9 @@ mod tests {
         let (status, next) = status(&set(3, 10), &pods, None, &now());
         assert_eq!((status.replicas, status.fully_labeled), (3, 1));
         assert_eq!((status.ready, status.available, status.observed_generation), (2, 1, 3));
-        assert_eq!(next, Next::After(Duration::from_secs(5)));
+        assert_eq!(next, Action::Requeue(Duration::from_secs(5)));
         let (status, next) = super::status(&set(3, 0), &pods, None, &now());
-        assert_eq!((status.available, next), (2, Next::Changes));
+        assert_eq!((status.available, next), (2, Action::AwaitChange));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Counting what is used of a quota.
 
-use crate::Failure;
-use crate::discovery::{Discovery, Resource};
-use crate::request::send;
+use client::Failure;
+use client::discovery::{Discovery, Resource};
+use client::request::send;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use k8s_openapi::apimachinery::pkg::api::resource;
 use kinds::quota;
@@ -157,7 +157,7 @@ impl Counting<'_> {
     }
 
     async fn resource(&self, group: &str, plural: &str) -> Result<Option<Arc<Resource>>, Failure> {
-        let found = |served: &crate::discovery::Served| {
+        let found = |served: &client::discovery::Served| {
             let this = |it: &&Arc<Resource>| {
                 it.group == group && it.plural == plural && it.namespaced && it.can("list")
             };

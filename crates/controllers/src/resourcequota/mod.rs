@@ -7,9 +7,10 @@
 
 mod count;
 
-use crate::discovery::{Discovery, Resource};
+use crate::Context;
 use crate::monitors::{Listener, Metadata};
-use crate::{Change, Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::discovery::{Discovery, Resource};
+use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use count::Counting;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Service};
 use kube::ResourceExt;
@@ -143,14 +144,14 @@ impl Reconcile for Quotas {
         "resourcequota"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         if self.quotas.get(key).is_none() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let api: Api<ResourceQuota> = Api::namespaced(self.context.client.clone(), &key.namespace);
         // read before anything is counted: what is charged after this makes the write fail
         let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
-        let Some(quota) = api.list(&only).await?.items.pop() else { return Ok(Next::Changes) };
+        let Some(quota) = api.list(&only).await?.items.pop() else { return Ok(Action::AwaitChange) };
         let counting = Counting {
             client: &self.context.client,
             discovery: &self.discovery,
@@ -163,6 +164,6 @@ impl Reconcile for Quotas {
             let body = serde_json::to_vec(&next).map_err(kube::Error::SerdeError)?;
             unless(404, api.replace_status(&key.name, &PostParams::default(), body).await)?;
         }
-        failed.map_or(Ok(Next::Changes), Err)
+        failed.map_or(Ok(Action::AwaitChange), Err)
     }
 }

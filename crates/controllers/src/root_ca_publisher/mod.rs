@@ -1,6 +1,7 @@
 //! Every namespace has a config map with the authority by which its pods know the API server.
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, is_terminating, run};
+use crate::Context;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, is_terminating, run};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
@@ -92,7 +93,7 @@ impl Reconcile for Publisher {
         "root_ca_cert_publisher"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let since = self.context.world.elapsed();
         let looked = self.look(key).await;
         let code = match &looked {
@@ -106,14 +107,14 @@ impl Reconcile for Publisher {
 }
 
 impl Publisher {
-    async fn look(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(namespace) = self.namespaces.get(key) else { return Ok(Next::Changes) };
+    async fn look(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(namespace) = self.namespaces.get(key) else { return Ok(Action::AwaitChange) };
         if namespace.status.as_ref().and_then(|it| it.phase.as_deref()) != Some("Active") {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let there = self.maps.get(&Key::new(&key.name, &self.name));
         let Some(next) = wanted(there.as_deref(), &self.name, &self.authority, &self.description) else {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         };
         let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &key.name);
         let written = match there {
@@ -122,7 +123,7 @@ impl Publisher {
         };
         match written {
             Err(why) if !is_terminating(&why) => Err(why.into()),
-            _ => Ok(Next::Changes),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Every namespace has its service accounts: `default`, and others that an operator may want in all of them.
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, is_terminating, run, unless};
+use crate::Context;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, is_terminating, run, unless};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
@@ -59,10 +60,10 @@ impl Reconcile for Accounts {
         "serviceaccount"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(namespace) = self.namespaces.get(key) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(namespace) = self.namespaces.get(key) else { return Ok(Action::AwaitChange) };
         if namespace.status.as_ref().and_then(|it| it.phase.as_deref()) != Some("Active") {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         for name in missing(&self.wanted, |name| self.accounts.get(&Key::new(&key.name, name)).is_some()) {
             let account = ServiceAccount {
@@ -78,7 +79,7 @@ impl Reconcile for Accounts {
                 return Err(why.into());
             }
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -10,7 +10,8 @@
 
 mod unasked;
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use crate::Context;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::ResourceExt;
@@ -162,14 +163,14 @@ impl Reconcile for Tokens {
         "serviceaccount_tokens_secret"
     }
 
-    async fn reconcile(&self, work: &Work) -> Result<Next, Failure> {
+    async fn reconcile(&self, work: &Work) -> Result<Action, Failure> {
         match work {
             Work::Account(account) => self.remove_tokens(account).await?,
             Work::Unasked(key) => self.give_token(key).await?,
             Work::Secret(key) => self.fill(key).await?,
             Work::Gone { secret, account } => self.remove_reference(secret, account).await?,
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 
     fn gives_up_after(&self) -> Option<u32> {

@@ -4,7 +4,7 @@
 //! end is removed again, and an account that names a token gets no second one.
 
 use super::Tokens;
-use crate::{Failure, Key, unless};
+use client::{Failure, Key, unless};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{ObjectMeta, PostParams};

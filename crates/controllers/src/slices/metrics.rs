@@ -3,8 +3,9 @@
 //! How many there are, and should be, is found out when somebody asks.
 
 use super::{Plan, Same};
-use crate::metrics::Metrics;
-use crate::{Informer, Key, slices};
+use crate::slices;
+use client::metrics::Metrics;
+use client::{Informer, Key};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use metrics::{About, Counter, Gauge};

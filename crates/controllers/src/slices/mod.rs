@@ -5,7 +5,8 @@
 pub mod metrics;
 
 use crate::backends::{self, BY_LABEL};
-use crate::{Change, Context, Failure, Informer, Key, Queue, WriteTracker, controller_ref, run, unless};
+use crate::{Context, controller_ref};
+use client::{Change, Failure, Informer, Key, Queue, WriteTracker, run, unless};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams};
@@ -224,7 +225,7 @@ impl Plan {
         for slice in self.create.iter().filter(|_| !going) {
             match api.create(&PostParams::default(), slice).await {
                 Ok(made) => written.wrote(key, &made),
-                Err(why) if crate::is_terminating(&why) => return Ok(()),
+                Err(why) if client::is_terminating(&why) => return Ok(()),
                 Err(why) => return Err(failed("create", "", why)),
             }
         }

@@ -7,15 +7,15 @@
 mod identity;
 mod plan;
 mod retention;
+mod view;
 
+use crate::Context;
 use crate::controller_ref::{self, Claims};
-use crate::events::EventType;
 use crate::pods::{Pods, slow_start};
-use crate::retry_on_conflict::{self, beside};
 use crate::revisions::{self, History, Revisions};
-use crate::{
-    Context, Failure, Informer, Key, Next, Queue, Reconcile, WriteTracker, is_terminating, run, unless,
-};
+use client::events::EventType;
+use client::retry_on_conflict::{self, beside};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless};
 use futures_util::future::join_all;
 use identity::Marks;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
@@ -23,9 +23,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::Selector;
-use plan::{Plan, View};
+use plan::Plan;
 use std::sync::Arc;
 use std::time::Duration;
+use view::View;
 
 /// How many revisions are kept where nobody says.
 const KEPT: i32 = 10;
@@ -77,12 +78,14 @@ impl Reconcile for StatefulSets {
         "statefulset"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         self.sets.seen(key).await?;
         self.revisions.written().seen(key).await?;
         self.pods.written().seen(key).await?;
-        let Some(set) = self.sets.informer().get(key) else { return Ok(Next::Changes) };
-        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else { return Ok(Next::Changes) };
+        let Some(set) = self.sets.informer().get(key) else { return Ok(Action::AwaitChange) };
+        let (Some(spec), Some(selector)) = (&set.spec, selector(&set)) else {
+            return Ok(Action::AwaitChange);
+        };
         let claims = Claims {
             client: &self.context.client,
             written: self.pods.written(),
@@ -115,7 +118,7 @@ impl StatefulSets {
     }
 
     /// Of a set that is going away the pods are counted until it is gone, and nothing else.
-    async fn watch_go(&self, work: Work<'_>) -> Result<Next, Failure> {
+    async fn watch_go(&self, work: Work<'_>) -> Result<Action, Failure> {
         let status = work.set.status.clone().unwrap_or_default();
         let view = View {
             set: work.set,
@@ -130,10 +133,10 @@ impl StatefulSets {
             now: self.context.time().0,
         };
         self.report(work.set, view.count()).await?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 
-    async fn look(&self, work: Work<'_>, history: &History) -> Result<Next, Failure> {
+    async fn look(&self, work: Work<'_>, history: &History) -> Result<Action, Failure> {
         let stored = work.set.status.as_ref().and_then(|it| it.current_revision.as_deref());
         let current = stored.and_then(|name| history.named(name)).unwrap_or(&history.present);
         let (current_name, update_name) = (current.name_any(), history.present.name_any());
@@ -156,14 +159,14 @@ impl StatefulSets {
         self.report(work.set, status).await?;
         if acted? {
             // it is looked at again when what it did is seen
-            return Ok(Next::After(Duration::ZERO));
+            return Ok(Action::Requeue(Duration::ZERO));
         }
         let is_used =
             |name: &str| name == current_name || work.pods.iter().any(|it| identity::revision(it) == name);
         let kept = work.spec.revision_history_limit.unwrap_or(KEPT);
         self.revisions.trim(work.set, history, kept, |it| is_used(&it.name_any())).await?;
         let wait = view.wait().into_iter().chain(plan.is_held_up.then_some(HELD_UP)).min();
-        Ok(wait.map_or(Next::Changes, Next::After))
+        Ok(wait.map_or(Action::AwaitChange, Action::Requeue))
     }
 
     /// Does what is planned; `before` is the template of pods that are not to be updated yet. Whether something was done

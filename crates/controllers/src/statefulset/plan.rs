@@ -4,41 +4,19 @@
 //! and available; or, where the set asks for it, all at once. Only when all are there is one of an older template removed,
 //! the highest first; it is made anew with the new one.
 
-use super::identity::{Marks, claims, ordinal, revision};
+use super::identity::revision;
 use super::retention;
-use crate::Key;
-use crate::gates::Gates;
+use super::view::{View, is_healthy, is_leaving, is_running};
 use crate::int_or_percent::{Round, scaled_value};
-use crate::pods::state::{available_in, is_available, is_finished, is_ready, phase};
-use k8s_openapi::api::apps::v1::{
-    RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetStatus,
-};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use crate::pods::state::is_finished;
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use k8s_openapi::chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How many pods are made at once before looking again.
 const BURST: usize = 500;
-
-/// What there is.
-pub struct View<'a> {
-    pub set: &'a StatefulSet,
-    pub spec: &'a StatefulSetSpec,
-    pub pods: &'a [Arc<Pod>],
-    /// The revision that pods have which are not to be updated yet.
-    pub current: &'a str,
-    /// That of the present template.
-    pub update: &'a str,
-    pub collisions: i32,
-    pub claim: &'a (dyn Fn(&Key) -> Option<Arc<PersistentVolumeClaim>> + Sync),
-    pub marks: &'a Marks,
-    pub gates: Gates,
-    pub now: DateTime<Utc>,
-}
 
 /// What is to be done, in this order, and the status when it is done.
 #[derive(Debug, Default)]
@@ -61,112 +39,6 @@ impl Plan {
     /// Whether there is anything to be done about pods, and so to be waited for.
     pub fn is_about_pods(&self) -> bool {
         [&self.ended, &self.mend, &self.remove].iter().any(|it| !it.is_empty()) || !self.make.is_empty()
-    }
-}
-
-fn is_leaving(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-}
-
-fn is_running(pod: &Pod) -> bool {
-    phase(pod) == "Running" && is_ready(pod)
-}
-
-fn is_healthy(pod: &Pod) -> bool {
-    is_running(pod) && !is_leaving(pod)
-}
-
-impl View<'_> {
-    fn start(&self) -> i64 {
-        let ordinals = self.spec.ordinals.as_ref().filter(|_| self.gates.ordinals);
-        ordinals.and_then(|it| it.start).unwrap_or(0).into()
-    }
-
-    /// The ordinals of the pods that there should be.
-    pub fn range(&self) -> Range<i64> {
-        self.start()..self.start() + i64::from(self.spec.replicas.unwrap_or(1).max(0))
-    }
-
-    pub fn by_ordinal(&self) -> BTreeMap<i64, &Arc<Pod>> {
-        self.pods.iter().filter_map(|pod| Some((ordinal(self.set, pod)?, pod))).collect()
-    }
-
-    fn is_one_by_one(&self) -> bool {
-        self.spec.pod_management_policy.as_deref() != Some("Parallel")
-    }
-
-    fn is_rolling(&self) -> bool {
-        let strategy = self.spec.update_strategy.as_ref();
-        strategy.and_then(|it| it.type_.as_deref()).is_none_or(|it| it == "RollingUpdate")
-    }
-
-    fn rolling(&self) -> Option<&RollingUpdateStatefulSetStrategy> {
-        self.spec.update_strategy.as_ref()?.rolling_update.as_ref()
-    }
-
-    fn partition(&self) -> i64 {
-        self.rolling().and_then(|it| it.partition).unwrap_or(0).into()
-    }
-
-    /// Whether the pod with this ordinal is made from the new template.
-    pub fn is_updated(&self, ordinal: i64) -> bool {
-        let held_back = match self.rolling() {
-            Some(_) => self.partition(),
-            None if self.is_rolling() => {
-                self.set.status.as_ref().and_then(|it| it.current_replicas).unwrap_or(0).into()
-            }
-            None => 0,
-        };
-        ordinal >= self.start() + held_back
-    }
-
-    fn is_available(&self, pod: &Pod) -> bool {
-        is_available(pod, self.spec.min_ready_seconds.unwrap_or(0), self.now)
-    }
-
-    /// When the next pod is available, if nothing happens to it.
-    pub fn wait(&self) -> Option<Duration> {
-        let least = self.spec.min_ready_seconds.unwrap_or(0);
-        let waits = self.pods.iter().filter_map(|pod| available_in(pod, least, self.now));
-        waits.filter(|it| !it.is_zero()).min()
-    }
-
-    /// Whether a pod lacks something that it can be given.
-    fn is_incomplete(&self, pod: &Pod, ordinal: i64) -> bool {
-        let is_waiting = || phase(pod) == "Pending" && !is_leaving(pod);
-        let is_missing = |claim: &PersistentVolumeClaim| (self.claim)(&Key::of(claim)).is_none();
-        !self.marks.is_identified(pod, self.set, ordinal)
-            || is_waiting() && claims(self.set, ordinal).iter().any(is_missing)
-    }
-
-    /// What the pods that there are come to.
-    pub fn count(&self) -> StatefulSetStatus {
-        let count = |counts: &dyn Fn(&Pod) -> bool| {
-            i32::try_from(self.pods.iter().filter(|it| counts(it)).count()).unwrap_or(i32::MAX)
-        };
-        let of = |name: &str| count(&|pod| !is_leaving(pod) && revision(pod) == name);
-        StatefulSetStatus {
-            observed_generation: self.set.metadata.generation,
-            replicas: count(&|_| true),
-            ready_replicas: Some(count(&is_running)),
-            available_replicas: Some(count(&|pod| is_running(pod) && self.is_available(pod))),
-            current_replicas: Some(of(self.current)),
-            updated_replicas: Some(of(self.update)),
-            current_revision: Some(self.current.to_owned()),
-            update_revision: Some(self.update.to_owned()),
-            collision_count: Some(self.collisions),
-            conditions: self.set.status.as_ref().and_then(|it| it.conditions.clone()),
-        }
-    }
-
-    /// The same once a rollout has come to its end: the new revision is the current one from then on.
-    pub fn settle(&self, mut status: StatefulSetStatus) -> StatefulSetStatus {
-        let all = Some(status.replicas);
-        if self.is_rolling() && status.updated_replicas == all && status.ready_replicas == all {
-            status.current_replicas = status.updated_replicas;
-            status.current_revision.clone_from(&status.update_revision);
-        }
-        status
     }
 }
 

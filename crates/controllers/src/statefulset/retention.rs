@@ -3,8 +3,8 @@
 //! What always holds: a claim of a pod that stays is never owned by the pod, so that it outlives a pod that is replaced.
 
 use super::identity::claims;
-use super::plan::View;
-use crate::Key;
+use super::view::View;
+use client::Key;
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -1,7 +1,8 @@
 use super::identity::Marks;
-use super::plan::{Plan, View, plan};
-use crate::Key;
+use super::plan::{Plan, plan};
+use super::view::View;
 use crate::gates::Gates;
+use client::Key;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::chrono::{DateTime, Utc};

@@ -2,7 +2,8 @@
 //!
 //! A server is there while its identity lease is. Records of others are removed, and with the last one the object.
 
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use crate::Context;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::apiserverinternal::v1alpha1::{
     StorageVersion, StorageVersionCondition, StorageVersionStatus,
 };
@@ -50,8 +51,8 @@ impl Reconcile for Records {
         "storage-version-gc"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(version) = self.versions.get(key) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(version) = self.versions.get(key) else { return Ok(Action::AwaitChange) };
         let leases: Api<Lease> =
             Api::namespaced(self.context.client.clone(), &self.context.names.system_namespace());
         let server = format!("{}-apiserver", self.context.names.prefix);
@@ -65,7 +66,7 @@ impl Reconcile for Records {
             }
         }
         if there.len() == version.status.storage_versions.iter().flatten().count() {
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let api: Api<StorageVersion> = Api::all(self.context.client.clone());
         if there.is_empty() {
@@ -73,14 +74,14 @@ impl Reconcile for Records {
                 Preconditions { uid: version.uid(), resource_version: version.resource_version() };
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             unless(404, api.delete(&key.name, &params).await)?;
-            return Ok(Next::Changes);
+            return Ok(Action::AwaitChange);
         }
         let mut next = (*version).clone();
         next.status.storage_versions = Some(there);
         agree(&mut next.status, version.metadata.generation, &self.context.time());
         let body = serde_json::to_vec(&next).map_err(kube::Error::SerdeError)?;
         unless(404, api.replace_status(&key.name, &PostParams::default(), body).await)?;
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Removes tokens by which new nodes introduce themselves, when their time has passed.
 
+use crate::Context;
 use crate::bootstrap_token::good_until;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Preconditions};
@@ -39,12 +40,12 @@ impl Reconcile for Cleaner {
         "token_cleaner"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
-        let Some(secret) = self.secrets.get(key) else { return Ok(Next::Changes) };
-        let Some(until) = good_until(&secret) else { return Ok(Next::Changes) };
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        let Some(secret) = self.secrets.get(key) else { return Ok(Action::AwaitChange) };
+        let Some(until) = good_until(&secret) else { return Ok(Action::AwaitChange) };
         let left = until.saturating_sub(self.context.now());
         if left > 0 {
-            return Ok(Next::After(Duration::from_secs(left.unsigned_abs())));
+            return Ok(Action::Requeue(Duration::from_secs(left.unsigned_abs())));
         }
         let same = Preconditions { uid: secret.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
@@ -52,7 +53,7 @@ impl Reconcile for Cleaner {
         match unless(404, api.delete(&key.name, &params).await).map_err(Failure::from) {
             // another one of that name is not this one's business
             Err(why) if !why.is(409) => Err(why),
-            _ => Ok(Next::Changes),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

@@ -4,8 +4,9 @@
 //! What always holds: between two steps there is a margin, so that a cluster whose size goes up and down a little does
 //! not have all its nodes written each time.
 
+use crate::Context;
 use crate::nodes;
-use crate::{Change, Context, Failure, Informer, Next, Queue, Reconcile, run, unless};
+use client::{Action, Change, Failure, Informer, Queue, Reconcile, run, unless};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -124,7 +125,7 @@ impl Reconcile for Teller {
         "ttlcontroller"
     }
 
-    async fn reconcile(&self, task: &Task) -> Result<Next, Failure> {
+    async fn reconcile(&self, task: &Task) -> Result<Action, Failure> {
         let seconds = self.size.lock().seconds();
         match task {
             Task::All => {
@@ -134,7 +135,7 @@ impl Reconcile for Teller {
             }
             Task::Node(name) => self.tell(name, seconds).await?,
         }
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

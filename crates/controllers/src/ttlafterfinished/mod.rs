@@ -1,8 +1,9 @@
 //! Finished jobs are removed when their time to live has passed, with what they own.
 
+use crate::Context;
 use crate::job::outcome;
-use crate::retry_on_conflict::beside;
-use crate::{Context, Failure, Informer, Key, Next, Queue, Reconcile, run, unless};
+use client::retry_on_conflict::beside;
+use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Preconditions};
@@ -62,20 +63,20 @@ impl Reconcile for Finished {
         "ttl-after-finished"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let due = |job: &Job| left(job, self.context.world.now());
-        let Some(job) = self.jobs.get(key) else { return Ok(Next::Changes) };
+        let Some(job) = self.jobs.get(key) else { return Ok(Action::AwaitChange) };
         match due(&job) {
-            None => return Ok(Next::Changes),
-            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            None => return Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => return Ok(Action::Requeue(left)),
             Some(_) => {}
         }
         // its owner may have given it more time meanwhile: what counts is what the server has
         let jobs: Api<Job> = beside(&self.context.client, &*job);
-        let Some(fresh) = unless(404, jobs.get(&key.name).await)? else { return Ok(Next::Changes) };
+        let Some(fresh) = unless(404, jobs.get(&key.name).await)? else { return Ok(Action::AwaitChange) };
         match due(&fresh) {
-            None => return Ok(Next::Changes),
-            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            None => return Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => return Ok(Action::Requeue(left)),
             Some(_) => {}
         }
         let same = Preconditions { uid: fresh.uid(), resource_version: fresh.resource_version() };
@@ -83,7 +84,7 @@ impl Reconcile for Finished {
         unless(404, jobs.delete(&key.name, &params).await)?;
         let late = expires(&fresh).and_then(|it| self.context.world.now().duration_since(it).ok());
         late.into_iter().for_each(|late| self.late.took(late));
-        Ok(Next::Changes)
+        Ok(Action::AwaitChange)
     }
 }
 

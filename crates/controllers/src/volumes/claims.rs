@@ -1,6 +1,7 @@
 //! Which claims a pod uses.
 
-use crate::{Informer, Key, controller_ref};
+use crate::controller_ref;
+use client::{Informer, Key};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use kube::ResourceExt;
 use std::sync::Arc;

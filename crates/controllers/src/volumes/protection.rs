@@ -1,6 +1,6 @@
 //! Finalizers that keep claims and volumes for as long as they are used.
 
-use crate::{Failure, unless};
+use client::{Failure, unless};
 use kube::api::{Api, PostParams};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;

@@ -12,11 +12,11 @@ use crate::process;
 use crate::signals::Signals;
 use anyhow::Context as _;
 use apiserver::observability::Verbosity;
+use client::events::EventType;
+use client::leader::{self, Candidate};
+use client::metrics::Metrics;
+use client::transport::{self, Rate};
 use controllers::accounts::Accounts;
-use controllers::client::{self, Rate};
-use controllers::events::EventType;
-use controllers::leader::{self, Candidate};
-use controllers::metrics::Metrics;
 use controllers::{Context, registry};
 use env::World;
 use kube::Client;
@@ -126,16 +126,17 @@ struct Told {
 impl Work {
     async fn run(self, told: Told) -> anyhow::Result<()> {
         let agent = format!("{}-controller-manager", self.names.prefix);
-        let way = client::way(&self.target, &agent, &told.measures)?;
-        let calls = || client::client(&way, self.rate, &told.world);
+        let transport = transport::transport(&self.target, &agent, &told.measures)?;
+        let calls = || transport::client(&transport, self.rate, &told.world);
         let context = Context::new(calls(), told.world.clone(), self.names.clone());
         let context = context.counted_in(told.measures.clone());
         let context = match self.own_accounts {
             true => context.with_accounts(self.accounts(&agent, calls(), &told)?),
             false => context,
         };
-        let (loops_way, rate, world) = (way.clone(), self.rate, told.world.clone());
-        let context = context.with_clients(Arc::new(move || client::client(&loops_way, rate, &world)));
+        let (loops_transport, rate, world) = (transport.clone(), self.rate, told.world.clone());
+        let context =
+            context.with_clients(Arc::new(move || transport::client(&loops_transport, rate, &world)));
         match self.lease.clone() {
             None => self.loop_for_ever(context, &told.health).await,
             // what renews the lease does not wait behind what the loops ask
@@ -182,7 +183,7 @@ impl Work {
         let nobody = Target { identity: None, credentials: Credentials::None, ..self.target.clone() };
         let accounts = Accounts {
             own,
-            way: client::way(&nobody, agent, &told.measures)?,
+            transport: transport::transport(&nobody, agent, &told.measures)?,
             namespace: self.names.system_namespace(),
             rate: self.rate,
             world: told.world.clone(),

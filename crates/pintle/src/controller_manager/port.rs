@@ -16,8 +16,8 @@ use apiserver::discovery::slis::Slis;
 use apiserver::observability::Verbosity;
 use apiserver::serve::{self, Body, Bound, Handler, Limits, Listen, Peer, Shutdown, TlsMaterial};
 use auth::{Attributes, Authorizer, User};
-use controllers::client::{self, Rate};
-use controllers::metrics::Metrics;
+use client::metrics::Metrics;
+use client::transport::{self, Rate};
 use env::World;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -255,8 +255,8 @@ fn trust_map(
     measures: &Metrics,
     world: &World,
 ) -> anyhow::Result<Api<ConfigMap>> {
-    let way = client::way(target, &format!("{}-controller-manager", names.prefix), measures)?;
-    let client: Client = client::client(&way, Rate::default(), world);
+    let transport = transport::transport(target, &format!("{}-controller-manager", names.prefix), measures)?;
+    let client: Client = transport::client(&transport, Rate::default(), world);
     Ok(Api::namespaced(client, &names.system_namespace()))
 }
 

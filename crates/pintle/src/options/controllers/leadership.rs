@@ -3,7 +3,7 @@
 use super::super::ConfigErrors;
 use crate::flags::any_duration;
 use clap::{ArgAction, Args};
-use controllers::leader;
+use client::leader;
 use names::Names;
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ pub use storage::Storage;
 use super::{ConfigErrors, Dialect, Features, Numbers, Tls};
 use crate::logs::Logs;
 use clap::{ArgAction, Args};
-use controllers::client::Rate;
+use client::transport::Rate;
 use controllers::registry::Options;
 use names::Names;
 use outbound::Target;

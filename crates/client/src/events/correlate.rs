@@ -4,7 +4,7 @@
 //! they are combined, and the last one stands for all. Whoever has much to tell about one object is heard at first, and
 //! then rarely.
 
-use super::{EventType, Told};
+use super::event::{EventType, Record};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct Correlator {
 
 impl Correlator {
     /// What is written about what was told, if anything: its key and its message. `about` names the object.
-    pub fn correlate(&mut self, about: &str, told: &Told, now: Duration) -> Option<(Same, String)> {
+    pub fn correlate(&mut self, about: &str, told: &Record, now: Duration) -> Option<(Same, String)> {
         let bucket = self.buckets.of(&about.to_owned(), || Bucket { left: BURST, filled: now });
         let passed = now.saturating_sub(bucket.filled).as_secs_f64();
         bucket.left = (bucket.left + passed / ONE_PER.as_secs_f64()).min(BURST);
@@ -106,8 +106,8 @@ impl Correlator {
 mod tests {
     use super::*;
 
-    fn told(message: &str) -> Told {
-        Told {
+    fn told(message: &str) -> Record {
+        Record {
             about: Default::default(),
             tone: EventType::Normal,
             reason: "Made".to_owned(),

@@ -3,8 +3,7 @@
 //! What always holds: what a queue knows anyway is asked for when somebody reads; queues that are gone are not shown, and
 //! two queues of one name are shown as one.
 
-use crate::Queue;
-use crate::queue::{Counted, Counts, Times};
+use crate::queue::{Counted, Counts, Queue, Times};
 use metrics::{About, Counter, Family, Gauge, Histogram, Registry, seconds};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -115,7 +114,7 @@ impl Metrics {
     }
 
     /// Where loops have counted what is theirs alone.
-    pub(crate) fn registry(&self) -> &Registry {
+    pub fn registry(&self) -> &Registry {
         &self.shared.registry
     }
 

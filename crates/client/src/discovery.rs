@@ -3,6 +3,7 @@
 //! What always holds: an answer is as new as it was asked to be. Those who ask at the same time share one; those who
 //! need one from now on do not get one that was begun before.
 
+use crate::error::Failure;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
 use kube::Client;
@@ -169,7 +170,7 @@ impl Discovery {
                 true => self.client.list_api_group_resources(&group_version).await,
                 false => self.client.list_core_api_resources(&group_version).await,
             };
-            (group_version, list.map_err(|why| crate::Failure::from(why).message()))
+            (group_version, list.map_err(|why| Failure::from(why).message()))
         });
         Ok(Served::of(answers.buffered(AT_ONCE).collect().await))
     }

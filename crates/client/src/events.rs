@@ -4,9 +4,14 @@
 //! is counted in the event that is there, not told beside it (see `correlate.rs`).
 
 mod correlate;
+mod event;
 
+pub use event::{EventType, Note};
+
+use crate::error::unless;
 use correlate::Correlator;
 use env::World;
+use event::Record;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::chrono::{DateTime, Utc};
@@ -17,42 +22,10 @@ use tokio::sync::mpsc;
 /// How many events wait to be written at the most; more are lost.
 const WAITING: usize = 1000;
 
-/// Normal, or something that somebody should look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EventType {
-    Normal,
-    Warning,
-}
-
-/// Something to be told about an object, decided but not told yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    pub tone: EventType,
-    pub reason: &'static str,
-    pub message: String,
-}
-
-impl Note {
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: EventType::Normal, reason, message: message.into() }
-    }
-
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        Note { tone: EventType::Warning, reason, message: message.into() }
-    }
-}
-
 /// Writes events in the name of one component. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    tell: mpsc::Sender<Told>,
-}
-
-struct Told {
-    about: ObjectReference,
-    tone: EventType,
-    reason: String,
-    message: String,
+    tell: mpsc::Sender<Record>,
 }
 
 /// A reference to an object, as events have it.
@@ -99,7 +72,7 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let told = Told { about, tone, reason: reason.to_owned(), message: message.into() };
+        let told = Record { about, tone, reason: reason.to_owned(), message: message.into() };
         if self.tell.try_send(told).is_err() {
             tracing::debug!(reason, "too many events: one is lost");
         }
@@ -114,7 +87,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut told: mpsc::Receiver<Told>) {
+    async fn run(mut self, mut told: mpsc::Receiver<Record>) {
         while let Some(told) = told.recv().await {
             if let Err(why) = self.write(told).await {
                 tracing::debug!(%why, "an event could not be written");
@@ -122,7 +95,7 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, told: Told) -> Result<(), kube::Error> {
+    async fn write(&mut self, told: Record) -> Result<(), kube::Error> {
         let now = Time(DateTime::<Utc>::from(self.world.now()));
         let about = &told.about;
         let uid = about.uid.clone().unwrap_or_default();
@@ -139,7 +112,7 @@ impl Writer {
             let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now, "message": message});
             let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
             // it may have expired meanwhile
-            if crate::unless(404, patched)?.is_some() {
+            if unless(404, patched)?.is_some() {
                 self.known.remember(&same, event, count + 1);
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 //! A write names the revision that it was decided from, and is refused when somebody was faster. Where what they
 //! changed has nothing to do with the decision it is made again at once, over what is there now.
 
-use crate::{Failure, unless};
+use crate::error::{Failure, unless};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource, ResourceExt};

@@ -6,8 +6,8 @@
 //!
 //! What is in a page or an event is known to who listens; the way there is the same for all, and is there once.
 
-use crate::informer::Key;
-use crate::queue::Backoff;
+use crate::backoff::Backoff;
+use crate::key::Key;
 use futures_util::{AsyncBufReadExt, pin_mut};
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 const LINE: usize = 1024;
 
 /// Who is told of objects.
-pub(crate) trait Sink: Send + Sync + 'static {
+pub trait Sink: Send + Sync + 'static {
     /// Objects that there are, as [`page`] reads them. What they are known by is kept, to know at the end what is gone.
     fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error>;
 
@@ -36,14 +36,14 @@ pub(crate) trait Sink: Send + Sync + 'static {
 }
 
 /// What a page is besides its objects.
-pub(crate) struct Page {
+pub struct Page {
     pub version: String,
     /// Where the next one begins.
     pub next: Option<String>,
 }
 
 /// Reads a page of a list.
-pub(crate) fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_json::Error> {
+pub fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_json::Error> {
     #[derive(Deserialize)]
     struct List<T> {
         #[serde(default)]
@@ -66,14 +66,14 @@ pub(crate) fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), se
 }
 
 /// What a line of a watch comes to.
-pub(crate) enum Told {
+pub enum Told {
     /// Everything up to this revision is known.
     UpTo(String),
     Failed(ErrorResponse),
 }
 
 /// Where objects come from.
-pub(crate) struct Source {
+pub struct Source {
     pub client: Client,
     pub path: String,
     /// A field selector; empty for all.
@@ -119,7 +119,7 @@ fn retry() -> Backoff {
 }
 
 /// Follows for ever.
-pub(crate) async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
+pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
     let (what, mut backoff) = (&source.path, retry());
     loop {
         let mut version = match list(&source, &*sink).await {

@@ -5,6 +5,7 @@
 //! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
 //! field is left out: no loop looks at it, and it is often half of an object.
 
+use crate::key::Key;
 use crate::reflector::{self, Page, Sink, Told};
 use kube::api::WatchEvent;
 use kube::{Resource, ResourceExt};
@@ -14,32 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
-
-/// Namespace and name; the namespace is empty for what lies in none.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Key {
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Key { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub fn of(object: &impl ResourceExt) -> Self {
-        Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.namespace {
-            "" => out.write_str(&self.name),
-            namespace => write!(out, "{namespace}/{}", self.name),
-        }
-    }
-}
 
 /// What happened to an object.
 pub enum Change<'a, K> {
@@ -160,8 +135,8 @@ impl<K> State<K> {
     }
 }
 
-impl<K: Watched> Informer<K> {
-    pub(crate) fn new() -> Self {
+impl<K: Watched> Default for Informer<K> {
+    fn default() -> Self {
         let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
             state: RwLock::new(state),
@@ -171,7 +146,9 @@ impl<K: Watched> Informer<K> {
         };
         Informer { shared: Arc::new(shared) }
     }
+}
 
+impl<K: Watched> Informer<K> {
     /// Objects are found by this from now on; the same index twice is one.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();
@@ -249,7 +226,7 @@ impl<K: Watched> Informer<K> {
     }
 
     /// An object is as it is since its revision.
-    pub(crate) fn tell(&self, object: K) -> String {
+    pub fn tell(&self, object: K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.put(object);
         self.has_reached(&version);
@@ -257,7 +234,7 @@ impl<K: Watched> Informer<K> {
     }
 
     /// An object is gone since its revision.
-    pub(crate) fn tell_gone(&self, object: &K) -> String {
+    pub fn tell_gone(&self, object: &K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.remove(&Key::of(object));
         self.has_reached(&version);

@@ -1,12 +1,17 @@
 //! Running a loop: workers that take keys from its queue.
 
-use crate::registry::Running;
-use crate::{Failure, Queue, metrics};
+use crate::error::Failure;
+use crate::metrics;
+use crate::queue::Queue;
 use std::fmt::Display;
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// The future of a running loop.
+pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a loop does about one key.
 pub trait Reconcile: Send + Sync + 'static {
@@ -16,7 +21,7 @@ pub trait Reconcile: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Brings the world closer to what is asked for.
-    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, Failure>> + Send;
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Action, Failure>> + Send;
 
     /// What its queue is called in metrics, where that is something else.
     fn queue_name(&self) -> &'static str {
@@ -29,13 +34,13 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
-/// When to look at a key again.
+/// When to reconcile a key again, as in kube-rs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// When something changes.
-    Changes,
-    /// When this has passed, at the latest.
-    After(Duration),
+pub enum Action {
+    /// When an object changes.
+    AwaitChange,
+    /// After this time at the latest.
+    Requeue(Duration),
 }
 
 /// How many keys a loop works on at a time, where nobody said otherwise.
@@ -71,9 +76,9 @@ async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
     let held = Held { queue, key };
     let key = &held.key;
     let why = match this.reconcile(key).await {
-        Ok(next) => {
+        Ok(action) => {
             queue.forget(key);
-            if let Next::After(pause) = next {
+            if let Action::Requeue(pause) = action {
                 queue.add_after(key.clone(), pause);
             }
             return;
@@ -128,13 +133,13 @@ mod tests {
             "flaky"
         }
 
-        async fn reconcile(&self, key: &u8) -> Result<Next, Failure> {
+        async fn reconcile(&self, key: &u8) -> Result<Action, Failure> {
             let mut seen = self.seen.lock();
             seen.push(*key);
             match seen.len() {
                 1..4 => Err(Failure::Other("not yet".to_owned())),
-                4 => Ok(Next::After(Duration::from_secs(7))),
-                _ => Ok(Next::Changes),
+                4 => Ok(Action::Requeue(Duration::from_secs(7))),
+                _ => Ok(Action::AwaitChange),
             }
         }
 
@@ -153,10 +158,10 @@ mod tests {
             "fragile"
         }
 
-        async fn reconcile(&self, _: &u8) -> Result<Next, Failure> {
+        async fn reconcile(&self, _: &u8) -> Result<Action, Failure> {
             self.0.send_modify(|looked| *looked += 1);
             assert!(*self.0.borrow() > 3, "on purpose");
-            Ok(Next::Changes)
+            Ok(Action::AwaitChange)
         }
     }
 

@@ -6,8 +6,8 @@
 //!
 //! What always holds: who could not renew in time stops leading before others may begin.
 
+use crate::error::unless;
 use crate::events::reference;
-use crate::unless;
 use env::World;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::ObjectReference;

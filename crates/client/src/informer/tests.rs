@@ -84,7 +84,7 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
         ]),
         asked: Arc::default(),
     };
-    let informer = Informer::<ConfigMap>::new();
+    let informer = Informer::<ConfigMap>::default();
     informer.index("label", |object| object.labels().values().cloned().collect());
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let tell = told.clone();

@@ -20,32 +20,6 @@ const LONGEST: Duration = Duration::from_secs(1000);
 const RATE: f64 = 10.0;
 const BURST: f64 = 100.0;
 
-/// Pauses that double.
-#[derive(Debug, Clone)]
-pub struct Backoff {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Backoff { next: Duration::from_millis(100), longest: Duration::from_secs(30) }
-    }
-}
-
-impl Backoff {
-    /// Pauses that grow up to this one.
-    pub fn up_to(longest: Duration) -> Self {
-        Backoff { longest, ..Backoff::default() }
-    }
-
-    pub fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        pause
-    }
-}
-
 /// See the module. Cheap to clone.
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,

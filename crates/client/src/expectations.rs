@@ -13,8 +13,9 @@
 //! is: however long a watch is broken, a loop does not do the same thing twice. A restart forgets everything, and needs
 //! nothing: informers begin with what is there.
 
+use crate::error::Failure;
 use crate::informer::{Informer, Reached, Watched};
-use crate::{Failure, Key};
+use crate::key::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -144,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_waits_for_what_was_written_for_it() {
-        let informer = Informer::<ConfigMap>::new();
+        let informer = Informer::<ConfigMap>::default();
         informer.tell(object("a", 5, "u"));
         let written = WriteTracker::new(informer.clone());
         let (one, other) = (Key::new("ns", "one"), Key::new("ns", "other"));
@@ -164,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_deleted_is_gone_or_another_or_on_its_way_out() {
-        let informer = Informer::<ConfigMap>::new();
+        let informer = Informer::<ConfigMap>::default();
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         for name in ["a", "b", "c"] {
@@ -184,7 +185,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_come_is_waited_for_again() {
-        let informer = Informer::<ConfigMap>::new();
+        let informer = Informer::<ConfigMap>::default();
         informer.tell(object("b", 4, "v"));
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
@@ -199,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_with_another_past_knows_nothing_of_it() {
-        let informer = Informer::<ConfigMap>::new();
+        let informer = Informer::<ConfigMap>::default();
         informer.tell(object("a", 50, "u"));
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
@@ -212,7 +213,7 @@ mod tests {
     }
     #[tokio::test(start_paused = true)]
     async fn what_loses_its_last_finalizer_on_the_way_out_is_gone() {
-        let informer = Informer::<ConfigMap>::new();
+        let informer = Informer::<ConfigMap>::default();
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         let mut last = object("a", 4, "a");

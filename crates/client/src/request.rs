@@ -5,7 +5,7 @@ use kube::core::request::Error;
 use serde::de::DeserializeOwned;
 
 /// Sends a request that was put together.
-pub(crate) async fn send<T: DeserializeOwned>(
+pub async fn send<T: DeserializeOwned>(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, Error>,
 ) -> Result<T, kube::Error> {

@@ -1,0 +1,30 @@
+//! The key of an object in caches and work queues.
+
+use kube::ResourceExt;
+use std::fmt;
+
+/// Namespace and name of an object; the namespace is empty for cluster-scoped resources.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of(object: &impl ResourceExt) -> Self {
+        Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.namespace {
+            "" => out.write_str(&self.name),
+            namespace => write!(out, "{namespace}/{}", self.name),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Clients of an API server over HTTPS, each with a rate limit of its own; their requests are counted in metrics.
+
+use crate::metrics::Metrics;
+use crate::retry_after::RetryAfter;
+use env::World;
+use http::Request;
+use kube::Client;
+use kube::client::Body;
+use outbound::{BadTarget, Target};
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower_service::Service;
+
+/// The rate limit of a client: a token bucket.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Requests per second; zero or less is no limit.
+    pub per_second: f64,
+    /// Requests that may be sent at once.
+    pub burst: u32,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Rate { per_second: 20.0, burst: 30 }
+    }
+}
+
+/// The connections to a server. Cheap to clone; clones share the connections.
+pub type Transport = outbound::Transport<Body>;
+
+/// The transport to the server that a kubeconfig names.
+pub fn transport(target: &Target, agent: &str, metrics: &Metrics) -> Result<Transport, BadTarget> {
+    Ok(Transport::new(target, agent)?.counted_in(metrics.calls()))
+}
+
+/// A client with a rate limit of its own.
+pub fn client(transport: &Transport, rate: Rate, world: &World) -> Client {
+    Client::new(RetryAfter::new(RateLimited::new(transport, rate, world)), names::DEFAULT_NAMESPACE)
+}
+
+/// A transport with a rate limit. Cheap to clone; clones share the limit.
+#[derive(Clone)]
+pub struct RateLimited {
+    transport: Transport,
+    limiter: Arc<RateLimiter>,
+}
+
+impl RateLimited {
+    pub fn new(transport: &Transport, rate: Rate, world: &World) -> Self {
+        let limiter = Arc::new(RateLimiter::new(rate, world.clone()));
+        RateLimited { transport: transport.clone(), limiter }
+    }
+}
+
+impl Service<Request<Body>> for RateLimited {
+    type Response = <Transport as Service<Request<Body>>>::Response;
+    type Error = outbound::CallError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, outbound::CallError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), outbound::CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut this = self.clone();
+        Box::pin(async move {
+            let wait = this.limiter.reserve();
+            this.transport.waited(request.method(), wait);
+            tokio::time::sleep(wait).await;
+            this.transport.call(request).await
+        })
+    }
+}
+
+/// A token bucket whose reservations are granted in order.
+struct RateLimiter {
+    rate: Rate,
+    world: World,
+    /// When the bucket is full again.
+    full_at: Mutex<Duration>,
+}
+
+impl RateLimiter {
+    fn new(rate: Rate, world: World) -> Self {
+        let full_at = Mutex::new(world.elapsed());
+        RateLimiter { rate, world, full_at }
+    }
+
+    /// Takes a token, and returns how long to wait for it.
+    fn reserve(&self) -> Duration {
+        if self.rate.per_second <= 0.0 {
+            return Duration::ZERO;
+        }
+        let interval = Duration::from_secs_f64(1.0 / self.rate.per_second);
+        let now = self.world.elapsed();
+        let mut full_at = self.full_at.lock();
+        *full_at = now.max(*full_at) + interval;
+        (*full_at - now).saturating_sub(interval * self.rate.burst.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::Simulated;
+
+    #[test]
+    fn a_burst_is_free_and_further_requests_wait() {
+        let world = Simulated::new(0, 7);
+        let limiter = RateLimiter::new(Rate { per_second: 10.0, burst: 3 }, world.clone());
+        let waits = || -> Vec<u128> { (0..5).map(|_| limiter.reserve().as_millis()).collect() };
+        assert_eq!(waits(), [0, 0, 0, 100, 200]);
+        world.advance(Duration::from_secs(60));
+        assert_eq!(waits(), [0, 0, 0, 100, 200]);
+        let free = RateLimiter::new(Rate { per_second: -1.0, burst: 0 }, world);
+        assert!((0..100).all(|_| free.reserve().is_zero()));
+    }
+}

@@ -1,0 +1,31 @@
+//! Keys of the queues whose work is about pods of nodes.
+
+use crate::pods::placed;
+use client::{Informer, Key, Queue};
+use k8s_openapi::api::core::v1::Pod;
+use std::fmt;
+
+/// A node whose pods are to be reconciled, or one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    /// All pods of a node.
+    Node(String),
+    Pod(Key),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Node(name) => write!(out, "node {name}"),
+            Task::Pod(key) => key.fmt(out),
+        }
+    }
+}
+
+/// Adds all pods of a node to a queue.
+pub(super) fn each_pod(pods: &Informer<Pod>, node: &str, queue: &Queue<Task>) {
+    placed::on(pods, node).iter().for_each(|pod| queue.add(Task::Pod(Key::of(&**pod))));
+}
+
+/// How many nodes or pods are written at a time.
+pub(super) const AT_ONCE: usize = 8;

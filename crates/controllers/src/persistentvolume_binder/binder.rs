@@ -1,0 +1,44 @@
+//! State that the loops over claims and over volumes share.
+
+use super::metrics::Lasting;
+use super::shelf::Shelf;
+use crate::Context;
+use crate::volumes::Marks;
+use client::{Informer, Key, Queue, WriteTracker};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How often what waits is looked at again.
+    pub sync_period: Duration,
+    /// Whether others are asked to make volumes for claims.
+    pub provisioning: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { sync_period: Duration::from_secs(15), provisioning: true }
+    }
+}
+
+/// Options, informers, queues and write trackers of both loops.
+pub(super) struct Binder {
+    pub context: Context,
+    pub options: Options,
+    pub marks: Marks,
+    pub claims: Informer<PersistentVolumeClaim>,
+    pub volumes: Informer<PersistentVolume>,
+    pub classes: Informer<StorageClass>,
+    pub pods: Informer<Pod>,
+    pub shelf: Arc<Mutex<Shelf>>,
+    pub claim_queue: Queue<Key>,
+    pub wrote_claims: WriteTracker<PersistentVolumeClaim>,
+    /// By claim.
+    pub wrote_volumes: WriteTracker<PersistentVolume>,
+    /// Provisioning and deletion that external drivers have not finished.
+    pub lasting: Arc<Lasting>,
+}
