@@ -3,7 +3,7 @@
 use crate::hooks::Hooks;
 use env::World;
 pub use env::new_uid;
-use schema::problem::{Problem, Problems, REPEATED_LIMIT, Reason, quoted};
+use schema::problem::{Problem, Problems, REPEATED_LIMIT, Reason, is_printable, quoted};
 use schema::{Map, Path, Value, encode, format, time};
 use std::collections::{BTreeSet, HashSet};
 
@@ -314,13 +314,27 @@ fn check_finalizers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// A manager's name is bounded, also where a client writes the record itself.
+/// Problems of the record of owners, where a client writes it itself.
 fn check_managers(object: &Value, path: &Path<'_>, problems: &mut Problems) {
-    const LIMIT: usize = 128;
+    const SUBRESOURCE_LIMIT: usize = 256;
     for (at, entry) in object.items(&["metadata", "managedFields"]).iter().enumerate() {
-        if entry.text(&["manager"]).len() > LIMIT {
-            problems.push(Problem::too_long(&path.index(at).field("manager"), LIMIT));
+        let path = path.index(at);
+        check_field_manager(entry.text(&["manager"]), &path.field("manager"), problems);
+        if entry.text(&["subresource"]).len() > SUBRESOURCE_LIMIT {
+            problems.push(Problem::too_long(&path.field("subresource"), SUBRESOURCE_LIMIT));
         }
+    }
+}
+
+/// Problems of the name of a field manager: its length, and characters that cannot be printed.
+pub fn check_field_manager(manager: &str, path: &Path<'_>, problems: &mut Problems) {
+    const LIMIT: usize = 128;
+    if manager.len() > LIMIT {
+        problems.push(Problem::too_long(path, LIMIT));
+    }
+    for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        let why = format!("invalid character U+{:04X} (at position {at})", c as u32);
+        problems.push(Problem::invalid_text(path, manager, &why));
     }
 }
 

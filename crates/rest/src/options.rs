@@ -1,6 +1,7 @@
 //! The query parameters of a request, and the rules they must keep.
 
 use crate::error::{ApiError, Subject};
+use crate::metadata::check_field_manager;
 use crate::selector::{check_fields, parse_labels};
 use names::Names;
 use schema::problem::{Problem, Problems};
@@ -254,7 +255,7 @@ impl WriteOptions {
         mut problems: Problems,
     ) -> Result<Self, ApiError> {
         let field_manager = query.text("fieldManager");
-        check_manager(&field_manager, &mut problems);
+        check_field_manager(&field_manager, &Path::ROOT.field("fieldManager"), &mut problems);
         let dry_run = dry_run(&query.dry_runs(), &mut problems);
         let asked = query.get("fieldValidation").unwrap_or("");
         let field_validation = match asked {
@@ -392,20 +393,6 @@ fn dry_run(values: &[String], problems: &mut Problems) -> bool {
         problems.push(Problem { reason, field: "dryRun".to_owned(), message });
     }
     !values.is_empty()
-}
-
-fn check_manager(manager: &str, problems: &mut Problems) {
-    const LIMIT: usize = 128;
-    let path = Path::ROOT.field("fieldManager");
-    if manager.len() > LIMIT {
-        problems.push(Problem::too_long(&path, LIMIT));
-    }
-    for (at, c) in manager.char_indices() {
-        if c.is_control() || (c.is_whitespace() && c != ' ') {
-            let why = format!("invalid character U+{:04X} (at position {at})", c as u32);
-            problems.push(Problem::invalid_text(&path, manager, &why));
-        }
-    }
 }
 
 fn invalid(kind: &str, problems: Problems, names: &Names) -> ApiError {

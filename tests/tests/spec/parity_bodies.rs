@@ -249,3 +249,16 @@ async fn a_column_whose_path_does_not_fit_is_empty() {
         cluster.get(&things).accept("application/json;as=Table;v=v1;g=meta.k8s.io").await.code(200).json();
     assert_eq!(table["rows"][0]["cells"], json!(["x", null, "b", null, null]));
 }
+
+#[tokio::test]
+async fn managers_in_a_written_record_can_be_printed() {
+    let cluster = Cluster::start().await;
+    let entry = json!({"manager": "a\u{1}b", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:data": {}}});
+    let body = json!({"metadata": {"name": "x", "managedFields": [entry]}});
+    let status = cluster.post(CONFIGMAPS, body).await.refused(422, "Invalid");
+    let cause = &status["details"]["causes"][0];
+    assert_eq!(cause["field"], json!("metadata.managedFields[0].manager"));
+    let why = r#"Invalid value: "a\x01b": invalid character U+0001 (at position 1)"#;
+    assert_eq!(cause["message"], json!(why));
+}
