@@ -337,7 +337,7 @@ async fn conditions_are_taints_and_labels_have_two_names() {
             "unschedulable:NoSchedule",
         ];
         until("all of them", &nodes(&managed), |them| tainted(&them["n"]) == all).await;
-        let pressed = ["TtlCache", "Disk", "PID"].map(|it| format!("{it}Pressure"));
+        let pressed = ["Memory", "Disk", "PID"].map(|it| format!("{it}Pressure"));
         let mut well: Vec<(&str, &str)> = pressed.iter().map(|it| (it.as_str(), "False")).collect();
         well.extend([("NetworkUnavailable", "False"), ("Ready", "True")]);
         report(&managed, "n", &well).await;
