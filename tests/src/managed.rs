@@ -29,7 +29,7 @@ struct Running {
     task: JoinHandle<()>,
     /// What every loop holds as long as it lives.
     held: Weak<dyn Fn(&'static str) -> Client + Send + Sync>,
-    measures: Metrics,
+    metrics: Metrics,
 }
 
 impl Managed {
@@ -77,7 +77,7 @@ impl Managed {
     pub async fn counted(&self, line: &str) {
         let Some(running) = &self.running else { panic!("no loop runs") };
         crate::soon(line, async {
-            while !running.measures.text().contains(line) {
+            while !running.metrics.text().contains(line) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         })
@@ -85,8 +85,8 @@ impl Managed {
     }
 
     /// What the loops count.
-    pub fn measures(&self) -> String {
-        self.running.as_ref().map_or_else(String::new, |running| running.measures.text())
+    pub fn metrics(&self) -> String {
+        self.running.as_ref().map_or_else(String::new, |running| running.metrics.text())
     }
 
     /// A client through memory, as the administrator.
@@ -117,9 +117,9 @@ fn run(cluster: &Cluster, options: registry::Options) -> Running {
     let held = Arc::downgrade(&accounts);
     let context = Context::new(client(cluster, user, agent), cluster.world.clone(), names);
     let context = context.with_accounts(accounts);
-    let measures = context.measures.clone();
+    let metrics = context.metrics.clone();
     let task = tokio::spawn(async move { registry::run(context, &options).await.unwrap() });
-    Running { task, held, measures }
+    Running { task, held, metrics }
 }
 
 /// Waits until the objects of a kind, by name, are as they should be, and gives them.

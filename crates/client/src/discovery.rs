@@ -1,7 +1,7 @@
-//! Which resources the server has, asked for when somebody needs to know.
+//! Discovery: the resources of the server, fetched on demand and shared.
 //!
-//! What always holds: an answer is as new as it was asked to be. Those who ask at the same time share one; those who
-//! need one from now on do not get one that was begun before.
+//! What always holds: a result is at least as new as the caller requires. Concurrent callers share one fetch, unless it
+//! began before the time that they require.
 
 use crate::error::Failure;
 use futures_util::{StreamExt, stream};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How many lists are asked for at a time.
+/// How many lists are requested at a time.
 const AT_ONCE: usize = 8;
 
 /// A resource in one of its versions.
@@ -53,9 +53,9 @@ impl Resource {
     }
 }
 
-/// What a server has.
+/// The resources of a server.
 #[derive(Debug, Default)]
-pub struct Served {
+pub struct ApiResources {
     /// Each in all its versions.
     pub resources: Vec<Arc<Resource>>,
     /// Versions of groups that did not say what they have, and why.
@@ -65,7 +65,7 @@ pub struct Served {
     by_kind: HashMap<(String, String), Arc<Resource>>,
 }
 
-impl Served {
+impl ApiResources {
     /// Each resource once, in the version in which to use it.
     pub fn preferred(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter().filter(|it| it.preferred)
@@ -82,7 +82,7 @@ impl Served {
 
     /// Puts together what the versions of the groups said, in the order in which they are preferred.
     fn of(answers: Vec<(String, Result<APIResourceList, String>)>) -> Self {
-        let mut served = Served::default();
+        let mut served = ApiResources::default();
         let mut known: HashSet<(String, String)> = HashSet::new();
         for (group_version, answer) in answers {
             let list = match answer {
@@ -129,8 +129,8 @@ impl Served {
 /// See the module.
 pub struct Discovery {
     client: Client,
-    latest: Mutex<Option<(Instant, Arc<Served>)>>,
-    /// Held by who asks.
+    latest: Mutex<Option<(Instant, Arc<ApiResources>)>>,
+    /// Held during a fetch.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -140,7 +140,7 @@ impl Discovery {
     }
 
     /// What the server has, as it said at this time or later.
-    pub async fn since(&self, time: Instant) -> Result<Arc<Served>, kube::Error> {
+    pub async fn since(&self, time: Instant) -> Result<Arc<ApiResources>, kube::Error> {
         let new_enough = || self.latest.lock().clone().filter(|(began, _)| *began >= time).map(|(_, it)| it);
         if let Some(served) = new_enough() {
             return Ok(served);
@@ -156,11 +156,11 @@ impl Discovery {
     }
 
     /// What it said last, however long ago.
-    pub fn latest(&self) -> Option<Arc<Served>> {
+    pub fn latest(&self) -> Option<Arc<ApiResources>> {
         self.latest.lock().as_ref().map(|(_, served)| served.clone())
     }
 
-    async fn ask(&self) -> Result<Served, kube::Error> {
+    async fn ask(&self) -> Result<ApiResources, kube::Error> {
         let core = self.client.list_core_api_versions().await?;
         let groups = self.client.list_api_groups().await?;
         let mut wanted: Vec<String> = core.versions;
@@ -172,7 +172,7 @@ impl Discovery {
             };
             (group_version, list.map_err(|why| Failure::from(why).message()))
         });
-        Ok(Served::of(answers.buffered(AT_ONCE).collect().await))
+        Ok(ApiResources::of(answers.buffered(AT_ONCE).collect().await))
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn each_resource_is_preferred_in_one_version() {
-        let served = Served::of(vec![
+        let served = ApiResources::of(vec![
             ("v1".to_owned(), Ok(list("v1", &["pods", "pods/status"]))),
             ("a/v2".to_owned(), Ok(list("a/v2", &["x"]))),
             ("a/v1".to_owned(), Ok(list("a/v1", &["x", "y"]))),

@@ -1,7 +1,7 @@
-//! Events: what a loop tells people about an object.
+//! The recorder of events about objects.
 //!
-//! What always holds: telling never holds up a loop, and a flood is bounded; what is told again about the same object
-//! is counted in the event that is there, not told beside it (see `correlate.rs`).
+//! What always holds: recording never blocks a loop, and the backlog is bounded; a repeated event increments the count of
+//! the existing one (see `correlate.rs`).
 
 mod correlate;
 mod event;
@@ -19,13 +19,13 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use tokio::sync::mpsc;
 
-/// How many events wait to be written at the most; more are lost.
+/// The limit of events that wait to be written; further ones are dropped.
 const WAITING: usize = 1000;
 
 /// Writes events in the name of one component. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    tell: mpsc::Sender<Record>,
+    records: mpsc::Sender<Record>,
 }
 
 /// A reference to an object, as events have it.
@@ -44,11 +44,12 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 
 impl Recorder {
     pub fn new(client: Client, world: World, component: &str) -> Self {
-        let (tell, told) = mpsc::channel(WAITING);
+        let (records, receiver) = mpsc::channel(WAITING);
         tokio::spawn(
-            Writer { client, world, component: component.to_owned(), known: Correlator::default() }.run(told),
+            Writer { client, world, component: component.to_owned(), correlator: Correlator::default() }
+                .run(receiver),
         );
-        Recorder { tell }
+        Recorder { records }
     }
 
     pub fn tell<K: Resource<DynamicType = ()>>(
@@ -72,9 +73,9 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let told = Record { about, tone, reason: reason.to_owned(), message: message.into() };
-        if self.tell.try_send(told).is_err() {
-            tracing::debug!(reason, "too many events: one is lost");
+        let record = Record { about, tone, reason: reason.to_owned(), message: message.into() };
+        if self.records.try_send(record).is_err() {
+            tracing::debug!(reason, "too many events: one is dropped");
         }
     }
 }
@@ -83,37 +84,37 @@ struct Writer {
     client: Client,
     world: World,
     component: String,
-    known: Correlator,
+    correlator: Correlator,
 }
 
 impl Writer {
-    async fn run(mut self, mut told: mpsc::Receiver<Record>) {
-        while let Some(told) = told.recv().await {
-            if let Err(why) = self.write(told).await {
+    async fn run(mut self, mut records: mpsc::Receiver<Record>) {
+        while let Some(record) = records.recv().await {
+            if let Err(why) = self.write(record).await {
                 tracing::debug!(%why, "an event could not be written");
             }
         }
     }
 
-    async fn write(&mut self, told: Record) -> Result<(), kube::Error> {
+    async fn write(&mut self, record: Record) -> Result<(), kube::Error> {
         let now = Time(DateTime::<Utc>::from(self.world.now()));
-        let about = &told.about;
+        let about = &record.about;
         let uid = about.uid.clone().unwrap_or_default();
         let name = about.name.clone().unwrap_or_default();
-        let whom = format!("{uid}/{name}");
-        let Some((same, message)) = self.known.correlate(&whom, &told, self.world.elapsed()) else {
+        let object = format!("{uid}/{name}");
+        let Some((key, message)) = self.correlator.correlate(&object, &record, self.world.elapsed()) else {
             return Ok(());
         };
-        // what lies in no namespace is told of in the default one
+        // events about cluster-scoped objects go into the default namespace
         let namespace = about.namespace.clone().filter(|it| !it.is_empty());
         let namespace = namespace.unwrap_or_else(|| names::DEFAULT_NAMESPACE.to_owned());
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
-        if let Some((event, count)) = self.known.written(&same) {
+        if let Some((event, count)) = self.correlator.written(&key) {
             let patch = serde_json::json!({"count": count + 1, "lastTimestamp": now, "message": message});
             let patched = events.patch(&event, &PatchParams::default(), &Patch::Merge(&patch)).await;
             // it may have expired meanwhile
             if unless(404, patched)?.is_some() {
-                self.known.remember(&same, event, count + 1);
+                self.correlator.remember(&key, event, count + 1);
                 return Ok(());
             }
         }
@@ -124,9 +125,9 @@ impl Writer {
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
-            involved_object: told.about,
-            type_: Some(format!("{:?}", told.tone)),
-            reason: Some(told.reason),
+            involved_object: record.about,
+            type_: Some(format!("{:?}", record.tone)),
+            reason: Some(record.reason),
             message: Some(message),
             count: Some(1),
             first_timestamp: Some(now.clone()),
@@ -136,7 +137,7 @@ impl Writer {
         };
         let name = event.metadata.name.clone().unwrap_or_default();
         events.create(&PostParams::default(), &event).await?;
-        self.known.remember(&same, name, 1);
+        self.correlator.remember(&key, name, 1);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Reading one's own writes: a loop looks at a key again only when it sees what it wrote about it before.
+//! The write tracker: a loop reconciles a key again only after its informer has seen the loop's own writes for it.
 //!
 //! An informer shows the world as it was a little ago. A loop that has just made ten objects and looks too early sees
 //! none of them, and makes ten more. So it remembers here what it wrote and removed for a key, and waits with this
@@ -14,7 +14,7 @@
 //! nothing: informers begin with what is there.
 
 use crate::error::Failure;
-use crate::informer::{Informer, Reached, Watched};
+use crate::informer::{Informer, Position, Watchable};
 use crate::key::Key;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,22 +23,22 @@ use std::time::Duration;
 /// How long a worker waits before it turns to other keys.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a loop wrote of one kind; see the module.
+/// The writes of a loop to objects of one kind; see the module.
 pub struct WriteTracker<K> {
     informer: Informer<K>,
-    by_key: Mutex<HashMap<Key, Mine>>,
+    by_key: Mutex<HashMap<Key, PendingWrites>>,
 }
 
 #[derive(Default)]
-struct Mine {
-    /// How far the informer must come.
-    until: Reached,
+struct PendingWrites {
+    /// The position that the informer must reach.
+    until: Position,
     deleted: Vec<(Key, Option<String>)>,
     /// Objects of which nothing must be left.
     gone: Vec<(Key, Option<String>)>,
 }
 
-impl<K: Watched> WriteTracker<K> {
+impl<K: Watchable> WriteTracker<K> {
     pub fn new(informer: Informer<K>) -> Self {
         WriteTracker { informer, by_key: Mutex::default() }
     }
@@ -53,7 +53,7 @@ impl<K: Watched> WriteTracker<K> {
         let reached = *self.informer.reached().borrow();
         // a write that changes nothing is no news to anybody
         if version > reached.version {
-            self.remember(key, reached, |mine| mine.until.version = mine.until.version.max(version));
+            self.remember(key, reached, |pending| pending.until.version = pending.until.version.max(version));
         }
     }
 
@@ -74,7 +74,7 @@ impl<K: Watched> WriteTracker<K> {
         let gone = (Key::of(object), object.meta().uid.clone());
         let reached = *self.informer.reached().borrow();
         if !self.is_gone(&gone) {
-            self.remember(key, reached, |mine| mine.gone.push(gone));
+            self.remember(key, reached, |pending| pending.gone.push(gone));
         }
     }
 
@@ -83,37 +83,37 @@ impl<K: Watched> WriteTracker<K> {
         let gone = (Key::of(object), object.meta().uid.clone());
         let reached = *self.informer.reached().borrow();
         if !self.is_deleted(&gone) {
-            self.remember(key, reached, |mine| mine.deleted.push(gone));
+            self.remember(key, reached, |pending| pending.deleted.push(gone));
         }
     }
 
-    fn remember(&self, key: &Key, reached: Reached, add: impl FnOnce(&mut Mine)) {
+    fn remember(&self, key: &Key, reached: Position, add: impl FnOnce(&mut PendingWrites)) {
         let mut by_key = self.by_key.lock();
-        let mine = by_key.entry(key.clone()).or_default();
-        mine.until.history = reached.history;
-        add(mine);
+        let pending = by_key.entry(key.clone()).or_default();
+        pending.until.history = reached.history;
+        add(pending);
     }
 
     /// Waits until everything that was written for this key has been seen.
     pub async fn seen(&self, key: &Key) -> Result<(), Failure> {
-        let Some(mine) = self.by_key.lock().remove(key) else { return Ok(()) };
+        let Some(pending) = self.by_key.lock().remove(key) else { return Ok(()) };
         let mut reached = self.informer.reached();
         // in another past nothing was written; the sender lives as long as the informer
-        let mut wait = async |holds: &(dyn Fn(&Reached) -> bool + Sync)| {
-            let _ = reached.wait_for(|now| now.history != mine.until.history || holds(now)).await;
+        let mut wait = async |holds: &(dyn Fn(&Position) -> bool + Sync)| {
+            let _ = reached.wait_for(|now| now.history != pending.until.history || holds(now)).await;
         };
         let waiting = async {
-            wait(&|now| now.version >= mine.until.version).await;
-            for gone in &mine.deleted {
+            wait(&|now| now.version >= pending.until.version).await;
+            for gone in &pending.deleted {
                 wait(&|_| self.is_deleted(gone)).await;
             }
-            for gone in &mine.gone {
+            for gone in &pending.gone {
                 wait(&|_| self.is_gone(gone)).await;
             }
         };
         let waited = tokio::time::timeout(TIMEOUT, waiting).await;
         if waited.is_err() {
-            self.by_key.lock().insert(key.clone(), mine);
+            self.by_key.lock().insert(key.clone(), pending);
             return Err(Failure::Other("what was written has not been seen yet".to_owned()));
         }
         Ok(())
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_waits_for_what_was_written_for_it() {
         let informer = Informer::<ConfigMap>::default();
-        informer.tell(object("a", 5, "u"));
+        informer.apply(object("a", 5, "u"));
         let written = WriteTracker::new(informer.clone());
         let (one, other) = (Key::new("ns", "one"), Key::new("ns", "other"));
         // this revision is known already
@@ -157,9 +157,9 @@ mod tests {
         let mut waiting = Box::pin(written.seen(&one));
         assert!((&mut waiting).now_or_never().is_none());
         assert!(written.seen(&other).now_or_never().is_some());
-        informer.tell(object("c", 7, "w"));
+        informer.apply(object("c", 7, "w"));
         assert!((&mut waiting).now_or_never().is_none());
-        informer.tell(object("b", 8, "v"));
+        informer.apply(object("b", 8, "v"));
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
 
@@ -169,46 +169,46 @@ mod tests {
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         for name in ["a", "b", "c"] {
-            informer.tell(object(name, 1, name));
+            informer.apply(object(name, 1, name));
             written.deleted(&key, &object(name, 1, name));
         }
         written.deleted(&key, &object("d", 1, "d"));
         let mut waiting = Box::pin(written.seen(&key));
-        informer.tell_gone(&object("a", 2, "a"));
-        informer.tell(object("b", 3, "another"));
+        informer.delete(&object("a", 2, "a"));
+        informer.apply(object("b", 3, "another"));
         assert!((&mut waiting).now_or_never().is_none());
         let mut last = object("c", 4, "c");
         last.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
-        informer.tell(last);
+        informer.apply(last);
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_come_is_waited_for_again() {
         let informer = Informer::<ConfigMap>::default();
-        informer.tell(object("b", 4, "v"));
+        informer.apply(object("b", 4, "v"));
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         written.wrote(&key, &object("a", 5, "u"));
         written.deleted(&key, &object("b", 4, "v"));
         assert!(written.seen(&key).await.is_err() && written.seen(&key).await.is_err());
-        informer.tell(object("a", 5, "u"));
+        informer.apply(object("a", 5, "u"));
         assert!(written.seen(&key).await.is_err());
-        informer.tell_gone(&object("b", 6, "v"));
+        informer.delete(&object("b", 6, "v"));
         assert!(written.seen(&key).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_with_another_past_knows_nothing_of_it() {
         let informer = Informer::<ConfigMap>::default();
-        informer.tell(object("a", 50, "u"));
+        informer.apply(object("a", 50, "u"));
         let written = WriteTracker::new(informer.clone());
         let key = Key::new("ns", "one");
         written.wrote(&key, &object("b", 60, "v"));
         written.deleted(&key, &object("a", 50, "u"));
         let mut waiting = Box::pin(written.seen(&key));
         assert!((&mut waiting).now_or_never().is_none());
-        informer.tell(object("c", 10, "w"));
+        informer.apply(object("c", 10, "w"));
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
     #[tokio::test(start_paused = true)]
@@ -218,7 +218,7 @@ mod tests {
         let key = Key::new("ns", "one");
         let mut last = object("a", 4, "a");
         last.metadata.deletion_timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
-        informer.tell(last.clone());
+        informer.apply(last.clone());
         // its agent has time left, or somebody else holds it
         let mut graceful = last.clone();
         graceful.metadata.deletion_grace_period_seconds = Some(30);
@@ -231,7 +231,7 @@ mod tests {
         written.released(&key, &last);
         let mut waiting = Box::pin(written.seen(&key));
         assert!((&mut waiting).now_or_never().is_none());
-        informer.tell_gone(&object("a", 6, "a"));
+        informer.delete(&object("a", 6, "a"));
         assert!(waiting.now_or_never().is_some_and(|it| it.is_ok()));
     }
 }

@@ -1,6 +1,6 @@
 //! The informers of a process: one per kind and selection, shared by all users.
 
-use crate::informer::{Informer, Watched};
+use crate::informer::{Informer, Watchable};
 use crate::reflector::{Source, list_and_watch};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Client, Resource};
@@ -43,7 +43,7 @@ impl InformerFactory {
     }
 
     /// The informer of all objects of a kind. The first call starts it.
-    pub fn informer<K: Watched>(&self) -> Informer<K>
+    pub fn informer<K: Watchable>(&self) -> Informer<K>
     where
         K::DynamicType: Default,
     {
@@ -54,13 +54,13 @@ impl InformerFactory {
     /// all. The server filters: other objects are not sent.
     pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
     where
-        K: Watched + Resource<Scope = NamespaceResourceScope>,
+        K: Watchable + Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
         self.obtain(namespace, fields)
     }
 
-    fn obtain<K: Watched>(&self, namespace: &str, fields: &str) -> Informer<K>
+    fn obtain<K: Watchable>(&self, namespace: &str, fields: &str) -> Informer<K>
     where
         K::DynamicType: Default,
     {

@@ -1,12 +1,11 @@
-//! What there is of a kind, kept up to date by a watch, shared by all loops that look at it.
+//! The informer: a cache of the objects of a kind that a reflector keeps up to date, with indexes and listeners.
 //!
-//! What always holds: the objects are those of the server at some revision, a little ago; changes are told in the
-//! order in which they happened, after the objects have them. A watch that breaks is resumed; where the server has
-//! forgotten what happened meanwhile everything is listed again, and the difference is told as changes. Who owns which
-//! field is left out: no loop looks at it, and it is often half of an object.
+//! What always holds: the cache is the server's state at a recent resource version; listeners receive changes in the order
+//! in which they happened, after the cache has them. After a new list listeners receive the difference as changes.
+//! Managed fields are dropped: no user reads them, and they are often half of an object.
 
 use crate::key::Key;
-use crate::reflector::{self, Page, Sink, Told};
+use crate::reflector::{self, Page, Sink, WatchProgress};
 use kube::api::WatchEvent;
 use kube::{Resource, ResourceExt};
 use parking_lot::RwLock;
@@ -16,23 +15,23 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What happened to an object.
+/// A change of an object.
 pub enum Change<'a, K> {
     Added(&'a Arc<K>),
     Updated { old: &'a Arc<K>, new: &'a Arc<K> },
-    Removed(&'a Arc<K>),
+    Deleted(&'a Arc<K>),
 }
 
 impl<K> Change<'_, K> {
-    /// The object as it is, or was last.
+    /// The object in its newest state; the last one if it is deleted.
     pub fn object(&self) -> &Arc<K> {
         match self {
-            Change::Added(object) | Change::Updated { new: object, .. } | Change::Removed(object) => object,
+            Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object) => object,
         }
     }
 
-    pub fn is_removal(&self) -> bool {
-        matches!(self, Change::Removed(_))
+    pub fn is_deletion(&self) -> bool {
+        matches!(self, Change::Deleted(_))
     }
 }
 
@@ -42,13 +41,13 @@ impl<K: ResourceExt> Change<'_, K> {
     }
 }
 
-/// What a watched kind must be able to do.
-pub trait Watched: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static {}
+/// A kind that an informer can cache.
+pub trait Watchable: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static> Watched for K {}
+impl<K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static> Watchable for K {}
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
-/// Under which texts an object is found.
+/// The index keys of an object.
 type IndexBy<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
 /// See the module. Cheap to clone.
@@ -66,15 +65,15 @@ struct Shared<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: watch::Sender<bool>,
-    reached: watch::Sender<Reached>,
+    reached: watch::Sender<Position>,
 }
 
-/// How far an informer has come.
+/// The position of an informer in the history of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// Everything up to this revision has been seen, and told.
+pub struct Position {
+    /// The cache has, and listeners received, everything up to this resource version.
     pub version: u64,
-    /// Another number when revisions began to count anew: the server was given another past.
+    /// Changes when resource versions start anew, after the store was replaced by another.
     pub history: u64,
 }
 
@@ -135,7 +134,7 @@ impl<K> State<K> {
     }
 }
 
-impl<K: Watched> Default for Informer<K> {
+impl<K: Watchable> Default for Informer<K> {
     fn default() -> Self {
         let state = State { objects: HashMap::new(), by_namespace: HashMap::new(), indexes: Vec::new() };
         let shared = Shared {
@@ -148,8 +147,8 @@ impl<K: Watched> Default for Informer<K> {
     }
 }
 
-impl<K: Watched> Informer<K> {
-    /// Objects are found by this from now on; the same index twice is one.
+impl<K: Watchable> Informer<K> {
+    /// Adds an index. An index of the same name is not added twice.
     pub fn index(&self, name: &'static str, by: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
         let mut state = self.shared.state.write();
         if state.indexes.iter().any(|index| index.name == name) {
@@ -164,7 +163,7 @@ impl<K: Watched> Informer<K> {
         state.indexes.push(Index { name, by: Box::new(by), keys });
     }
 
-    /// Told of every change from now on, and first of everything there is. Must not take long.
+    /// Adds a listener, which receives the cached objects as `Added`, then every change. It must return soon.
     pub fn listen(&self, listener: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
         let mut listeners = self.shared.listeners.write();
         for object in self.shared.state.read().objects.values() {
@@ -177,19 +176,19 @@ impl<K: Watched> Informer<K> {
         self.shared.state.read().objects.get(key).cloned()
     }
 
-    /// Everything there is.
+    /// All cached objects.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.shared.state.read().objects.values().cloned().collect()
     }
 
-    /// Everything in a namespace.
+    /// The objects of a namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let state = self.shared.state.read();
         let names = state.by_namespace.get(namespace).into_iter().flatten();
         names.filter_map(|name| state.objects.get(&Key::new(namespace, name)).cloned()).collect()
     }
 
-    /// Everything that an index has under a text; nothing where there is no such index.
+    /// The objects that an index has under a key; none if there is no such index.
     pub fn by(&self, index: &str, text: &str) -> Vec<Arc<K>> {
         let state = self.shared.state.read();
         let Some(index) = state.indexes.iter().find(|one| one.name == index) else { return Vec::new() };
@@ -205,19 +204,19 @@ impl<K: Watched> Informer<K> {
         self.len() == 0
     }
 
-    /// Waits until everything has been listed once.
+    /// Waits until the first list is complete.
     pub async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
         // the sender lives as long as this informer
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// How far it has come, and comes.
-    pub fn reached(&self) -> watch::Receiver<Reached> {
+    /// The position, as it moves.
+    pub fn reached(&self) -> watch::Receiver<Position> {
         self.shared.reached.subscribe()
     }
 
-    fn has_reached(&self, version: &str) {
+    fn move_to(&self, version: &str) {
         let Ok(version) = version.parse() else { return };
         self.shared.reached.send_modify(|reached| {
             reached.history += u64::from(version < reached.version);
@@ -225,19 +224,19 @@ impl<K: Watched> Informer<K> {
         });
     }
 
-    /// An object is as it is since its revision.
-    pub fn tell(&self, object: K) -> String {
+    /// Puts an object into the cache. Returns its resource version.
+    pub fn apply(&self, object: K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.put(object);
-        self.has_reached(&version);
+        self.move_to(&version);
         version
     }
 
-    /// An object is gone since its revision.
-    pub fn tell_gone(&self, object: &K) -> String {
+    /// Removes an object from the cache. Returns the resource version of the deletion.
+    pub fn delete(&self, object: &K) -> String {
         let version = object.resource_version().unwrap_or_default();
         self.remove(&Key::of(object));
-        self.has_reached(&version);
+        self.move_to(&version);
         version
     }
 
@@ -247,7 +246,7 @@ impl<K: Watched> Informer<K> {
         let listeners = self.shared.listeners.read();
         let old = self.shared.state.write().put(&key, object.clone());
         let change = match &old {
-            // a list made anew tells what is known already
+            // a new list repeats objects that have not changed
             Some(old) if old.meta().resource_version == object.meta().resource_version => return,
             Some(old) => Change::Updated { old, new: &object },
             None => Change::Added(&object),
@@ -258,12 +257,12 @@ impl<K: Watched> Informer<K> {
     fn remove(&self, key: &Key) {
         let listeners = self.shared.listeners.read();
         let Some(old) = self.shared.state.write().take(key) else { return };
-        listeners.iter().for_each(|listener| listener(&Change::Removed(&old)));
+        listeners.iter().for_each(|listener| listener(&Change::Deleted(&old)));
     }
 }
 
-impl<K: Watched> Sink for Informer<K> {
-    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+impl<K: Watchable> Sink for Informer<K> {
+    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
         let (objects, page) = reflector::page::<K>(text)?;
         for object in objects {
             all.insert(Key::of(&object));
@@ -272,22 +271,24 @@ impl<K: Watched> Sink for Informer<K> {
         Ok(page)
     }
 
-    fn whole(&self, all: HashSet<Key>, version: &str) {
+    fn list_complete(&self, all: HashSet<Key>, version: &str) {
         let known: Vec<Key> = self.shared.state.read().objects.keys().cloned().collect();
         known.iter().filter(|key| !all.contains(key)).for_each(|key| self.remove(key));
-        self.has_reached(version);
+        self.move_to(version);
         self.shared.synced.send_replace(true);
     }
 
-    fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
+    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
         Ok(match serde_json::from_str::<WatchEvent<K>>(line)? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Told::UpTo(self.tell(object)),
-            WatchEvent::Deleted(object) => Told::UpTo(self.tell_gone(&object)),
-            WatchEvent::Bookmark(mark) => {
-                self.has_reached(&mark.metadata.resource_version);
-                Told::UpTo(mark.metadata.resource_version)
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                WatchProgress::Reached(self.apply(object))
             }
-            WatchEvent::Error(status) => Told::Failed(status),
+            WatchEvent::Deleted(object) => WatchProgress::Reached(self.delete(&object)),
+            WatchEvent::Bookmark(mark) => {
+                self.move_to(&mark.metadata.resource_version);
+                WatchProgress::Reached(mark.metadata.resource_version)
+            }
+            WatchEvent::Error(status) => WatchProgress::Failed(status),
         })
     }
 }

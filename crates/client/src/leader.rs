@@ -1,4 +1,4 @@
-//! Leader election by a lease: of several managers one works.
+//! Leader election by a lease: of several processes one leads.
 //!
 //! The one that holds the lease renews it; the others wait until it has not been renewed for as long as it said it
 //! would be. What they compare is how long they themselves have seen no renewal, by a clock that never goes back: the
@@ -17,12 +17,12 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use std::time::Duration;
 
-/// How a lease is held.
+/// The lease and its timing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub namespace: String,
     pub name: String,
-    /// Who wants to hold it.
+    /// The identity of this candidate.
     pub identity: String,
     /// How long others wait after the last renewal.
     pub lasts: Duration,
@@ -45,7 +45,7 @@ impl Options {
         }
     }
 
-    /// What is wrong with the times, if anything.
+    /// The problem with the timing, if there is one.
     pub fn problem(&self) -> Option<&'static str> {
         if self.lasts <= self.renew_within {
             return Some("the lease must last longer than the time within which it is renewed");
@@ -61,17 +61,17 @@ impl Options {
     }
 }
 
-/// What came of trying to take or renew the lease.
+/// The result of an attempt to acquire or renew the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Took {
-    Mine,
-    /// Somebody else holds it, as far as is known.
-    Others,
-    /// Somebody wrote to it at the same time: it must be looked at again.
-    Raced,
+enum Attempt {
+    Acquired,
+    /// Another candidate holds it.
+    HeldByOther,
+    /// A conflict with another write: the lease must be read again.
+    Conflict,
 }
 
-/// One that wants to lead.
+/// A candidate for leadership.
 pub struct Candidate {
     leases: Api<Lease>,
     options: Options,
@@ -91,8 +91,8 @@ impl Candidate {
     pub async fn lead(&mut self) {
         loop {
             match tokio::time::timeout(self.options.renew_within, self.take()).await {
-                Ok(Ok(Took::Mine)) => return,
-                Ok(Ok(Took::Others | Took::Raced)) => {}
+                Ok(Ok(Attempt::Acquired)) => return,
+                Ok(Ok(Attempt::HeldByOther | Attempt::Conflict)) => {}
                 Ok(Err(why)) => {
                     tracing::info!(lease = self.options.name, %why, "the lease could not be asked for")
                 }
@@ -113,9 +113,9 @@ impl Candidate {
             let began = self.world.elapsed();
             // one answer that does not come leaves time for another try
             match tokio::time::timeout(left.min(self.options.renew_within / 2), self.take()).await {
-                Ok(Ok(Took::Mine)) => renewed = began,
-                Ok(Ok(Took::Others)) => return,
-                Ok(Ok(Took::Raced)) => {}
+                Ok(Ok(Attempt::Acquired)) => renewed = began,
+                Ok(Ok(Attempt::HeldByOther)) => return,
+                Ok(Ok(Attempt::Conflict)) => {}
                 Ok(Err(why)) => {
                     tracing::info!(lease = self.options.name, %why, "the lease could not be renewed")
                 }
@@ -146,14 +146,14 @@ impl Candidate {
         MicroTime(DateTime::<Utc>::from(self.world.now()))
     }
 
-    /// Spread, so that those who began together do not go on together.
+    /// The wait between attempts, with jitter, so that candidates that started together drift apart.
     fn pause(&self) -> Duration {
         let spread = (env::random_u64(&self.world) % 1000) as f64 / 1000.0;
         self.options.retry.mul_f64(1.0 + 1.2 * spread)
     }
 
     /// Takes or renews the lease.
-    async fn take(&mut self) -> Result<Took, kube::Error> {
+    async fn take(&mut self) -> Result<Attempt, kube::Error> {
         let found = unless(404, self.leases.get(&self.options.name).await)?;
         let Some(mut lease) = found else {
             let lease = Lease {
@@ -165,18 +165,18 @@ impl Candidate {
         };
         let there = lease.spec.clone().unwrap_or_default();
         if !self.may_take(&there) {
-            return Ok(Took::Others);
+            return Ok(Attempt::HeldByOther);
         }
         lease.spec = Some(self.held(Some(&there)));
         let replaced = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
         self.took(replaced)
     }
 
-    fn took(&mut self, written: Result<Lease, kube::Error>) -> Result<Took, kube::Error> {
-        let Some(lease) = unless(409, written)? else { return Ok(Took::Raced) };
+    fn took(&mut self, written: Result<Lease, kube::Error>) -> Result<Attempt, kube::Error> {
+        let Some(lease) = unless(409, written)? else { return Ok(Attempt::Conflict) };
         self.seen = Some((lease.spec.clone().unwrap_or_default(), self.world.elapsed()));
         self.lease = Some(reference(&lease));
-        Ok(Took::Mine)
+        Ok(Attempt::Acquired)
     }
 
     /// The name of the lease.
@@ -184,7 +184,7 @@ impl Candidate {
         &self.options.name
     }
 
-    /// Who wants to lead.
+    /// The identity of this candidate.
     pub fn identity(&self) -> &str {
         &self.options.identity
     }
@@ -194,7 +194,7 @@ impl Candidate {
         self.lease.as_ref()
     }
 
-    /// Whether nobody else holds the lease, as far as it was seen to be renewed.
+    /// Whether the lease is free, held by this candidate, or expired by this candidate's own clock.
     fn may_take(&mut self, there: &LeaseSpec) -> bool {
         let now = self.world.elapsed();
         let since = match &self.seen {
@@ -213,7 +213,7 @@ impl Candidate {
         now.saturating_sub(since) > lasts.unwrap_or(self.options.lasts)
     }
 
-    /// The lease as this one holds it.
+    /// The spec of the lease when this candidate holds it.
     fn held(&self, there: Option<&LeaseSpec>) -> LeaseSpec {
         let now = self.now();
         let mine = there.is_some_and(|it| it.holder_identity.as_deref() == Some(&self.options.identity));

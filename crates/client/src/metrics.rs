@@ -1,9 +1,9 @@
-//! What the loops count, under the names that upstream has.
+//! Metrics of work queues, requests and leases, under the names that upstream has.
 //!
-//! What always holds: what a queue knows anyway is asked for when somebody reads; queues that are gone are not shown, and
-//! two queues of one name are shown as one.
+//! What always holds: the statistics of a queue are read at each scrape; queues that are gone are left out, and queues of
+//! the same name are added up.
 
-use crate::queue::{Counted, Counts, Queue, Times};
+use crate::queue::{CountSource, Counts, Queue, Times};
 use metrics::{About, Counter, Family, Gauge, Histogram, Registry, seconds};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -51,14 +51,14 @@ impl Default for Metrics {
 }
 
 tokio::task_local! {
-    /// Where a loop's queue is shown: set for the task in which the loop was started.
+    /// The metrics of a loop's queues: set for the task in which the loop runs.
     static SCOPE: Metrics;
 }
 
-/// Shows a queue among what the manager counts that started the loop.
+/// Registers a queue in the metrics of the current task.
 pub(crate) fn show<T: Clone + Eq + Hash + Send + Sync + 'static>(name: &'static str, queue: &Queue<T>) {
-    // a loop that nobody started, as in tests, is shown nowhere
-    let _ = SCOPE.try_with(|measures| measures.show(name, queue));
+    // a task without metrics, as in tests, registers nothing
+    let _ = SCOPE.try_with(|metrics| metrics.show(name, queue));
 }
 
 impl Metrics {
@@ -92,7 +92,7 @@ impl Metrics {
         Metrics { shared: Arc::new(shared) }
     }
 
-    /// Runs a loop whose queues are shown here.
+    /// Runs a loop whose queues are registered here.
     pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         SCOPE.scope(self, work)
     }
@@ -103,37 +103,37 @@ impl Metrics {
         shared.queues.0.lock().push((name, queue.counted()));
     }
 
-    /// Where calls to the API server are counted.
+    /// The metrics of requests to the API server.
     pub fn calls(&self) -> Arc<outbound::Counted> {
         self.shared.calls.clone()
     }
 
-    /// Whether this process holds a lease.
+    /// Sets whether this process holds a lease.
     pub fn leads(&self, lease: &str, leads: bool) {
         self.shared.leads.of(&[lease]).set(leads.into());
     }
 
-    /// Where loops have counted what is theirs alone.
+    /// The registry, for metrics of single loops.
     pub fn registry(&self) -> &Registry {
         &self.shared.registry
     }
 
-    /// How many keys wait in each queue, as a table for people.
+    /// The depth of each queue, as a table.
     pub fn waiting(&self) -> String {
         let lines = self.shared.queues.counts().into_iter();
         let lines = lines.map(|(name, counts)| format!("{:7}  {:7}  {name}\n", counts.depth, counts.adds));
         std::iter::once("waiting  added    queue\n".to_owned()).chain(lines).collect()
     }
 
-    /// Everything, as collectors read it.
+    /// All metrics in the text format.
     pub fn text(&self) -> String {
         self.shared.registry.text()
     }
 }
 
-/// The queues there are.
+/// The registered queues.
 #[derive(Default)]
-struct Queues(Mutex<Vec<(&'static str, Weak<dyn Counted>)>>);
+struct Queues(Mutex<Vec<(&'static str, Weak<dyn CountSource>)>>);
 
 impl Queues {
     fn counts(&self) -> BTreeMap<&'static str, Counts> {
@@ -160,9 +160,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_shown_while_they_are_used() {
-        let (measures, one, two) = (Metrics::default(), Queue::<u8>::default(), Queue::<String>::default());
+        let (metrics, one, two) = (Metrics::default(), Queue::<u8>::default(), Queue::<String>::default());
         let (shown, other) = (one.clone(), two.clone());
-        measures
+        metrics
             .clone()
             .scope(async move {
                 show("things", &shown);
@@ -174,7 +174,7 @@ mod tests {
         let key = one.next().await.unwrap();
         tokio::time::advance(Duration::from_millis(50)).await;
         one.done(&key);
-        let text = measures.text();
+        let text = metrics.text();
         for part in [
             "# TYPE workqueue_adds_total counter\nworkqueue_adds_total{name=\"things\"} 2\n",
             "workqueue_depth{name=\"things\"} 1\n",
@@ -185,13 +185,13 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         drop((one, two));
-        assert!(!measures.text().contains("workqueue_adds_total{"));
+        assert!(!metrics.text().contains("workqueue_adds_total{"));
     }
 
     #[test]
     fn leases_are_shown() {
-        let measures = Metrics::default();
-        measures.leads("manager", true);
-        assert!(measures.text().contains("leader_election_master_status{name=\"manager\"} 1\n"));
+        let metrics = Metrics::default();
+        metrics.leads("manager", true);
+        assert!(metrics.text().contains("leader_election_master_status{name=\"manager\"} 1\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Keys that wait to be worked on: each once, by one worker at a time, and not too often.
+//! The work queue: keys that wait for a worker, each once, with backoff after failures and a shared rate limit.
 //!
 //! What always holds: a key that is added while it is worked on comes again after that, once; a key that failed comes
 //! again later each time, until it is forgotten; all that come again after failures share a rate.
@@ -33,7 +33,7 @@ impl<T> Clone for Queue<T> {
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    news: Notify,
+    notify: Notify,
 }
 
 struct State<T> {
@@ -57,14 +57,14 @@ struct State<T> {
     times: Option<Times>,
 }
 
-/// Where it is counted how long keys waited, and how long they were worked on.
+/// The histograms of a queue: how long keys waited, and how long workers took.
 #[derive(Clone)]
 pub struct Times {
     pub waited: Histogram,
     pub worked: Histogram,
 }
 
-/// What has gone through a queue.
+/// Statistics of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub adds: u64,
@@ -92,7 +92,7 @@ impl<T: Clone + Eq + Hash> Default for Queue<T> {
             counts: Counts::default(),
             times: None,
         };
-        Queue { shared: Arc::new(Shared { state: Mutex::new(state), news: Notify::new() }) }
+        Queue { shared: Arc::new(Shared { state: Mutex::new(state), notify: Notify::new() }) }
     }
 }
 
@@ -156,7 +156,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     /// To be worked on as soon as a worker is free.
     pub fn add(&self, key: T) {
         if self.shared.state.lock().add(key, Instant::now()) {
-            self.shared.news.notify_one();
+            self.shared.notify.notify_one();
         }
     }
 
@@ -166,7 +166,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             return self.add(key);
         }
         self.shared.state.lock().add_at(key, Instant::now() + pause);
-        self.shared.news.notify_one();
+        self.shared.notify.notify_one();
     }
 
     /// The same after a failure.
@@ -178,7 +178,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             let pause = state.pause(&key, now);
             state.add_at(key, now + pause);
         }
-        self.shared.news.notify_one();
+        self.shared.notify.notify_one();
     }
 
     /// How often a key has failed in a row.
@@ -194,12 +194,12 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     /// The next key; nothing once the queue is closed. It is [`done`](Self::done) when it has been worked on.
     pub async fn next(&self) -> Option<T> {
         loop {
-            let news = self.shared.news.notified();
+            let notify = self.shared.notify.notified();
             let due = {
                 let mut state = self.shared.state.lock();
                 if state.closed {
                     // the others are woken, too
-                    self.shared.news.notify_one();
+                    self.shared.notify.notify_one();
                     return None;
                 }
                 let now = Instant::now();
@@ -210,16 +210,16 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                     }
                     state.busy.insert(key.clone(), now);
                     if !state.ready.is_empty() || due.is_some() {
-                        self.shared.news.notify_one();
+                        self.shared.notify.notify_one();
                     }
                     return Some(key);
                 }
                 due
             };
             match due {
-                None => news.await,
+                None => notify.await,
                 Some(due) => tokio::select! {
-                    () = news => {}
+                    () = notify => {}
                     () = tokio::time::sleep_until(due) => {}
                 },
             }
@@ -235,14 +235,14 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         if state.waiting.contains_key(key) {
             state.ready.push_back(key.clone());
             drop(state);
-            self.shared.news.notify_one();
+            self.shared.notify.notify_one();
         }
     }
 
     /// No more keys.
     pub fn close(&self) {
         self.shared.state.lock().closed = true;
-        self.shared.news.notify_one();
+        self.shared.notify.notify_one();
     }
 
     pub fn counts(&self) -> Counts {
@@ -262,26 +262,26 @@ impl<T> Shared<T> {
     }
 }
 
-/// A queue of which only the counts can be seen.
-pub trait Counted: Send + Sync {
+/// A source of [`Counts`], for metrics.
+pub trait CountSource: Send + Sync {
     fn counts(&self) -> Counts;
 }
 
-impl<T: Send + Sync> Counted for Shared<T> {
+impl<T: Send + Sync> CountSource for Shared<T> {
     fn counts(&self) -> Counts {
         Shared::counts(self)
     }
 }
 
 impl<T: Send + Sync + 'static> Queue<T> {
-    /// How long keys take is counted there from now on.
+    /// Observes durations in these histograms from now on.
     pub fn timed(&self, times: Times) {
         self.shared.state.lock().times = Some(times);
     }
 
-    /// To look at the counts for as long as the queue is used.
-    pub fn counted(&self) -> Weak<dyn Counted> {
-        let shared: Arc<dyn Counted> = self.shared.clone();
+    /// The statistics, while the queue exists.
+    pub fn counted(&self) -> Weak<dyn CountSource> {
+        let shared: Arc<dyn CountSource> = self.shared.clone();
         Arc::downgrade(&shared)
     }
 }

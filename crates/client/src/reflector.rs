@@ -1,10 +1,10 @@
-//! Following the objects of a resource: they are listed once, and watched from there, for ever.
+//! The reflector: lists the objects of a resource, then watches them, for ever, and passes everything to a [`Sink`].
 //!
-//! What always holds: changes are told in the order in which they happened. A watch that breaks is resumed; where the
-//! server has forgotten what happened meanwhile everything is listed again, and whoever listens finds out the
-//! difference. A server that fails is asked again about once a second.
+//! What always holds: events arrive in the order in which they happened. A watch that breaks is resumed; when the server
+//! answers that the resource version is too old (410), the reflector lists again, and the sink finds the difference.
+//! Requests to a server that fails are about a second apart.
 //!
-//! What is in a page or an event is known to who listens; the way there is the same for all, and is there once.
+//! The sink parses pages and events; the reflector has no type parameter, so that its code is compiled once for all kinds.
 
 use crate::backoff::Backoff;
 use crate::key::Key;
@@ -18,27 +18,27 @@ use serde::de::DeserializeOwned;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How many objects are asked for at a time.
+/// The limit of a page.
 const PAGE: u32 = 500;
-/// How much room for a line is kept between events.
+/// The capacity of the line buffer that is kept between events.
 const LINE: usize = 1024;
 
-/// Who is told of objects.
+/// The receiver of lists and watch events.
 pub trait Sink: Send + Sync + 'static {
-    /// Objects that there are, as [`page`] reads them. What they are known by is kept, to know at the end what is gone.
-    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error>;
+    /// A page of a list, which [`page`] parses. The sink adds the keys of its objects to `all`.
+    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error>;
 
-    /// Everything has been listed: there is nothing else, as of this revision.
-    fn whole(&self, all: HashSet<Key>, version: &str);
+    /// The list is complete as of this resource version: objects whose key is not in `all` are gone.
+    fn list_complete(&self, all: HashSet<Key>, version: &str);
 
-    /// Something has happened: a [`kube::api::WatchEvent`].
-    fn told(&self, line: &str) -> Result<Told, serde_json::Error>;
+    /// A line of the watch: a [`kube::api::WatchEvent`].
+    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error>;
 }
 
-/// What a page is besides its objects.
+/// The metadata of a page.
 pub struct Page {
     pub version: String,
-    /// Where the next one begins.
+    /// The continue token.
     pub next: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_jso
     struct List<T> {
         #[serde(default)]
         metadata: Metadata,
-        /// Some servers say that there are none by saying nothing.
+        /// Some servers leave an empty list out.
         items: Option<Vec<T>>,
     }
 
@@ -65,20 +65,20 @@ pub fn page<T: DeserializeOwned>(text: &str) -> Result<(Vec<T>, Page), serde_jso
     Ok((items.unwrap_or_default(), Page { version: metadata.resource_version, next }))
 }
 
-/// What a line of a watch comes to.
-pub enum Told {
-    /// Everything up to this revision is known.
-    UpTo(String),
+/// The effect of a watch event.
+pub enum WatchProgress {
+    /// The sink has everything up to this resource version.
+    Reached(String),
     Failed(ErrorResponse),
 }
 
-/// Where objects come from.
+/// The resource to list and watch.
 pub struct Source {
     pub client: Client,
     pub path: String,
     /// A field selector; empty for all.
     pub fields: String,
-    /// Whether nothing but the metadata is asked for.
+    /// Whether to request metadata only.
     pub bare: bool,
 }
 
@@ -104,28 +104,29 @@ impl Source {
     }
 }
 
-enum Ended {
-    /// The server ended it in good order: it can be resumed.
-    Quietly,
-    /// What happened since is no longer known.
-    Forgotten,
+/// Why a watch ended without an error.
+enum WatchEnd {
+    /// The server closed it: it can be resumed.
+    Closed,
+    /// The resource version is too old: a new list is needed.
+    Expired,
 }
 
-/// The pauses before a server is asked again. They stay short: the changes of a moment at which the server fails are
-/// known soon after it answers again. A server that is too busy says itself how long to wait
+/// The backoff of failed requests. It stays short, so that changes arrive soon after the server answers again. A server
+/// that is too busy sends how long to wait
 /// ([`retry_after`](crate::retry_after)).
 fn retry() -> Backoff {
     Backoff::up_to(Duration::from_secs(1))
 }
 
-/// Follows for ever.
+/// Lists and watches for ever.
 pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
-    let (what, mut backoff) = (&source.path, retry());
+    let (path, mut backoff) = (&source.path, retry());
     loop {
         let mut version = match list(&source, &*sink).await {
             Ok(version) => version,
             Err(why) => {
-                tracing::warn!(what, %why, "cannot list");
+                tracing::warn!(path, %why, "cannot list");
                 tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
@@ -133,20 +134,20 @@ pub async fn list_and_watch(source: Source, sink: Box<dyn Sink>) {
         loop {
             let began = version.clone();
             let ended = watch(&source, &*sink, &mut version).await;
-            // a server that told something was there: what comes now is a new trouble
+            // events arrived: a failure from here on is a new one
             if began != version {
                 backoff = retry();
             }
             match ended {
                 // the usual end of a watch, after minutes and with a bookmark at the latest
-                Ok(Ended::Quietly) if began != version => {}
-                Ok(Ended::Quietly) => tokio::time::sleep(backoff.pause()).await,
-                Ok(Ended::Forgotten) => {
+                Ok(WatchEnd::Closed) if began != version => {}
+                Ok(WatchEnd::Closed) => tokio::time::sleep(backoff.pause()).await,
+                Ok(WatchEnd::Expired) => {
                     tokio::time::sleep(backoff.pause()).await;
                     break;
                 }
                 Err(why) => {
-                    tracing::debug!(what, %why, "a watch broke");
+                    tracing::debug!(path, %why, "a watch broke");
                     tokio::time::sleep(backoff.pause()).await;
                 }
             }
@@ -160,20 +161,20 @@ async fn list(source: &Source, sink: &dyn Sink) -> Result<String, kube::Error> {
     loop {
         let request = source.list(next.as_deref()).map_err(kube::Error::BuildRequest)?;
         let text = source.client.request_text(request).await?;
-        let page = sink.listed(&text, &mut all).map_err(kube::Error::SerdeError)?;
+        let page = sink.list_page(&text, &mut all).map_err(kube::Error::SerdeError)?;
         if page.next.is_none() {
-            sink.whole(all, &page.version);
+            sink.list_complete(all, &page.version);
             return Ok(page.version);
         }
         next = page.next;
     }
 }
 
-async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result<Ended, kube::Error> {
+async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result<WatchEnd, kube::Error> {
     let request = source.watch(version).map_err(kube::Error::BuildRequest)?;
     let lines = match source.client.request_stream(request).await {
-        // some say so at once, some in the stream
-        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Ended::Forgotten),
+        // some servers answer with 410, some send it in the stream
+        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(WatchEnd::Expired),
         lines => lines?,
     };
     pin_mut!(lines);
@@ -181,14 +182,14 @@ async fn watch(source: &Source, sink: &dyn Sink, version: &mut String) -> Result
     loop {
         line.clear();
         lines.read_line(&mut line).await.map_err(kube::Error::ReadEvents)?;
-        // what was cut off is told again when the watch is resumed
+        // a line that is cut off comes again when the watch is resumed
         if !line.ends_with('\n') {
-            return Ok(Ended::Quietly);
+            return Ok(WatchEnd::Closed);
         }
-        match sink.told(&line).map_err(kube::Error::SerdeError)? {
-            Told::UpTo(reached) => *version = reached,
-            Told::Failed(status) if status.code == 410 => return Ok(Ended::Forgotten),
-            Told::Failed(status) => return Err(kube::Error::Api(status)),
+        match sink.watch_event(&line).map_err(kube::Error::SerdeError)? {
+            WatchProgress::Reached(reached) => *version = reached,
+            WatchProgress::Failed(status) if status.code == 410 => return Ok(WatchEnd::Expired),
+            WatchProgress::Failed(status) => return Err(kube::Error::Api(status)),
         }
         // few events are large, and many watches wait
         line.shrink_to(LINE);

@@ -1,10 +1,10 @@
-//! Requests about resources of which only the path is known.
+//! Requests to resources by path.
 
 use kube::Client;
 use kube::core::request::Error;
 use serde::de::DeserializeOwned;
 
-/// Sends a request that was put together.
+/// Sends a request that a builder returned.
 pub async fn send<T: DeserializeOwned>(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, Error>,

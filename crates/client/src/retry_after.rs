@@ -1,4 +1,4 @@
-//! Sends a request again when the server says when to come back, as client-go does.
+//! A transport that repeats a request when the server sends `Retry-After`, as client-go does.
 //!
 //! What always holds: a request that the server has carried out is not sent again. An answer 429 or 5xx with a
 //! `Retry-After` header is waited for and asked again, at most [`MAX_RETRIES`] times; every other answer is handed on.
@@ -20,7 +20,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A transport that asks again. Cheap to clone where the inner one is.
+/// See the module. Cheap to clone if the inner transport is.
 #[derive(Clone)]
 pub struct RetryAfter<S> {
     inner: S,

@@ -1,7 +1,7 @@
-//! Writing an object that others write, too.
+//! Writes to objects that others write, too: a conflict is retried on the newest state.
 //!
-//! A write names the revision that it was decided from, and is refused when somebody was faster. Where what they
-//! changed has nothing to do with the decision it is made again at once, over what is there now.
+//! A write names the resource version that it was decided from, and fails with a conflict if the object has changed. If the
+//! change does not affect the decision, the write is repeated on the new state.
 
 use crate::error::{Failure, unless};
 use k8s_openapi::NamespaceResourceScope;
@@ -14,8 +14,8 @@ use std::fmt::Debug;
 /// How often a write is made again before the key is looked at anew.
 const TRIES: usize = 5;
 
-/// A kind whose objects loops write.
-pub trait Kept:
+/// A namespaced kind with a static type.
+pub trait NamespacedObject:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug
@@ -27,7 +27,7 @@ pub trait Kept:
 {
 }
 
-impl<K> Kept for K where
+impl<K> NamespacedObject for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -39,8 +39,8 @@ impl<K> Kept for K where
 {
 }
 
-/// The objects beside this one.
-pub fn beside<K: Kept>(client: &Client, object: &impl ResourceExt) -> Api<K> {
+/// The API of a kind in the namespace of an object.
+pub fn beside<K: NamespacedObject>(client: &Client, object: &impl ResourceExt) -> Api<K> {
     Api::namespaced(client.clone(), &object.namespace().unwrap_or_default())
 }
 
@@ -51,7 +51,7 @@ enum Part {
 }
 
 /// Writes the status, which is this loop's alone, whatever else changes meanwhile. Nothing where the object is gone.
-pub async fn status<K: Kept>(
+pub async fn status<K: NamespacedObject>(
     client: &Client,
     object: &K,
     change: impl Fn(&mut K) + Send + Sync,
@@ -61,7 +61,7 @@ pub async fn status<K: Kept>(
 
 /// Writes an object, unless somebody changed meanwhile what it asks for: then that must be thought about, and the write
 /// fails with a conflict. Nothing where the object is gone.
-pub async fn object<K: Kept>(
+pub async fn object<K: NamespacedObject>(
     client: &Client,
     object: &K,
     change: impl Fn(&mut K) + Send + Sync,
@@ -69,7 +69,7 @@ pub async fn object<K: Kept>(
     write(client, object, Part::Main, change).await
 }
 
-async fn write<K: Kept>(
+async fn write<K: NamespacedObject>(
     client: &Client,
     object: &K,
     part: Part,

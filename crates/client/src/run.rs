@@ -1,4 +1,4 @@
-//! Running a loop: workers that take keys from its queue.
+//! The workers of a loop: they take keys from its queue and reconcile them.
 
 use crate::error::Failure;
 use crate::metrics;
@@ -13,22 +13,22 @@ use tokio::task::JoinSet;
 /// The future of a running loop.
 pub type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a loop does about one key.
+/// The reconciler of a loop.
 pub trait Reconcile: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + Display + Send + Sync + 'static;
 
-    /// What it is called in logs and metrics.
+    /// The name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// Brings the world closer to what is asked for.
+    /// Brings the observed state of an object closer to the desired one.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Action, Failure>> + Send;
 
-    /// What its queue is called in metrics, where that is something else.
+    /// The name of the queue in metrics, if it differs.
     fn queue_name(&self) -> &'static str {
         self.name()
     }
 
-    /// After so many failures in a row a key is left alone until it changes; without one it is tried for ever.
+    /// The failures in a row after which a key is dropped until it changes; `None` retries for ever.
     fn gives_up_after(&self) -> Option<u32> {
         None
     }
@@ -43,10 +43,10 @@ pub enum Action {
     Requeue(Duration),
 }
 
-/// How many keys a loop works on at a time, where nobody said otherwise.
+/// The default number of keys that a loop reconciles at a time.
 pub const WORKERS: usize = 5;
 
-/// Works until the queue is closed. A worker is there only while it has a key: loops that wait hold no more than their
+/// Reconciles keys until the queue is closed. A worker exists only while it has a key: an idle loop holds no more than its
 /// queue.
 pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usize) {
     metrics::show(this.queue_name(), &queue);
@@ -67,14 +67,14 @@ pub async fn run<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, workers: usiz
     while working.join_next().await.is_some() {}
 }
 
-/// Boxed, so that the code around a task is there once for all loops.
+/// Boxed, so that the code of spawning a task is compiled once for all loops.
 fn worker<L: Reconcile>(this: Arc<L>, queue: Queue<L::Key>, key: L::Key) -> Running {
     Box::pin(async move { work(&*this, &queue, key).await })
 }
 
 async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
-    let held = Held { queue, key };
-    let key = &held.key;
+    let guard = KeyGuard { queue, key };
+    let key = &guard.key;
     let why = match this.reconcile(key).await {
         Ok(action) => {
             queue.forget(key);
@@ -91,7 +91,7 @@ async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
         queue.forget(key);
         return;
     }
-    // somebody else was faster: nothing worth telling
+    // a conflict: another writer was faster
     if why.is(409) {
         tracing::debug!(controller = name, %key, %why, "tried again");
     } else {
@@ -100,13 +100,13 @@ async fn work<L: Reconcile>(this: &L, queue: &Queue<L::Key>, key: L::Key) {
     queue.add_failed(key.clone());
 }
 
-/// A key that is worked on. It is done whatever becomes of the work; one whose worker panicked is tried again.
-struct Held<'q, K: Clone + Eq + Hash> {
+/// Marks a key as done when it is dropped; a key whose worker panicked is retried.
+struct KeyGuard<'q, K: Clone + Eq + Hash> {
     queue: &'q Queue<K>,
     key: K,
 }
 
-impl<K: Clone + Eq + Hash> Drop for Held<'_, K> {
+impl<K: Clone + Eq + Hash> Drop for KeyGuard<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.queue.add_failed(self.key.clone());

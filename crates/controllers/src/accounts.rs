@@ -88,11 +88,11 @@ struct Token {
     accounts: Api<ServiceAccount>,
     account: &'static str,
     world: World,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<CachedToken>>,
 }
 
 #[derive(Clone)]
-struct Held {
+struct CachedToken {
     header: HeaderValue,
     renew_at: Duration,
     until: Duration,
@@ -124,7 +124,7 @@ impl Token {
         }
     }
 
-    async fn ask(&self) -> Result<Held, Failure> {
+    async fn ask(&self) -> Result<CachedToken, Failure> {
         let now = self.world.elapsed();
         let mut answer = unless(404, self.request().await)?;
         if answer.is_none() {
@@ -144,7 +144,7 @@ impl Token {
         let lasts = status.expiration_timestamp.0.timestamp() - env::unix_seconds(&self.world);
         let lasts = lasts.clamp(LEFT, LASTS);
         let span = |seconds: i64| Duration::from_secs(seconds.unsigned_abs());
-        Ok(Held { header, renew_at: now + span(lasts - lasts / LEFT), until: now + span(lasts) })
+        Ok(CachedToken { header, renew_at: now + span(lasts - lasts / LEFT), until: now + span(lasts) })
     }
 
     async fn request(&self) -> Result<TokenRequest, kube::Error> {

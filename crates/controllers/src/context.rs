@@ -5,7 +5,7 @@ use crate::monitors::Monitors;
 use client::InformerFactory;
 use client::discovery::Discovery;
 use client::events::Recorder;
-use client::informer::{Informer, Watched};
+use client::informer::{Informer, Watchable};
 use client::metrics::Metrics;
 use env::World;
 use k8s_openapi::NamespaceResourceScope;
@@ -24,7 +24,7 @@ pub struct Context {
     pub world: World,
     pub names: Arc<Names>,
     pub events: Recorder,
-    pub measures: Metrics,
+    pub metrics: Metrics,
     pub gates: Gates,
     /// Clients of accounts, where each loop calls in the name of its own.
     accounts: Option<Accounts>,
@@ -54,13 +54,13 @@ impl Context {
         let informers = InformerFactory::new(client.clone());
         let discovery = Arc::new(Discovery::new(client.clone()));
         let shared = Arc::new(Shared { discovery, monitors: Mutex::default() });
-        let (measures, gates) = (Metrics::default(), Gates::default());
+        let (metrics, gates) = (Metrics::default(), Gates::default());
         Context {
             client,
             world,
             names,
             events,
-            measures,
+            metrics,
             gates,
             accounts: None,
             clients: None,
@@ -69,20 +69,19 @@ impl Context {
         }
     }
 
-    /// What loops count is counted in these.
+    /// Sets the metrics of the loops.
     #[must_use]
-    pub fn counted_in(self, measures: Metrics) -> Self {
-        Context { measures, ..self }
+    pub fn counted_in(self, metrics: Metrics) -> Self {
+        Context { metrics, ..self }
     }
 
-    /// Loops do what these gates let them.
+    /// Sets the feature gates.
     #[must_use]
     pub(crate) fn gated_by(self, gates: Gates) -> Self {
         Context { gates, ..self }
     }
 
-    /// Each loop calls in the name of its own account from now on. What is watched is still watched by the manager,
-    /// once for all.
+    /// Each loop calls in the name of its own account from now on. Watches are still those of the manager.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         Context { accounts: Some(accounts), ..self }
@@ -110,7 +109,7 @@ impl Context {
     }
 
     /// The informer of all objects of a kind, shared by all loops.
-    pub fn informer<K: Watched>(&self) -> Informer<K>
+    pub fn informer<K: Watchable>(&self) -> Informer<K>
     where
         K::DynamicType: Default,
     {
@@ -121,7 +120,7 @@ impl Context {
     /// all.
     pub fn informer_of<K>(&self, namespace: &str, fields: &str) -> Informer<K>
     where
-        K: Watched + Resource<Scope = NamespaceResourceScope>,
+        K: Watchable + Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
         self.informers.informer_of(namespace, fields)
@@ -154,7 +153,7 @@ impl Context {
     }
 }
 
-/// What the clock says, as objects have it.
+/// The current time as objects have it.
 pub(crate) fn time(world: &World) -> Time {
     Time(DateTime::<Utc>::from(world.now()))
 }

@@ -6,8 +6,8 @@
 //! What always holds: nothing is adopted for an owner that is going away, and before the first adoption the owner is
 //! read anew: the one that the informer shows may be gone, and what is adopted in its name would be collected.
 
-use client::informer::{Change, Informer, Watched};
-use client::retry_on_conflict::{Kept, beside};
+use client::informer::{Change, Informer, Watchable};
+use client::retry_on_conflict::{NamespacedObject, beside};
 use client::{Failure, Key, Queue, WriteTracker, unless};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{Patch, PatchParams};
@@ -59,7 +59,7 @@ pub fn matches(selector: Option<&Selector>, object: &impl ResourceExt) -> bool {
 }
 
 /// From now on objects are found by who controls them, and those without a controller by their labels.
-pub fn index<K: Watched>(informer: &Informer<K>) {
+pub fn index<K: Watchable>(informer: &Informer<K>) {
     informer.index(BY_OWNER, |object| match controller_of(object) {
         Some(controller) => vec![controller.uid.clone()],
         None => places(object),
@@ -84,17 +84,17 @@ fn place(namespace: &str, selector: &Selector) -> String {
 }
 
 /// What an owner controls.
-pub fn controlled<K: Watched>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
+pub fn controlled<K: Watchable>(informer: &Informer<K>, owner: &impl Resource) -> Vec<Arc<K>> {
     controlled_by_uid(informer, owner.meta().uid.as_deref().unwrap_or_default())
 }
 
 /// What the owner with this uid controls.
-pub fn controlled_by_uid<K: Watched>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
+pub fn controlled_by_uid<K: Watchable>(informer: &Informer<K>, uid: &str) -> Vec<Arc<K>> {
     informer.by(BY_OWNER, uid)
 }
 
 /// What nobody controls in a namespace, and a selector matches.
-pub fn orphans<K: Watched>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+pub fn orphans<K: Watchable>(informer: &Informer<K>, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
     let mut found = informer.by(BY_OWNER, &place(namespace, selector));
     found.retain(|object| matches(Some(selector), &**object));
     found
@@ -107,8 +107,8 @@ pub fn follow<O, K>(
     selector_of: fn(&O) -> Option<Selector>,
     queue: &Queue<Key>,
 ) where
-    O: Watched + Resource<DynamicType = ()>,
-    K: Watched,
+    O: Watchable + Resource<DynamicType = ()>,
+    K: Watchable,
 {
     index(owned);
     owners.index(BY_SELECTOR, move |owner| {
@@ -129,7 +129,7 @@ pub fn follow<O, K>(
         if controller_of(object).is_some() {
             return controller_key::<O>(object).into_iter().for_each(|key| queue.add(key));
         }
-        if change.is_removal() || object.meta().deletion_timestamp.is_some() {
+        if change.is_deletion() || object.meta().deletion_timestamp.is_some() {
             return;
         }
         for owner in places(object).iter().flat_map(|place| owners.by(BY_SELECTOR, place)) {
@@ -170,9 +170,9 @@ pub struct Claims<'a, K> {
     pub looked_at: fn(&K) -> bool,
 }
 
-impl<K: Kept + Watched> Claims<'_, K> {
+impl<K: NamespacedObject + Watchable> Claims<'_, K> {
     /// The objects that are an owner's, after adopting and releasing. Besides the selector `fits` must agree.
-    pub async fn claim<O: Kept>(
+    pub async fn claim<O: NamespacedObject>(
         &self,
         owner: &O,
         selector: Option<&Selector>,
@@ -203,7 +203,12 @@ impl<K: Kept + Watched> Claims<'_, K> {
         Ok(mine)
     }
 
-    async fn adopt<O: Kept>(&self, key: &Key, owner: &O, object: &K) -> Result<Option<Arc<K>>, Failure> {
+    async fn adopt<O: NamespacedObject>(
+        &self,
+        key: &Key,
+        owner: &O,
+        object: &K,
+    ) -> Result<Option<Arc<K>>, Failure> {
         let mut metadata = json!({"uid": object.uid(), "ownerReferences": [controller_reference(owner)]});
         if let Some(finalizer) = self.finalizer {
             metadata["finalizers"] = json!([finalizer]);
@@ -215,7 +220,7 @@ impl<K: Kept + Watched> Claims<'_, K> {
         }))
     }
 
-    async fn release<O: Kept>(&self, key: &Key, owner: &O, object: &K) -> Result<(), Failure> {
+    async fn release<O: NamespacedObject>(&self, key: &Key, owner: &O, object: &K) -> Result<(), Failure> {
         let mut metadata =
             json!({"uid": object.uid(), "ownerReferences": [{"$patch": "delete", "uid": owner.uid()}]});
         if let Some(finalizer) = self.finalizer {
@@ -238,7 +243,7 @@ impl<K: Kept + Watched> Claims<'_, K> {
 }
 
 /// Reads an owner anew: it must be the same, and not be going away.
-async fn still_there<O: Kept>(client: &Client, owner: &O) -> Result<(), Failure> {
+async fn still_there<O: NamespacedObject>(client: &Client, owner: &O) -> Result<(), Failure> {
     let found = unless(404, beside::<O>(client, owner).get(&owner.name_any()).await)?;
     let key = Key::of(owner);
     match found {
@@ -338,9 +343,9 @@ mod tests {
         };
         let (pods, sets) = (Informer::<Pod>::default(), Informer::<ReplicaSet>::default());
         let queue = Queue::default();
-        sets.tell(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
-        sets.tell(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));
-        sets.tell(owner("other", json!({"matchLabels": {"app": "other"}})));
+        sets.apply(owner("web", json!({"matchLabels": {"app": "web", "x": "y"}})));
+        sets.apply(owner("any", json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})));
+        sets.apply(owner("other", json!({"matchLabels": {"app": "other"}})));
         follow(&pods, &sets, |set| selector(set.spec.as_ref().map(|it| &it.selector)), &queue);
         let told = async || {
             let mut names = Vec::new();
@@ -351,12 +356,12 @@ mod tests {
             names.sort();
             names.join(" ")
         };
-        pods.tell(labelled("p", 1, "web", None));
+        pods.apply(labelled("p", 1, "web", None));
         assert_eq!(told().await, "any web");
         // nothing that matters to anybody
-        pods.tell(labelled("p", 2, "web", None));
+        pods.apply(labelled("p", 2, "web", None));
         assert_eq!(told().await, "");
-        pods.tell(labelled("p", 3, "other", None));
+        pods.apply(labelled("p", 3, "other", None));
         assert_eq!(told().await, "any other");
         let found = |label: &str| {
             let selector =
@@ -365,11 +370,11 @@ mod tests {
         };
         assert_eq!((found("web"), found("other")), (0, 1));
         // it comes to belong to one, and goes
-        pods.tell(labelled("p", 4, "other", Some("a")));
+        pods.apply(labelled("p", 4, "other", Some("a")));
         assert_eq!((told().await.as_str(), found("other")), ("a", 0));
-        pods.tell(labelled("p", 5, "other", None));
+        pods.apply(labelled("p", 5, "other", None));
         assert_eq!(told().await, "a any other");
-        pods.tell_gone(&labelled("p", 6, "other", None));
+        pods.delete(&labelled("p", 6, "other", None));
         assert_eq!(told().await, "");
     }
 }

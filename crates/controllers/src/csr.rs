@@ -27,9 +27,9 @@ pub const FAILED: &str = "Failed";
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
-/// What a certificate is asked for.
+/// A parsed certificate request (PKCS #10).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct CertificateRequest {
     pub subject: Subject,
     pub dns_names: Vec<String>,
     pub addresses: Vec<IpAddr>,
@@ -54,13 +54,13 @@ pub struct Subject {
 }
 
 /// Reads the request in its PEM block. Its signature is looked at only by who issues.
-pub fn read(pem: &[u8]) -> Result<Asked, String> {
+pub fn read(pem: &[u8]) -> Result<CertificateRequest, String> {
     let der = block(pem)?;
     asked(&parse(&der)?)
 }
 
 /// The same, signed by the key that the certificate is asked for.
-pub fn read_signed(pem: &[u8]) -> Result<Asked, String> {
+pub fn read_signed(pem: &[u8]) -> Result<CertificateRequest, String> {
     let der = block(pem)?;
     let request = parse(&der)?;
     let signed = request.verify_signature();
@@ -81,12 +81,12 @@ fn parse<'a>(der: &'a CertificateSigningRequestDer<'_>) -> Result<X509Certificat
     }
 }
 
-fn asked(request: &X509CertificationRequest<'_>) -> Result<Asked, String> {
+fn asked(request: &X509CertificationRequest<'_>) -> Result<CertificateRequest, String> {
     let info = &request.certification_request_info;
-    let mut asked = Asked {
+    let mut asked = CertificateRequest {
         subject: subject(&info.subject),
         public_key: info.subject_pki.raw.to_vec(),
-        ..Asked::default()
+        ..CertificateRequest::default()
     };
     for extension in request.requested_extensions().into_iter().flatten() {
         let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
@@ -141,7 +141,7 @@ fn text_of(value: &Any<'_>) -> String {
 }
 
 /// What is wrong with a request for the certificate by which a node's agent shows who it is.
-pub fn agent_client_problem(asked: &Asked, usages: &BTreeSet<&str>) -> Option<String> {
+pub fn agent_client_problem(asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
     let told = agent_problem(asked)
         .or_else(|| not_allowed("DNS", &asked.dns_names))
         .or_else(|| not_allowed("Email", &asked.emails))
@@ -152,7 +152,7 @@ pub fn agent_client_problem(asked: &Asked, usages: &BTreeSet<&str>) -> Option<St
 }
 
 /// What is wrong with a request for the certificate that a node's agent shows to its clients.
-pub fn agent_serving_problem(asked: &Asked, usages: &BTreeSet<&str>) -> Option<String> {
+pub fn agent_serving_problem(asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
     let nameless = asked.dns_names.is_empty() && asked.addresses.is_empty();
     let told = agent_problem(asked)
         .or_else(|| nameless.then(|| "DNS or IP subjectAltName is required".to_owned()))
@@ -172,11 +172,11 @@ pub fn client_problem(usages: &BTreeSet<&str>) -> Option<String> {
     missing.then(|| "missing required usage for client certificate: client auth".to_owned())
 }
 
-fn agent_problem(asked: &Asked) -> Option<String> {
+fn agent_problem(asked: &CertificateRequest) -> Option<String> {
     (asked.subject.organizations != [NODES]).then(|| format!("subject organization is not {NODES}"))
 }
 
-fn agent_name_problem(asked: &Asked) -> Option<String> {
+fn agent_name_problem(asked: &CertificateRequest) -> Option<String> {
     let other = !asked.subject.common_name.starts_with(NODE_PREFIX);
     other.then(|| format!("subject common name does not begin with {NODE_PREFIX} "))
 }

@@ -1,6 +1,6 @@
-//! Feature gates of the loops: what they do only where it is switched on.
+//! Feature gates of the loops.
 
-/// The gates that something stands behind, as they are where nobody decides.
+/// The feature gates that loops implement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
     /// Tokens are kept in secrets for those only who ask for one.

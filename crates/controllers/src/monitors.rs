@@ -1,4 +1,4 @@
-//! The metadata of everything that can be deleted, whatever its kind, as it changes.
+//! Metadata informers of every resource that can be deleted.
 //!
 //! Resources come and go: which there are is asked again from time to time, and when a definition of one changes. Nothing
 //! is kept here but which resources are followed; who listens keeps what it needs.
@@ -6,9 +6,9 @@
 //! What always holds: who begins to listen is told of everything there is, and others may be told again meanwhile.
 
 use client::Backoff;
-use client::discovery::{Discovery, Resource, Served};
+use client::discovery::{ApiResources, Discovery, Resource};
 use client::key::Key;
-use client::reflector::{self, Page, Sink, Source, Told, list_and_watch};
+use client::reflector::{self, Page, Sink, Source, WatchProgress, list_and_watch};
 use kube::Client;
 use kube::api::WatchEvent;
 use names::Names;
@@ -57,7 +57,7 @@ pub struct Reference {
     pub block_owner_deletion: bool,
 }
 
-/// Who is told. Must not take long.
+/// The receiver of changes. Its methods must return soon.
 pub trait Listener: Send + Sync + 'static {
     fn put(&self, of: &Arc<Resource>, object: &Metadata);
 
@@ -166,7 +166,7 @@ impl Monitors {
             && !self.shared.ignored.iter().any(ignored)
     }
 
-    fn follow_served(&self, following: &mut Following, served: &Served) {
+    fn follow_served(&self, following: &mut Following, served: &ApiResources) {
         let wanted: HashSet<&Arc<Resource>> = served.preferred().filter(|it| self.wants(it)).collect();
         let listeners = self.shared.listeners.read();
         let anew = following.listeners != listeners.len();
@@ -237,7 +237,7 @@ impl Monitor {
 
 /// What they are known by is the uid alone: the same name may stand for another object.
 impl Sink for Monitor {
-    fn listed(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+    fn list_page(&self, text: &str, all: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
         let (objects, page) = reflector::page::<Object>(text)?;
         for object in objects {
             self.tell(|listener| listener.put(&self.resource, &object.metadata));
@@ -246,7 +246,7 @@ impl Sink for Monitor {
         Ok(page)
     }
 
-    fn whole(&self, all: HashSet<Key>, _: &str) {
+    fn list_complete(&self, all: HashSet<Key>, _: &str) {
         let uids = all.into_iter().map(|key| key.name).collect();
         self.tell(|listener| listener.whole(&self.resource, &uids));
         let mut unlisted = self.shared.unlisted.lock();
@@ -257,7 +257,7 @@ impl Sink for Monitor {
         }
     }
 
-    fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
+    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
         let object = match serde_json::from_str::<WatchEvent<Object>>(line)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.tell(|listener| listener.put(&self.resource, &object.metadata));
@@ -267,11 +267,11 @@ impl Sink for Monitor {
                 self.tell(|listener| listener.gone(&self.resource, &object.metadata));
                 object
             }
-            WatchEvent::Bookmark(mark) => return Ok(Told::UpTo(mark.metadata.resource_version)),
-            WatchEvent::Error(status) => return Ok(Told::Failed(status)),
+            WatchEvent::Bookmark(mark) => return Ok(WatchProgress::Reached(mark.metadata.resource_version)),
+            WatchEvent::Error(status) => return Ok(WatchProgress::Failed(status)),
         };
         self.defines();
-        Ok(Told::UpTo(object.metadata.resource_version))
+        Ok(WatchProgress::Reached(object.metadata.resource_version))
     }
 }
 

@@ -1,4 +1,6 @@
-//! The manager: which loops there are, which of them run, and running them.
+//! The registry of loops: their names, accounts and defaults, the selection by options, and the manager that runs them.
+//!
+//! What always holds: only this file knows loops; the shared parts below them know none.
 
 use crate::gates::Gates;
 use crate::{
@@ -18,24 +20,24 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A loop that there is.
+/// A loop.
 pub struct Controller {
     pub name: &'static str,
-    /// Whether it runs unless told otherwise.
+    /// Whether it runs by default.
     on: fn(&Gates) -> bool,
-    /// The service account that is its own, where each loop has one; without a name it calls as the manager.
+    /// The service account of the loop; empty if it calls as the manager.
     pub account: &'static str,
     start: fn(Context, &Options) -> Running,
 }
 
-/// What the operator decided about the loops.
+/// Options of the manager and of all loops.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Names, `*` for all that run by default, and names with a minus that do not.
     pub controllers: Vec<String>,
-    /// How long is waited between the starts of two loops.
+    /// The wait between the starts of two loops.
     pub start_interval: Duration,
-    /// What is switched on.
+    /// Feature gates.
     pub gates: Gates,
     pub attach_detach: attachdetach::Options,
     pub csr_signing: csrsigning::Options,
@@ -328,12 +330,13 @@ pub const CONTROLLERS: &[Controller] = &[
     },
 ];
 
-/// Names of loops that there are not.
+/// Unknown names of loops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no controller {}", .0.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))]
 pub struct Unknown(pub Vec<String>);
 
-/// The loops that the names choose: a name counts more than `*`, and the first of two about the same loop.
+/// The loops that a list of names selects: a name takes precedence over `*`, and the first of two names of the same loop
+/// over the second.
 pub fn chosen(names: &[String], gates: &Gates) -> Result<Vec<&'static Controller>, Unknown> {
     let known: BTreeSet<&str> = CONTROLLERS.iter().map(|it| it.name).collect();
     let plain = |name: &str| name.strip_prefix('-').unwrap_or(name).to_owned();
@@ -363,7 +366,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
     let context = context.gated_by(options.gates);
     let mut running = JoinSet::new();
     let manager = format!("{}-controller-manager", context.names.prefix);
-    let runs = context.measures.registry().family::<Gauge>(RUNS);
+    let runs = context.metrics.registry().family::<Gauge>(RUNS);
     for (at, controller) in chosen(&options.controllers, &options.gates)?.into_iter().enumerate() {
         if at > 0 && !options.start_interval.is_zero() {
             tokio::time::sleep(options.start_interval).await;
@@ -372,7 +375,7 @@ pub async fn run(context: Context, options: &Options) -> Result<(), Unknown> {
         let runs = runs.of(&[&manager, controller.name]);
         runs.set(1);
         let started = (controller.start)(context.of_account(controller.account), options);
-        running.spawn(context.measures.clone().scope(async move {
+        running.spawn(context.metrics.clone().scope(async move {
             started.await;
             runs.set(0);
             controller.name

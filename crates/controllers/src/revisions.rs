@@ -14,8 +14,8 @@
 use crate::Context;
 use crate::controller_ref::{self, Claims, controller_reference, is_controlled_by};
 use crate::hash::hash;
-use client::informer::Watched;
-use client::retry_on_conflict::{self, Kept, beside};
+use client::informer::Watchable;
+use client::retry_on_conflict::{self, NamespacedObject, beside};
 use client::{Failure, Informer, Key, Queue, WriteTracker, unless};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -129,7 +129,7 @@ fn surplus(
 
 impl Revisions {
     /// From now on owners are looked at when revisions of theirs change, or when some come that they may adopt.
-    pub fn follow<O: Watched + Kept>(
+    pub fn follow<O: Watchable + NamespacedObject>(
         context: &Context,
         label: String,
         owners: &Informer<O>,
@@ -152,7 +152,7 @@ impl Revisions {
     }
 
     /// The revisions of an owner, among them that of its template, which is made or numbered anew where it must be.
-    pub async fn history<O: Kept>(
+    pub async fn history<O: NamespacedObject>(
         &self,
         owner: &O,
         selector: &Selector,
@@ -178,7 +178,7 @@ impl Revisions {
         Ok(History { present, old: all, collisions })
     }
 
-    async fn make<O: Kept>(
+    async fn make<O: NamespacedObject>(
         &self,
         owner: &O,
         template: &PodTemplateSpec,
@@ -208,7 +208,7 @@ impl Revisions {
         Err(Failure::Other(format!("no name is free for a revision of {}", Key::of(owner))))
     }
 
-    fn revision<O: Kept>(
+    fn revision<O: NamespacedObject>(
         &self,
         owner: &O,
         template: &PodTemplateSpec,
@@ -237,7 +237,7 @@ impl Revisions {
     }
 
     /// Removes the oldest revisions that are more than are kept.
-    pub async fn trim<O: Kept>(
+    pub async fn trim<O: NamespacedObject>(
         &self,
         owner: &O,
         history: &History,

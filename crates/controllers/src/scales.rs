@@ -13,11 +13,11 @@ use std::collections::HashMap;
 /// See the module.
 pub struct Scales {
     client: Client,
-    known: Mutex<HashMap<GroupVersionKind, Known>>,
+    known: Mutex<HashMap<GroupVersionKind, ScaleResource>>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct ScaleResource {
     resource: ApiResource,
     has_scale: bool,
 }
@@ -36,9 +36,9 @@ fn gvk(api_version: &str, kind: &str) -> GroupVersionKind {
     GroupVersionKind::gvk(group, version, kind)
 }
 
-/// What was found of a kind.
-pub enum Found<T> {
-    There(T),
+/// The result of reading a scale.
+pub enum Lookup<T> {
+    Found(T),
     /// No object of that name.
     Absent,
     /// The kind has no scale.
@@ -50,13 +50,13 @@ impl Scales {
         Scales { client, known: Mutex::default() }
     }
 
-    async fn known(&self, gvk: GroupVersionKind) -> Result<Known, Failure> {
+    async fn known(&self, gvk: GroupVersionKind) -> Result<ScaleResource, Failure> {
         if let Some(known) = self.known.lock().get(&gvk) {
             return Ok(known.clone());
         }
         let (resource, capabilities) = discovery::pinned_kind(&self.client, &gvk).await?;
         let has_scale = capabilities.subresources.iter().any(|(it, _)| it.plural == "scale");
-        let known = Known { resource, has_scale };
+        let known = ScaleResource { resource, has_scale };
         self.known.lock().insert(gvk, known.clone());
         Ok(known)
     }
@@ -67,17 +67,17 @@ impl Scales {
     }
 
     /// The scale of a target. An error where there is no such kind.
-    pub async fn get(&self, target: &Target) -> Result<Found<Scale>, Failure> {
+    pub async fn get(&self, target: &Target) -> Result<Lookup<Scale>, Failure> {
         let known = self.known(gvk(&target.api_version, &target.kind)).await?;
         if !known.has_scale {
-            return Ok(Found::NoScale);
+            return Ok(Lookup::NoScale);
         }
         match unless(404, self.api(target, &known.resource).get_scale(&target.name).await)? {
-            Some(scale) => Ok(Found::There(scale)),
+            Some(scale) => Ok(Lookup::Found(scale)),
             None => {
                 // the kind may be gone, or have lost its scale
                 self.known.lock().remove(&gvk(&target.api_version, &target.kind));
-                Ok(Found::Absent)
+                Ok(Lookup::Absent)
             }
         }
     }

@@ -35,10 +35,10 @@ async fn an_account_is_made_and_its_token_is_renewed() {
     // the test's certificates are good in the test's time only
     let url = format!("https://{}", managed.cluster.address);
     let target = Target { url, insecure: true, ..Target::default() };
-    let measures = Metrics::default();
+    let metrics = Metrics::default();
     let accounts = Accounts {
         own: managed.client(),
-        transport: transport::transport(&target, "test", &measures).unwrap(),
+        transport: transport::transport(&target, "test", &metrics).unwrap(),
         namespace: "kube-system".to_owned(),
         rate: Rate { per_second: -1.0, burst: 0 },
         world: managed.cluster.world.clone(),
@@ -63,5 +63,5 @@ async fn an_account_is_made_and_its_token_is_renewed() {
         "rest_client_requests_total{{code=\"401\",host={:?},method=\"GET\"}} 1",
         managed.cluster.address.to_string()
     );
-    assert!(measures.text().contains(&counted), "{}", measures.text());
+    assert!(metrics.text().contains(&counted), "{}", metrics.text());
 }

@@ -202,7 +202,7 @@ async fn a_node_that_falls_silent_is_lost_and_comes_back() {
 /// Waits until all nodes were looked at once more.
 async fn next_look(managed: &Managed) {
     const LOOKS: &str = "node_collector_update_all_nodes_health_duration_seconds_count ";
-    let text = managed.measures();
+    let text = managed.metrics();
     let looks = text.lines().find_map(|line| line.strip_prefix(LOOKS)).map_or(0, |it| it.parse().unwrap());
     managed.counted(&format!("\n{LOOKS}{}\n", looks + 1)).await;
 }

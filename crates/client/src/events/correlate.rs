@@ -1,15 +1,14 @@
-//! Which events are written, and which are counted in one that is there.
+//! The correlator: chooses which events are written, and which increment the count of an existing one.
 //!
-//! What many pods of one owner have in common is told once for all of them: after a few messages with the same reason
-//! they are combined, and the last one stands for all. Whoever has much to tell about one object is heard at first, and
-//! then rarely.
+//! After some events about one object with the same reason and different messages, further ones are combined into one with
+//! the last message. A token bucket per object limits the rate.
 
 use super::event::{EventType, Record};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// How much is remembered of each kind of thing.
+/// The size of each map.
 const REMEMBERED: usize = 4096;
 /// After so many messages with the same reason they are combined,
 const MESSAGES: usize = 10;
@@ -19,23 +18,22 @@ const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
 const BURST: f64 = 25.0;
 const ONE_PER: Duration = Duration::from_secs(300);
 
-/// What makes two events the same: whom they are about, their tone, their reason, and their message unless they are
-/// combined.
-pub type Same = (String, EventType, String, Option<String>);
+/// The identity of an event: object, type, reason, and message unless it is combined.
+pub type EventKey = (String, EventType, String, Option<String>);
 
-/// Things by key, the oldest forgotten first.
-struct Remembered<K, V> {
+/// A map of bounded size that evicts the oldest key.
+struct BoundedMap<K, V> {
     by: HashMap<K, V>,
     order: VecDeque<K>,
 }
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K, V> Default for BoundedMap<K, V> {
     fn default() -> Self {
-        Remembered { by: HashMap::new(), order: VecDeque::new() }
+        BoundedMap { by: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Remembered<K, V> {
+impl<K: Clone + Eq + Hash, V> BoundedMap<K, V> {
     fn of(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V {
         if !self.by.contains_key(key) {
             self.order.push_back(key.clone());
@@ -61,14 +59,14 @@ struct Bucket {
 
 #[derive(Default)]
 pub struct Correlator {
-    groups: Remembered<(String, EventType, String), Group>,
-    buckets: Remembered<String, Bucket>,
-    written: Remembered<Same, (String, i32)>,
+    groups: BoundedMap<(String, EventType, String), Group>,
+    buckets: BoundedMap<String, Bucket>,
+    written: BoundedMap<EventKey, (String, i32)>,
 }
 
 impl Correlator {
-    /// What is written about what was told, if anything: its key and its message. `about` names the object.
-    pub fn correlate(&mut self, about: &str, told: &Record, now: Duration) -> Option<(Same, String)> {
+    /// The key and the message to write; `None` if the rate limit drops the event. `about` names the object.
+    pub fn correlate(&mut self, about: &str, record: &Record, now: Duration) -> Option<(EventKey, String)> {
         let bucket = self.buckets.of(&about.to_owned(), || Bucket { left: BURST, filled: now });
         let passed = now.saturating_sub(bucket.filled).as_secs_f64();
         bucket.left = (bucket.left + passed / ONE_PER.as_secs_f64()).min(BURST);
@@ -77,28 +75,31 @@ impl Correlator {
             return None;
         }
         bucket.left -= 1.0;
-        let key = (about.to_owned(), told.tone, told.reason.clone());
-        let group = self.groups.of(&key, || Group { messages: HashSet::new(), last: now });
+        let group_key = (about.to_owned(), record.tone, record.reason.clone());
+        let group = self.groups.of(&group_key, || Group { messages: HashSet::new(), last: now });
         if now.saturating_sub(group.last) > SIMILAR_WITHIN {
             group.messages.clear();
         }
         group.last = now;
-        let is_known = group.messages.contains(&told.message);
+        let is_known = group.messages.contains(&record.message);
         if is_known || group.messages.len() + 1 < MESSAGES {
-            group.messages.insert(told.message.clone());
-            return Some(((key.0, key.1, key.2, Some(told.message.clone())), told.message.clone()));
+            group.messages.insert(record.message.clone());
+            return Some((
+                (group_key.0, group_key.1, group_key.2, Some(record.message.clone())),
+                record.message.clone(),
+            ));
         }
-        let message = format!("(combined from similar events): {}", told.message);
-        Some(((key.0, key.1, key.2, None), message))
+        let message = format!("(combined from similar events): {}", record.message);
+        Some(((group_key.0, group_key.1, group_key.2, None), message))
     }
 
-    /// The event that was written for a key, and how often it was told.
-    pub fn written(&self, same: &Same) -> Option<(String, i32)> {
-        self.written.by.get(same).cloned()
+    /// The name and the count of the event that was written for a key.
+    pub fn written(&self, key: &EventKey) -> Option<(String, i32)> {
+        self.written.by.get(key).cloned()
     }
 
-    pub fn remember(&mut self, same: &Same, name: String, count: i32) {
-        *self.written.of(same, Default::default) = (name, count);
+    pub fn remember(&mut self, key: &EventKey, name: String, count: i32) {
+        *self.written.of(key, Default::default) = (name, count);
     }
 }
 
@@ -106,7 +107,7 @@ impl Correlator {
 mod tests {
     use super::*;
 
-    fn told(message: &str) -> Record {
+    fn record(message: &str) -> Record {
         Record {
             about: Default::default(),
             tone: EventType::Normal,
@@ -120,13 +121,13 @@ mod tests {
         let mut correlator = Correlator::default();
         let mut say = |message: &str, seconds| {
             let now = Duration::from_secs(seconds);
-            correlator.correlate("a", &told(message), now).map(|(same, message)| (same.3.is_none(), message))
+            correlator.correlate("a", &record(message), now).map(|(key, message)| (key.3.is_none(), message))
         };
         for turn in 0..9 {
             assert_eq!(say(&format!("m{turn}"), 0), Some((false, format!("m{turn}"))));
         }
         assert_eq!(say("m9", 1), Some((true, "(combined from similar events): m9".to_owned())));
-        // what was told alone goes on alone
+        // a message that has its own event keeps it
         assert_eq!(say("m3", 1), Some((false, "m3".to_owned())));
         // much later it begins anew
         assert_eq!(say("m9", 700), Some((false, "m9".to_owned())));
@@ -136,7 +137,7 @@ mod tests {
     fn who_tells_too_much_is_heard_rarely() {
         let mut correlator = Correlator::default();
         let mut say = |about: &str, seconds| {
-            correlator.correlate(about, &told("m"), Duration::from_secs(seconds)).is_some()
+            correlator.correlate(about, &record("m"), Duration::from_secs(seconds)).is_some()
         };
         assert_eq!((0..100).filter(|_| say("a", 0)).count(), 25);
         assert!(say("b", 0) && !say("a", 299) && say("a", 301) && !say("a", 302));
@@ -145,12 +146,12 @@ mod tests {
     #[test]
     fn little_is_remembered() {
         let mut correlator = Correlator::default();
-        let same = |turn: usize| (turn.to_string(), EventType::Normal, String::new(), None);
+        let key = |turn: usize| (turn.to_string(), EventType::Normal, String::new(), None);
         for turn in 0..REMEMBERED + 10 {
-            correlator.correlate(&turn.to_string(), &told("m"), Duration::ZERO);
-            correlator.remember(&same(turn), "event".to_owned(), 1);
+            correlator.correlate(&turn.to_string(), &record("m"), Duration::ZERO);
+            correlator.remember(&key(turn), "event".to_owned(), 1);
         }
         assert_eq!(correlator.buckets.by.len(), REMEMBERED);
-        assert!(correlator.written(&same(0)).is_none() && correlator.written(&same(REMEMBERED)).is_some());
+        assert!(correlator.written(&key(0)).is_none() && correlator.written(&key(REMEMBERED)).is_some());
     }
 }

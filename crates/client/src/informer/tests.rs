@@ -92,7 +92,7 @@ async fn changes_are_told_in_order_and_what_was_missed_is_found_out() {
         let sign = match change {
             Change::Added(_) => '+',
             Change::Updated { .. } => '~',
-            Change::Removed(_) => '-',
+            Change::Deleted(_) => '-',
         };
         tell.lock().push(format!("{sign}{}", change.object().name_any()));
     });

@@ -136,19 +136,19 @@ impl Service<Request<Body>> for Flaky {
 struct Newest(Arc<tokio::sync::watch::Sender<u64>>);
 
 impl Sink for Newest {
-    fn listed(&self, text: &str, _: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
+    fn list_page(&self, text: &str, _: &mut HashSet<Key>) -> Result<Page, serde_json::Error> {
         page::<Value>(text).map(|(_, page)| page)
     }
 
-    fn whole(&self, _: HashSet<Key>, version: &str) {
+    fn list_complete(&self, _: HashSet<Key>, version: &str) {
         self.0.send_replace(version.parse().unwrap());
     }
 
-    fn told(&self, line: &str) -> Result<Told, serde_json::Error> {
+    fn watch_event(&self, line: &str) -> Result<WatchProgress, serde_json::Error> {
         let event: Value = serde_json::from_str(line)?;
         let version = event["object"]["version"].as_u64().unwrap();
         self.0.send_replace(version);
-        Ok(Told::UpTo(version.to_string()))
+        Ok(WatchProgress::Reached(version.to_string()))
     }
 }
 

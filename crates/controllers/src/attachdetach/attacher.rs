@@ -1,6 +1,6 @@
 //! State of the loop.
 
-use super::metrics::Numbers;
+use super::metrics::AttachMetrics;
 use crate::Context;
 use client::{Informer, WriteTracker};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -39,5 +39,5 @@ pub(super) struct Attacher {
     pub since: Mutex<HashMap<At, Duration>>,
     /// The last warning recorded about each attachment that fails.
     pub told: Mutex<HashMap<At, String>>,
-    pub numbers: Numbers,
+    pub metrics: AttachMetrics,
 }

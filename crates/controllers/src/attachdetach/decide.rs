@@ -11,9 +11,9 @@ use super::csi::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A volume that pods of a node want.
+/// A volume that pods of a node use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredVolume {
     pub volume: Volume,
     /// The object that describes it.
     pub object: String,
@@ -25,7 +25,7 @@ pub struct Wanted {
 
 /// An attachment to the node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct There {
+pub struct AttachmentState {
     /// Its driver says that it is done.
     pub attached: bool,
     /// Why its driver could not do it yet.
@@ -45,13 +45,14 @@ pub struct Node {
     pub out_of_service: bool,
 }
 
-pub struct Seen {
+/// The volumes of a node: desired and actual.
+pub struct NodeVolumes {
     /// Nothing where the node is gone.
     pub node: Option<Node>,
     /// By attachment.
-    pub wanted: BTreeMap<String, Wanted>,
+    pub wanted: BTreeMap<String, DesiredVolume>,
     /// By name.
-    pub there: BTreeMap<String, There>,
+    pub there: BTreeMap<String, AttachmentState>,
     /// What volumes are called by agents, by attachment.
     pub names: BTreeMap<String, String>,
     /// For how long it has been tried to detach something, by attachment.
@@ -76,7 +77,7 @@ pub struct Plan {
     pub waiting: Vec<String>,
 }
 
-impl Seen {
+impl NodeVolumes {
     /// `patience` is how long an agent is waited for that is not heard of.
     pub fn decide(&self, patience: Duration) -> Plan {
         let mut plan = Plan::default();

@@ -1,8 +1,8 @@
-//! What makes a node worth a look.
+//! The listeners that add nodes to the queue.
 
 use super::attacher::Attacher;
 use super::indexes::{BY_NODE, BY_VOLUME, claim_of, is_own};
-use super::look::{is_looked_after, read_node};
+use super::snapshot::{is_looked_after, read_node};
 use crate::pods::{placed, rank};
 use crate::volumes::claims;
 use client::{Change, Informer, Key, Queue};
@@ -53,7 +53,7 @@ pub(super) fn listen(this: &Arc<Attacher>, queue: &Queue<Key>) {
         let attachment = change.object();
         news.add(node_key(&attachment.spec.node_name));
         // others may have waited for it to go
-        if change.is_removal()
+        if change.is_deletion()
             && let Some(name) = &attachment.spec.source.persistent_volume_name
             && let Some(claim) = volumes.get(&Key::new("", name)).as_deref().and_then(claim_of)
         {

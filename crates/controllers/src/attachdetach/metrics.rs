@@ -3,10 +3,10 @@
 //! A driver elsewhere does that. What it was asked to do begins with the write that asks, and ends when its attachment
 //! says so.
 
-use super::decide::Seen;
+use super::decide::NodeVolumes;
 use super::indexes::is_own;
 use crate::Context;
-use crate::volumes::underway::{BOUNDS, Underway, Work};
+use crate::volumes::pending_operations::{BOUNDS, PendingOperations, Work};
 use client::metrics::Metrics;
 use client::{Change, Informer};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeError};
@@ -40,23 +40,23 @@ const TOOK: About = About::alpha(
 const ATTACH: &str = "volume_attach";
 const DETACH: &str = "volume_detach";
 
-/// How many volumes of each driver the pods of a node want.
-type Wanted = Arc<Mutex<HashMap<String, BTreeMap<String, u32>>>>;
+/// The number of volumes of each driver that the pods of a node use.
+type DesiredCounts = Arc<Mutex<HashMap<String, BTreeMap<String, u32>>>>;
 
-pub struct Numbers {
-    wanted: Wanted,
+pub struct AttachMetrics {
+    wanted: DesiredCounts,
     forced: Counter,
     operations: Arc<Operations>,
 }
 
-impl Numbers {
+impl AttachMetrics {
     pub fn new(context: &Context, attachments: &Informer<VolumeAttachment>) -> Self {
-        let (measures, names) = (&context.measures, &context.names);
-        let wanted = Wanted::default();
+        let (metrics, names) = (&context.metrics, &context.names);
+        let wanted = DesiredCounts::default();
         let plugin = names.well_known("csi");
         let called = move |driver: &str| format!("{plugin}:{driver}");
         let (counted, all, named) = (wanted.clone(), attachments.clone(), called.clone());
-        measures.registry().ask::<Gauge>(TOTAL, move |out| {
+        metrics.registry().ask::<Gauge>(TOTAL, move |out| {
             let (mut asked, mut actual) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u32>::new());
             for (driver, number) in counted.lock().values().flatten() {
                 *asked.entry(driver.clone()).or_default() += number;
@@ -71,17 +71,17 @@ impl Numbers {
             }
         });
         let counted = wanted.clone();
-        measures.registry().ask::<Gauge>(IN_USE, move |out| {
+        metrics.registry().ask::<Gauge>(IN_USE, move |out| {
             for (node, counts) in &*counted.lock() {
                 counts
                     .iter()
                     .for_each(|(driver, number)| out.add(&[node, &called(driver)], (*number).into()));
             }
         });
-        let operations = Arc::new(Operations::new(measures, names));
+        let operations = Arc::new(Operations::new(metrics, names));
         let (follows, world) = (operations.clone(), context.world.clone());
         attachments.listen(move |change| follows.saw(change, world.elapsed()));
-        Numbers { wanted, forced: measures.registry().one(FORCED), operations }
+        AttachMetrics { wanted, forced: metrics.registry().one(FORCED), operations }
     }
 
     pub fn forced(&self) {
@@ -99,7 +99,7 @@ impl Numbers {
     }
 
     /// What the pods of a node want now.
-    pub fn wanted(&self, node: &str, seen: &Seen) {
+    pub fn wanted(&self, node: &str, seen: &NodeVolumes) {
         let mut counts = BTreeMap::<String, u32>::new();
         for wanted in seen.wanted.values() {
             *counts.entry(wanted.volume.driver.clone()).or_default() += 1;
@@ -120,15 +120,15 @@ pub enum Operation {
 
 /// What drivers were asked to do, by attachment, and how long it took.
 struct Operations {
-    underway: Underway<String>,
+    underway: PendingOperations<String>,
     took: Family<Histogram>,
     plugin: String,
 }
 
 impl Operations {
-    fn new(measures: &Metrics, names: &Names) -> Self {
-        let took = measures.registry().family(TOOK);
-        Operations { underway: Underway::default(), took, plugin: names.well_known("csi") }
+    fn new(metrics: &Metrics, names: &Names) -> Self {
+        let took = metrics.registry().family(TOOK);
+        Operations { underway: PendingOperations::default(), took, plugin: names.well_known("csi") }
     }
 
     fn asked(&self, attachment: &str, driver: &str, operation: Operation, now: Duration) {
@@ -154,7 +154,7 @@ impl Operations {
         let Some(work) = self.underway.get(&name) else { return };
         let is_attaching = work.operation == ATTACH;
         let status = attachment.status.as_ref();
-        if change.is_removal() {
+        if change.is_deletion() {
             self.underway.end(&name);
             // one that goes before it was attached has not come to any end
             if !is_attaching {
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn what_drivers_do_is_timed_from_when_they_are_asked() {
-        let measures = Metrics::default();
-        let operations = Operations::new(&measures, &Names::kubernetes());
+        let metrics = Metrics::default();
+        let operations = Operations::new(&metrics, &Names::kubernetes());
         let at = Duration::from_secs;
         let new = attachment(json!({"attached": false}));
         let failed = attachment(json!({"attached": false, "attachError": {"message": "busy"}}));
@@ -210,10 +210,10 @@ mod tests {
         operations.asked("a", "d", Operation::Detach, at(10));
         let stuck = attachment(json!({"attached": true, "detachError": {"message": "busy"}}));
         operations.saw(&Change::Updated { old: &attached, new: &stuck }, at(11));
-        operations.saw(&Change::Removed(&stuck), at(31));
+        operations.saw(&Change::Deleted(&stuck), at(31));
         operations.asked("b", "d", Operation::Detach, at(40));
         operations.not_asked("b", at(40));
-        let text = measures.text();
+        let text = metrics.text();
         let line = |operation: &str, status: &str, what: &str, more: &str, value: u32| {
             let labels = format!("migrated=\"false\",operation_name=\"{operation}\",status=\"{status}\"");
             let line =

@@ -13,8 +13,8 @@ mod csi;
 mod decide;
 mod indexes;
 mod listen;
-mod look;
 mod metrics;
+mod snapshot;
 
 pub use attacher::Options;
 
@@ -30,10 +30,10 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, Vo
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use look::Look;
-use metrics::{Numbers, Operation};
+use metrics::{AttachMetrics, Operation};
 use parking_lot::Mutex;
 use serde_json::json;
+use snapshot::Snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub async fn run(context: Context, options: Options) {
     let queue = Queue::<Key>::default();
     let (nodes, attachments) = (context.informer::<Node>(), context.informer::<VolumeAttachment>());
     let this = Arc::new(Attacher {
-        numbers: Numbers::new(&context, &attachments),
+        metrics: AttachMetrics::new(&context, &attachments),
         options,
         pods: context.informer(),
         claims: context.informer(),
@@ -77,19 +77,19 @@ impl Reconcile for Attacher {
         self.nodes.seen(key).await?;
         self.attachments.seen(key).await?;
         let node = &key.name;
-        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
-        for object in look.exclusive() {
+        let Some(snapshot) = self.snapshot(node) else { return Ok(Action::AwaitChange) };
+        for object in snapshot.exclusive() {
             self.attachments.seen(&volume_key(object)).await?;
         }
         // what was waited for changes where volumes are
-        let Some(look) = self.look(node) else { return Ok(Action::AwaitChange) };
-        self.numbers.wanted(node, &look.seen);
-        if look.seen.node.is_none() && !look.seen.there.is_empty() && self.is_there(node).await? {
+        let Some(snapshot) = self.snapshot(node) else { return Ok(Action::AwaitChange) };
+        self.metrics.wanted(node, &snapshot.seen);
+        if snapshot.seen.node.is_none() && !snapshot.seen.there.is_empty() && self.is_there(node).await? {
             return Err(Failure::Other(format!("node {node} has not been seen yet")));
         }
-        let plan = look.seen.decide(self.options.patience);
-        self.carry_out(key, &look, &plan).await?;
-        Ok(self.remember(node, &look, &plan))
+        let plan = snapshot.seen.decide(self.options.patience);
+        self.carry_out(key, &snapshot, &plan).await?;
+        Ok(self.remember(node, &snapshot, &plan))
     }
 }
 
@@ -103,13 +103,13 @@ impl Attacher {
         Ok(unless(404, nodes.get_metadata(node).await)?.is_some())
     }
 
-    async fn carry_out(&self, key: &Key, look: &Look, plan: &Plan) -> Result<(), Failure> {
+    async fn carry_out(&self, key: &Key, snapshot: &Snapshot, plan: &Plan) -> Result<(), Failure> {
         if let Some(told) = &plan.tell {
             self.tell(key, told).await?;
         }
         for name in &plan.new {
-            let message = format!("AttachVolume.Attach succeeded for volume {:?} ", look.object(name));
-            for pod in look.pods(name) {
+            let message = format!("AttachVolume.Attach succeeded for volume {:?} ", snapshot.object(name));
+            for pod in snapshot.pods(name) {
                 self.context.events.tell(&**pod, EventType::Normal, "SuccessfulAttachVolume", &*message);
             }
         }
@@ -117,24 +117,24 @@ impl Attacher {
             self.detach(key, name).await?;
             if *forced {
                 tracing::warn!(node = key.name, attachment = name, "detached while it may be in use");
-                self.numbers.forced();
+                self.metrics.forced();
             }
         }
         for name in &plan.attach {
-            self.attach(key, name, look).await?;
+            self.attach(key, name, snapshot).await?;
         }
         for name in &plan.refused {
             let why = format!(
                 "Multi-Attach error for volume {:?} {}",
-                look.object(name),
-                self.whose(key, look, name)
+                snapshot.object(name),
+                self.whose(key, snapshot, name)
             );
-            self.warn(key, look, name, why);
+            self.warn(key, snapshot, name, why);
         }
         for name in &plan.failed {
-            let why = look.seen.there.get(name).and_then(|it| it.error.as_deref()).unwrap_or("");
-            let why = format!("AttachVolume.Attach failed for volume {:?} : {why}", look.object(name));
-            self.warn(key, look, name, why);
+            let why = snapshot.seen.there.get(name).and_then(|it| it.error.as_deref()).unwrap_or("");
+            let why = format!("AttachVolume.Attach failed for volume {:?} : {why}", snapshot.object(name));
+            self.warn(key, snapshot, name, why);
         }
         Ok(())
     }
@@ -151,8 +151,8 @@ impl Attacher {
         Ok(())
     }
 
-    async fn attach(&self, key: &Key, name: &str, look: &Look) -> Result<(), Failure> {
-        let Some(wanted) = look.seen.wanted.get(name) else { return Ok(()) };
+    async fn attach(&self, key: &Key, name: &str, snapshot: &Snapshot) -> Result<(), Failure> {
+        let Some(wanted) = snapshot.seen.wanted.get(name) else { return Ok(()) };
         let source = VolumeAttachmentSource {
             persistent_volume_name: Some(wanted.object.clone()),
             ..VolumeAttachmentSource::default()
@@ -167,11 +167,11 @@ impl Attacher {
             status: None,
         };
         let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
-        self.numbers.asked(name, &wanted.volume.driver, Operation::Attach, self.context.world.elapsed());
+        self.metrics.asked(name, &wanted.volume.driver, Operation::Attach, self.context.world.elapsed());
         // one that is there already is seen soon
         let made = unless(409, attachments.create(&PostParams::default(), &attachment).await);
         if made.is_err() {
-            self.numbers.not_asked(name, self.context.world.elapsed());
+            self.metrics.not_asked(name, self.context.world.elapsed());
         }
         if let Some(made) = made? {
             self.attachments.wrote(key, &made);
@@ -186,12 +186,12 @@ impl Attacher {
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
         let attachments: Api<VolumeAttachment> = Api::all(self.context.client.clone());
         let now = || self.context.world.elapsed();
-        self.numbers.asked(name, &attachment.spec.attacher, Operation::Detach, now());
+        self.metrics.asked(name, &attachment.spec.attacher, Operation::Detach, now());
         match unless(404, attachments.delete(name, &params).await) {
             Err(kube::Error::Api(answer)) if answer.code == 409 => {}
             Ok(_) => {}
             Err(why) => {
-                self.numbers.not_asked(name, now());
+                self.metrics.not_asked(name, now());
                 return Err(why.into());
             }
         }
@@ -200,19 +200,19 @@ impl Attacher {
     }
 
     /// Tells the pods that want a volume why they do not have it, each thing once.
-    fn warn(&self, key: &Key, look: &Look, name: &str, why: String) {
+    fn warn(&self, key: &Key, snapshot: &Snapshot, name: &str, why: String) {
         let before = self.told.lock().insert((key.name.clone(), name.to_owned()), why.clone());
         if before.as_ref() != Some(&why) {
-            for pod in look.pods(name) {
+            for pod in snapshot.pods(name) {
                 self.context.events.tell(&**pod, EventType::Warning, "FailedAttachVolume", &*why);
             }
         }
     }
 
     /// Who has a volume elsewhere, as far as the pods that want it may know.
-    fn whose(&self, key: &Key, look: &Look, name: &str) -> String {
-        let Some(mine) = look.pods(name).first() else { return String::new() };
-        let object = self.volumes.get(&Key::new("", look.object(name)));
+    fn whose(&self, key: &Key, snapshot: &Snapshot, name: &str) -> String {
+        let Some(mine) = snapshot.pods(name).first() else { return String::new() };
+        let object = self.volumes.get(&Key::new("", snapshot.object(name)));
         let claim = object.as_deref().and_then(indexes::claim_of);
         let users = claim.map(|claim| claims::users(&self.pods, &claim)).unwrap_or_default();
         let elsewhere = |pod: &&Arc<Pod>| rank::node(pod).is_some_and(|node| node != key.name);
@@ -239,7 +239,7 @@ impl Attacher {
     }
 
     /// Keeps what is still to be waited for and what still does not work, and says when to look again.
-    fn remember(&self, node: &str, look: &Look, plan: &Plan) -> Action {
+    fn remember(&self, node: &str, snapshot: &Snapshot, plan: &Plan) -> Action {
         self.told
             .lock()
             .retain(|(on, name), _| on != node || plan.refused.contains(name) || plan.failed.contains(name));
@@ -250,7 +250,7 @@ impl Attacher {
             since.entry((node.to_owned(), name.clone())).or_insert(now);
         }
         let left = plan.waiting.iter().map(|name| {
-            let waited = look.seen.waited.get(name).copied().unwrap_or_default();
+            let waited = snapshot.seen.waited.get(name).copied().unwrap_or_default();
             self.options.patience.saturating_sub(waited).max(Duration::from_secs(1))
         });
         left.min().map_or(Action::AwaitChange, Action::Requeue)

@@ -32,7 +32,7 @@ pub fn by_label<K: Resource>(object: &K) -> Vec<String> {
 }
 
 /// The objects in a namespace that have a label.
-pub fn with_label<K: client::informer::Watched>(
+pub fn with_label<K: client::informer::Watchable>(
     informer: &Informer<K>,
     namespace: &str,
     name: &str,

@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// What was looked at last, by service.
 #[derive(Default)]
 pub struct Triggers {
-    seen: Mutex<HashMap<Key, Seen>>,
+    seen: Mutex<HashMap<Key, TriggerTimes>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct TriggerTimes {
     service: Option<DateTime<Utc>>,
     pods: BTreeMap<String, DateTime<Utc>>,
 }
@@ -33,7 +33,7 @@ impl Triggers {
             let ready = state::condition(pod, "Ready")?;
             Some((pod.metadata.name.clone()?, ready.last_transition_time.as_ref()?.0))
         };
-        let now = Seen { service: made, pods: pods.iter().filter_map(turned).collect() };
+        let now = TriggerTimes { service: made, pods: pods.iter().filter_map(turned).collect() };
         let mut seen = self.seen.lock();
         let changed = match seen.get(key) {
             None => made,

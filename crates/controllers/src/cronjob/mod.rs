@@ -53,7 +53,7 @@ pub async fn run(context: Context) {
     });
     crons.synced().await;
     jobs.synced().await;
-    let late = context.measures.registry().one(LATENESS);
+    let late = context.metrics.registry().one(LATENESS);
     let this = CronJobs { context, crons: WriteTracker::new(crons), jobs: WriteTracker::new(jobs), late };
     run::run(Arc::new(this), queue, run::WORKERS).await;
 }

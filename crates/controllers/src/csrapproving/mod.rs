@@ -5,25 +5,25 @@
 //! to create these parts of requests for certificates. Everything else waits for somebody to decide.
 
 use crate::Context;
-use crate::csr::{self, Asked};
+use crate::csr::{self, CertificateRequest};
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{Api, PostParams};
 use std::sync::Arc;
 
-/// A sort of request that is known, with the permission that it takes.
+/// A sort of request, with the permission that its approval takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct Recognizer {
     permission: &'static str,
     message: &'static str,
 }
 
-const OWN: Known = Known {
+const OWN: Recognizer = Recognizer {
     permission: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-const FIRST: Known = Known {
+const FIRST: Recognizer = Recognizer {
     permission: "nodeclient",
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
@@ -39,7 +39,7 @@ pub async fn run(context: Context) {
     let this = Arc::new(Approving { context, requests: requests.clone() });
     let news = queue.clone();
     requests.listen(move |change| {
-        if !change.is_removal() && is_waiting(change.object()) {
+        if !change.is_deletion() && is_waiting(change.object()) {
             news.add(change.key());
         }
     });
@@ -92,7 +92,7 @@ impl Reconcile for Approving {
 }
 
 /// What a request for an agent's certificate is, in the order in which permissions are asked for.
-fn known(request: &CertificateSigningRequest, asked: &Asked) -> Vec<Known> {
+fn known(request: &CertificateSigningRequest, asked: &CertificateRequest) -> Vec<Recognizer> {
     if csr::agent_client_problem(asked, &csr::usages(request)).is_some() {
         return Vec::new();
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn agents_are_known_by_what_they_ask_for() {
-        let check = |asks: &str, for_name: &str, usages: &[&str], expected: &[Known]| {
+        let check = |asks: &str, for_name: &str, usages: &[&str], expected: &[Recognizer]| {
             let pem = csr::tests::request(for_name, "system:nodes", &[]);
             let request: CertificateSigningRequest =
                 serde_json::from_value(serde_json::json!({"metadata": {},

@@ -26,7 +26,7 @@ pub async fn run(context: Context) {
     let this = Arc::new(Cleaner { context, requests: requests.clone() });
     let news = queue.clone();
     requests.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });

@@ -3,7 +3,7 @@
 //! What always holds: files are read anew for every certificate, so that an authority can be replaced while the loop
 //! runs; the key fits the certificate; what is issued ends with its authority at the latest.
 
-use super::certificate::{self, Wanted};
+use super::certificate::{self, CertificateTemplate};
 use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::sign::SigningKey;
@@ -107,7 +107,7 @@ impl Authority {
     }
 
     /// A certificate in PEM.
-    pub fn issue(&self, wanted: &Wanted<'_>) -> Result<String, String> {
+    pub fn issue(&self, wanted: &CertificateTemplate<'_>) -> Result<String, String> {
         let parsed = self.parsed()?;
         let end = parsed.validity().not_after.timestamp();
         if end <= wanted.now {
@@ -118,7 +118,7 @@ impl Authority {
             _ => None,
         });
         let issuer = certificate::Issuer { name: parsed.subject().as_raw(), key_id, scheme: self.scheme };
-        let wanted = Wanted { not_after: wanted.not_after.min(end), ..*wanted };
+        let wanted = CertificateTemplate { not_after: wanted.not_after.min(end), ..*wanted };
         let body = certificate::body(&wanted, &issuer)?;
         let signer = self.key.choose_scheme(&[self.scheme]).ok_or("the authority's key does not sign")?;
         let signature =

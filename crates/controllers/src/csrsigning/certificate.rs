@@ -3,7 +3,7 @@
 //! What always holds: nothing is taken over from the request but its subject, its alternative names and its key;
 //! subject and names are written anew from what was read of them. It is no authority, whatever was asked for.
 
-use crate::csr::{Asked, Subject};
+use crate::csr::{CertificateRequest, Subject};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::SignatureScheme;
@@ -13,10 +13,10 @@ use time::OffsetDateTime;
 use yasna::models::{GeneralizedTime, ObjectIdentifier, UTCTime};
 use yasna::{DERWriter, DERWriterSeq, Tag};
 
-/// What is to be issued.
+/// The contents of a certificate to issue.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    pub asked: &'a Asked,
+pub struct CertificateTemplate<'a> {
+    pub asked: &'a CertificateRequest,
     pub usages: &'a BTreeSet<&'a str>,
     /// All in Unix seconds.
     pub now: i64,
@@ -78,7 +78,7 @@ const ELSEWHERE: &[(&str, &[u64])] = &[
 ];
 
 /// What is signed.
-pub fn body(wanted: &Wanted<'_>, issuer: &Issuer<'_>) -> Result<Vec<u8>, String> {
+pub fn body(wanted: &CertificateTemplate<'_>, issuer: &Issuer<'_>) -> Result<Vec<u8>, String> {
     let usages = Usages::read(wanted.usages)?;
     let (not_before, not_after) = (moment(wanted.not_before)?, moment(wanted.not_after)?);
     let algorithm = algorithm(issuer.scheme)?;
@@ -191,7 +191,12 @@ fn is_printable(text: &str) -> bool {
     text.bytes().all(|c| c.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&c))
 }
 
-fn extensions(writer: &mut DERWriterSeq<'_>, wanted: &Wanted<'_>, usages: &Usages, issuer: &Issuer<'_>) {
+fn extensions(
+    writer: &mut DERWriterSeq<'_>,
+    wanted: &CertificateTemplate<'_>,
+    usages: &Usages,
+    issuer: &Issuer<'_>,
+) {
     if let Some((bytes, length)) = usages.bits() {
         extension(writer, KEY_USAGE, true, |writer| writer.write_bitvec_bytes(&bytes, length));
     }
@@ -224,7 +229,7 @@ fn extensions(writer: &mut DERWriterSeq<'_>, wanted: &Wanted<'_>, usages: &Usage
     }
 }
 
-fn alternative_names(writer: &mut DERWriterSeq<'_>, asked: &Asked) {
+fn alternative_names(writer: &mut DERWriterSeq<'_>, asked: &CertificateRequest) {
     let mut put = |tag: u64, bytes: &[u8]| {
         writer.next().write_tagged_implicit(Tag::context(tag), |writer| writer.write_bytes(bytes));
     };

@@ -14,9 +14,9 @@ pub mod authority;
 mod certificate;
 
 use crate::Context;
-use crate::csr::{self, Asked};
+use crate::csr::{self, CertificateRequest};
 use authority::Source;
-use certificate::Wanted;
+use certificate::CertificateTemplate;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, run};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -97,7 +97,7 @@ impl Signer {
     }
 
     /// Why it will not sign, if it will not.
-    fn objection(self, asked: &Asked, usages: &BTreeSet<&str>) -> Option<String> {
+    fn objection(self, asked: &CertificateRequest, usages: &BTreeSet<&str>) -> Option<String> {
         match self {
             Signer::Client => csr::client_problem(usages),
             Signer::AgentClient => csr::agent_client_problem(asked, usages),
@@ -125,7 +125,7 @@ pub async fn run(context: Context, options: Options) {
     let this = Arc::new(Signing { context, options, requests: requests.clone() });
     let news = queue.clone();
     requests.listen(move |change| {
-        if !change.is_removal() && is_waiting(change.object()) {
+        if !change.is_deletion() && is_waiting(change.object()) {
             news.add(change.key());
         }
     });
@@ -193,15 +193,15 @@ impl Signing {
 
     fn wanted<'a>(
         &self,
-        asked: &'a Asked,
+        asked: &'a CertificateRequest,
         usages: &'a BTreeSet<&'a str>,
         seconds: Option<i32>,
-    ) -> Wanted<'a> {
+    ) -> CertificateTemplate<'a> {
         let now = self.context.now();
         let (not_before, not_after) = validity(now, self.options.lasts.as_secs(), seconds);
         let mut serial = [0; 16];
         self.context.world.fill(&mut serial);
-        Wanted { asked, usages, now, not_before, not_after, serial }
+        CertificateTemplate { asked, usages, now, not_before, not_after, serial }
     }
 }
 

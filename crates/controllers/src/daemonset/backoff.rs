@@ -16,18 +16,18 @@ const FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 /// something else.
 #[derive(Default)]
 pub struct Failures {
-    by_set: Mutex<HashMap<Key, Failed>>,
+    by_set: Mutex<HashMap<Key, SetFailures>>,
 }
 
 #[derive(Default)]
-struct Failed {
+struct SetFailures {
     uid: Option<String>,
     generation: Option<i64>,
-    by_node: HashMap<String, Last>,
+    by_node: HashMap<String, LastFailure>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastFailure {
     at: Duration,
     pause: Duration,
 }
@@ -46,12 +46,13 @@ impl Failures {
         let mut by_set = self.by_set.lock();
         let failed = by_set.entry(Key::of(set)).or_default();
         if !failed.is_of(set) {
-            *failed = Failed { uid: set.uid(), generation: set.metadata.generation, by_node: HashMap::new() };
+            *failed =
+                SetFailures { uid: set.uid(), generation: set.metadata.generation, by_node: HashMap::new() };
         }
         failed.by_node.retain(|_, last| last.at + FORGOTTEN > now);
         let last = failed.by_node.get(node);
         let pause = last.map_or(FIRST, |last| (last.pause * 2).min(LONGEST));
-        failed.by_node.insert(node.to_owned(), Last { at: now, pause });
+        failed.by_node.insert(node.to_owned(), LastFailure { at: now, pause });
     }
 
     pub fn forget(&self, key: &Key) {
@@ -59,7 +60,7 @@ impl Failures {
     }
 }
 
-impl Failed {
+impl SetFailures {
     fn is_of(&self, set: &DaemonSet) -> bool {
         self.uid == set.metadata.uid && self.generation == set.metadata.generation
     }

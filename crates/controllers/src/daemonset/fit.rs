@@ -18,18 +18,18 @@ pub enum Fit {
     Not,
 }
 
-/// What a daemon set asks of nodes.
+/// The constraints of a daemon set on nodes.
 #[derive(Debug, Clone)]
-pub struct Asks {
+pub struct Placement {
     node: Option<String>,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
 }
 
-impl Asks {
+impl Placement {
     pub fn of(set: &DaemonSet, names: &Names) -> Self {
         let spec = set.spec.as_ref().and_then(|it| it.template.spec.clone()).unwrap_or_default();
-        Asks {
+        Placement {
             node: spec.node_name.clone().filter(|it| !it.is_empty()),
             affinity: Affinity::of(&spec),
             tolerations: with_own_tolerations(&spec, names),
@@ -71,7 +71,7 @@ mod tests {
         }))
         .unwrap();
         let node = json!({"metadata": {"name": "n", "labels": {"os": "linux"}}, "spec": {"taints": taints}});
-        Asks::of(&set, &Names::kubernetes()).fit(&serde_json::from_value(node).unwrap())
+        Placement::of(&set, &Names::kubernetes()).fit(&serde_json::from_value(node).unwrap())
     }
 
     fn plain() -> Value {

@@ -21,7 +21,7 @@ use client::events::EventType;
 use client::{
     Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTracker, retry_on_conflict, run,
 };
-use fit::{Asks, Fit};
+use fit::{Fit, Placement};
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
@@ -83,7 +83,7 @@ fn selector(set: &DaemonSet) -> Option<Selector> {
 /// What all sets ask of nodes, so that a node that changes need not be looked at with all that they are.
 #[derive(Clone, Default)]
 struct Everyone {
-    asks: Arc<RwLock<HashMap<Key, Asks>>>,
+    asks: Arc<RwLock<HashMap<Key, Placement>>>,
 }
 
 impl Everyone {
@@ -91,9 +91,9 @@ impl Everyone {
         let (asks, names) = (self.asks.clone(), context.names.clone());
         move |change| {
             match change {
-                Change::Removed(_) => drop(asks.write().remove(&change.key())),
+                Change::Deleted(_) => drop(asks.write().remove(&change.key())),
                 Change::Updated { old, new } if template(old) == template(new) => {}
-                _ => drop(asks.write().insert(change.key(), Asks::of(change.object(), &names))),
+                _ => drop(asks.write().insert(change.key(), Placement::of(change.object(), &names))),
             }
             queue.add(change.key());
         }
@@ -111,7 +111,7 @@ impl Everyone {
             for (key, asks) in &*asks.read() {
                 let before = match change {
                     Change::Updated { old, .. } => asks.fit(old),
-                    Change::Added(_) | Change::Removed(_) => Fit::Not,
+                    Change::Added(_) | Change::Deleted(_) => Fit::Not,
                 };
                 if before != asks.fit(change.object()) {
                     queue.add(key.clone());
@@ -168,7 +168,7 @@ impl DaemonSets {
         pods: &[Arc<Pod>],
         history: &History,
     ) -> Result<Action, Failure> {
-        let (asks, elapsed) = (Asks::of(set, &self.context.names), self.context.world.elapsed());
+        let (asks, elapsed) = (Placement::of(set, &self.context.names), self.context.world.elapsed());
         let nodes: Vec<(Arc<Node>, Fit)> =
             self.nodes.all().into_iter().map(|node| (node.clone(), asks.fit(&node))).collect();
         let present: Vec<&str> = history.same().map(|it| self.revisions.hash(it)).collect();

@@ -1,5 +1,5 @@
 use super::Everyone;
-use super::fit::{Asks, Fit};
+use super::fit::{Fit, Placement};
 use super::plan::{Plan, View, plan};
 use super::status::status;
 use client::{Change, Key, Queue};
@@ -240,7 +240,10 @@ async fn a_node_that_changes_concerns_only_sets_that_see_it_otherwise() {
     for at in 0..1000 {
         let chosen = json!({"pool": format!("p{}", at % 100)});
         let template = json!({"spec": {"nodeSelector": chosen, "containers": []}});
-        asks.insert(Key::new("n", format!("s{at}")), Asks::of(&set(json!({"template": template})), &names));
+        asks.insert(
+            Key::new("n", format!("s{at}")),
+            Placement::of(&set(json!({"template": template})), &names),
+        );
     }
     drop(asks);
     let node = |pool: &str, heard: &str| -> Arc<Node> {

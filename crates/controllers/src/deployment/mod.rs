@@ -30,7 +30,7 @@ use kube::core::Selector;
 use limits::{Limits, is_rolling};
 use moves::Move;
 use plan::{Step, View};
-use revision::Marks;
+use revision::RevisionAnnotations;
 use sets::{HASH_LABEL, Sets, template_hash};
 use status::Draft;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use std::time::Duration;
 
 struct Deployments {
     context: Context,
-    marks: Marks,
+    marks: RevisionAnnotations,
     pods: Informer<Pod>,
     deployments: WriteTracker<Deployment>,
     sets: WriteTracker<ReplicaSet>,
@@ -58,7 +58,7 @@ pub async fn run(context: Context, workers: usize) {
     sets.synced().await;
     pods.synced().await;
     let this = Arc::new(Deployments {
-        marks: Marks::new(&context.names),
+        marks: RevisionAnnotations::new(&context.names),
         context,
         pods,
         deployments: WriteTracker::new(deployments),
@@ -78,7 +78,7 @@ fn awaited(
     queue: Queue<Key>,
 ) -> impl Fn(&Change<'_, Pod>) {
     move |change| {
-        if !change.is_removal() && !is_finished(change.object()) {
+        if !change.is_deletion() && !is_finished(change.object()) {
             return;
         }
         let set =

@@ -1,7 +1,7 @@
 //! Moves: the sizes that replica sets get.
 
 use super::limits::Limits;
-use super::revision::Marks;
+use super::revision::RevisionAnnotations;
 use crate::replicas::Replicated;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ pub struct Move {
 pub fn moves(
     all: impl IntoIterator<Item = (Arc<ReplicaSet>, i32)>,
     limits: &Limits,
-    marks: &Marks,
+    marks: &RevisionAnnotations,
 ) -> Vec<Move> {
     let changes = |set: &ReplicaSet, to| {
         set.replicas() != to || {

@@ -6,7 +6,7 @@
 
 use super::limits::{Limits, is_paused, is_rolling};
 use super::moves::Move;
-use super::revision::Marks;
+use super::revision::RevisionAnnotations;
 use super::scale;
 use super::sets::{Sets, available, is_observed, most};
 use super::status::is_complete;
@@ -29,7 +29,7 @@ pub struct View<'a> {
     pub deployment: &'a Deployment,
     pub sets: &'a Sets,
     pub limits: &'a Limits,
-    pub marks: &'a Marks,
+    pub marks: &'a RevisionAnnotations,
     /// Whether a pod of an old set is there that has not ended; asked only of those that replace all at once.
     pub old_pods: bool,
 }

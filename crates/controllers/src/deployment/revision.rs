@@ -15,7 +15,7 @@ type Annotations = BTreeMap<String, String>;
 
 /// The names of the marks.
 #[derive(Debug, Clone)]
-pub struct Marks {
+pub struct RevisionAnnotations {
     pub revision: String,
     history: String,
     desired: String,
@@ -23,10 +23,10 @@ pub struct Marks {
     last_applied: String,
 }
 
-impl Marks {
+impl RevisionAnnotations {
     pub fn new(names: &Names) -> Self {
         let of = |name| names.well_known_under("deployment", name);
-        Marks {
+        RevisionAnnotations {
             revision: of("revision"),
             history: of("revision-history"),
             desired: of("desired-replicas"),
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn marks() -> Marks {
-        Marks::new(&Names::kubernetes())
+    fn marks() -> RevisionAnnotations {
+        RevisionAnnotations::new(&Names::kubernetes())
     }
 
     fn deployment(annotations: &[(&str, &str)]) -> Deployment {

@@ -5,7 +5,7 @@
 
 use super::limits::{Limits, is_rolling};
 use super::moves::{Move, moves};
-use super::revision::Marks;
+use super::revision::RevisionAnnotations;
 use super::sets::Sets;
 use crate::replicas::Replicated;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -14,12 +14,17 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Whether the deployment has another size than when its sets were last scaled.
-pub fn is_due(sets: &Sets, limits: &Limits, marks: &Marks) -> bool {
+pub fn is_due(sets: &Sets, limits: &Limits, marks: &RevisionAnnotations) -> bool {
     active(sets).iter().any(|set| marks.desired(set).is_some_and(|desired| desired != limits.replicas))
 }
 
 /// How the sets are scaled, nothing where they are as they should be.
-pub fn scale(deployment: &Deployment, sets: &Sets, limits: &Limits, marks: &Marks) -> Vec<Move> {
+pub fn scale(
+    deployment: &Deployment,
+    sets: &Sets,
+    limits: &Limits,
+    marks: &RevisionAnnotations,
+) -> Vec<Move> {
     let active = active(sets);
     if active.len() <= 1 {
         let one = active.into_iter().next().or(sets.new.clone()).or(sets.old.last().cloned());
@@ -41,7 +46,7 @@ fn active(sets: &Sets) -> Vec<Arc<ReplicaSet>> {
 }
 
 /// Whether the new set has all pods that it should have.
-fn is_saturated(new: &ReplicaSet, limits: &Limits, marks: &Marks) -> bool {
+fn is_saturated(new: &ReplicaSet, limits: &Limits, marks: &RevisionAnnotations) -> bool {
     new.replicas() == limits.replicas
         && marks.desired(new) == Some(limits.replicas)
         && new.status().available == limits.replicas
@@ -50,7 +55,7 @@ fn is_saturated(new: &ReplicaSet, limits: &Limits, marks: &Marks) -> bool {
 fn proportional(
     mut sets: Vec<Arc<ReplicaSet>>,
     limits: &Limits,
-    marks: &Marks,
+    marks: &RevisionAnnotations,
     fallback: i32,
 ) -> Vec<(Arc<ReplicaSet>, i32)> {
     let there: i64 = sets.iter().map(|set| i64::from(set.replicas())).sum();
@@ -95,8 +100,8 @@ mod tests {
     use names::Names;
     use serde_json::json;
 
-    fn marks() -> Marks {
-        Marks::new(&Names::kubernetes())
+    fn marks() -> RevisionAnnotations {
+        RevisionAnnotations::new(&Names::kubernetes())
     }
 
     /// A set of so many, made on a day, in a deployment of a size and what it could have.

@@ -2,8 +2,8 @@
 
 use crate::Context;
 use crate::controller_ref::{controller_key, controller_of};
-use crate::scales::{Found, Scales, Target};
-use client::informer::Watched;
+use crate::scales::{Lookup, Scales, Target};
+use client::informer::Watchable;
 use client::{Failure, Informer, Key};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
@@ -27,10 +27,10 @@ pub(super) struct Expected {
     pub unmanaged: bool,
 }
 
-/// Somebody who asks for pods, by uid, and how many.
-type Asks = Option<(String, i32)>;
+/// The uid of an owner of pods, and its number of replicas.
+type OwnerScale = Option<(String, i32)>;
 
-fn asks<K: Resource>(owner: &K, replicas: Option<i32>) -> Asks {
+fn asks<K: Resource>(owner: &K, replicas: Option<i32>) -> OwnerScale {
     Some((owner.meta().uid.clone()?, replicas.unwrap_or(1)))
 }
 
@@ -56,7 +56,7 @@ impl Owners {
     pub async fn expected(&self, pods: &[Arc<Pod>]) -> Result<Expected, Failure> {
         let mut unmanaged = false;
         // by the uid of who controls the pod, which may itself be controlled
-        let mut seen: HashMap<String, Asks> = HashMap::new();
+        let mut seen: HashMap<String, OwnerScale> = HashMap::new();
         for pod in pods {
             let Some(controller) = controller_of(&**pod) else {
                 unmanaged = true;
@@ -76,7 +76,7 @@ impl Owners {
         Ok(Expected { pods, unmanaged })
     }
 
-    async fn owner(&self, pod: &Pod, controller: &OwnerReference) -> Result<Asks, Failure> {
+    async fn owner(&self, pod: &Pod, controller: &OwnerReference) -> Result<OwnerScale, Failure> {
         if let Some(set) = mine(&self.replica_sets, pod) {
             return Ok(match mine(&self.deployments, &*set) {
                 Some(deployment) => asks(&*deployment, deployment.spec.as_ref().and_then(|it| it.replicas)),
@@ -96,11 +96,11 @@ impl Owners {
             name: controller.name.clone(),
         };
         match self.scales.get(&target).await? {
-            Found::There(scale) if scale.metadata.uid.as_ref() == Some(&controller.uid) => {
+            Lookup::Found(scale) if scale.metadata.uid.as_ref() == Some(&controller.uid) => {
                 Ok(asks(&scale, Some(scale.spec.as_ref().and_then(|it| it.replicas).unwrap_or(0))))
             }
-            Found::There(_) | Found::Absent => Ok(None),
-            Found::NoScale => {
+            Lookup::Found(_) | Lookup::Absent => Ok(None),
+            Lookup::NoScale => {
                 let why = format!(
                     "{}/{} does not implement the scale subresource",
                     target.api_version, target.kind
@@ -112,7 +112,7 @@ impl Owners {
 }
 
 /// Who controls an object, if it is one of these and still the same.
-fn mine<O: Watched + Resource<DynamicType = ()>>(
+fn mine<O: Watchable + Resource<DynamicType = ()>>(
     owners: &Informer<O>,
     object: &impl ResourceExt,
 ) -> Option<Arc<O>> {

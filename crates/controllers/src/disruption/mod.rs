@@ -33,7 +33,7 @@ pub async fn run(context: Context) {
     let (budgets, pods) = (context.informer::<PodDisruptionBudget>(), context.informer::<Pod>());
     let news = queue.clone();
     budgets.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });

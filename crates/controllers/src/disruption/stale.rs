@@ -37,7 +37,7 @@ impl Stale {
         let this = Stale { context: context.clone(), pods: context.informer(), queue: Queue::default() };
         let (news, world) = (this.queue.clone(), context.world.clone());
         this.pods.listen(move |change| {
-            if !change.is_removal()
+            if !change.is_deletion()
                 && let Some(left) = left(change.object(), world.now())
             {
                 news.add_after(change.key(), left);

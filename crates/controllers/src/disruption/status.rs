@@ -14,9 +14,9 @@ use std::time::Duration;
 /// How long a pod whose eviction was allowed may be there before it counts again.
 pub(super) const DELETION: Duration = Duration::from_secs(120);
 
-/// How many pods a budget asks for.
+/// The numbers of pods that a budget requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct DesiredHealth {
     /// How many there should be in all.
     pub expected: i32,
     /// How many of them must be healthy.
@@ -29,17 +29,21 @@ pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
 }
 
 /// `scale` is how many pods their owners ask for, `pods` how many there are.
-pub(super) fn wanted(spec: &PodDisruptionBudgetSpec, scale: i32, pods: usize) -> Result<Wanted, String> {
+pub(super) fn wanted(
+    spec: &PodDisruptionBudgetSpec,
+    scale: i32,
+    pods: usize,
+) -> Result<DesiredHealth, String> {
     if let Some(most) = &spec.max_unavailable {
         let healthy = scale.saturating_sub(share(most, scale)?).max(0);
-        return Ok(Wanted { expected: scale, healthy });
+        return Ok(DesiredHealth { expected: scale, healthy });
     }
     match &spec.min_available {
         Some(IntOrString::Int(least)) => {
-            Ok(Wanted { expected: i32::try_from(pods).unwrap_or(i32::MAX), healthy: *least })
+            Ok(DesiredHealth { expected: i32::try_from(pods).unwrap_or(i32::MAX), healthy: *least })
         }
-        Some(least) => Ok(Wanted { expected: scale, healthy: share(least, scale)? }),
-        None => Ok(Wanted { expected: 0, healthy: 0 }),
+        Some(least) => Ok(DesiredHealth { expected: scale, healthy: share(least, scale)? }),
+        None => Ok(DesiredHealth { expected: 0, healthy: 0 }),
     }
 }
 
@@ -98,7 +102,7 @@ pub(super) fn healthy(pods: &[Arc<Pod>], disrupted: &BTreeMap<String, Time>) -> 
 /// The status that follows.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
-    wanted: Wanted,
+    wanted: DesiredHealth,
     healthy: i32,
     disrupted: BTreeMap<String, Time>,
     now: &Time,
@@ -217,7 +221,7 @@ mod tests {
     #[test]
     fn the_condition_follows_what_is_allowed() {
         let now = Time(at(1000));
-        let wanted = Wanted { expected: 3, healthy: 2 };
+        let wanted = DesiredHealth { expected: 3, healthy: 2 };
         let first = status(&budget(status_with(json!({}))), wanted, 3, BTreeMap::new(), &now);
         assert_eq!((first.disruptions_allowed, first.observed_generation), (1, Some(3)));
         let condition = &first.conditions.as_ref().unwrap()[0];
@@ -230,7 +234,7 @@ mod tests {
         let condition = &fewer.conditions.as_ref().unwrap()[0];
         assert_eq!((&*condition.status, &*condition.reason), ("False", "InsufficientPods"));
         assert_eq!(condition.last_transition_time, Time(at(2000)));
-        let none = status(&next, Wanted { expected: 0, healthy: 0 }, 3, BTreeMap::new(), &now);
+        let none = status(&next, DesiredHealth { expected: 0, healthy: 0 }, 3, BTreeMap::new(), &now);
         assert_eq!(none.disruptions_allowed, 0);
         let failed = unknown(&next, "why", &now);
         assert_eq!((failed.disruptions_allowed, failed.current_healthy), (0, 3));

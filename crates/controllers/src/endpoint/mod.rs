@@ -48,7 +48,7 @@ pub async fn run(context: Context, options: Options) {
     let endpoints = context.informer::<Endpoints>();
     let news = queue.clone();
     endpoints.listen(move |change| {
-        if change.is_removal() {
+        if change.is_deletion() {
             news.add(change.key());
         }
     });

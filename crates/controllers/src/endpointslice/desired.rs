@@ -2,7 +2,7 @@
 
 use crate::backends;
 use crate::pods::state;
-use crate::slices::{self, Ports, Same};
+use crate::slices::{self, EndpointIdentity, Ports};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
 use kube::ResourceExt;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Group {
     pub ports: Vec<EndpointPort>,
-    pub endpoints: BTreeMap<Same, Endpoint>,
+    pub endpoints: BTreeMap<EndpointIdentity, Endpoint>,
 }
 
 /// The address families of a service.
@@ -96,7 +96,7 @@ pub fn groups(
         }
         let endpoint = endpoint(service, pod, node.as_deref(), family, names);
         if !endpoint.addresses.is_empty() {
-            group.endpoints.insert(slices::same(&endpoint), endpoint);
+            group.endpoints.insert(slices::identity(&endpoint), endpoint);
         }
     }
     (groups, lost)

@@ -35,7 +35,7 @@ const DESIRED: About = About::alpha(
 const ENDPOINTS: About =
     About::alpha("endpoint_slice_controller_endpoints_desired", "Endpoints that there are.");
 
-pub(super) struct Measured {
+pub(super) struct SliceMetrics {
     added: Histogram,
     removed: Histogram,
     changed: Family<Histogram>,
@@ -43,19 +43,19 @@ pub(super) struct Measured {
     looks: Family<Counter>,
 }
 
-impl Measured {
+impl SliceMetrics {
     pub fn new(
-        measures: &Metrics,
+        metrics: &Metrics,
         slices: &Informer<EndpointSlice>,
         whose: (&str, &Arc<Names>, usize),
     ) -> Self {
-        let registry = measures.registry();
-        metrics::show(measures, [SLICES, DESIRED, ENDPOINTS], slices, whose);
-        Measured {
+        let registry = metrics.registry();
+        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, whose);
+        SliceMetrics {
             added: registry.one(ADDED),
             removed: registry.one(REMOVED),
             changed: registry.family(CHANGED),
-            changes: Changes::new(measures, CHANGES),
+            changes: Changes::new(metrics, CHANGES),
             looks: registry.family(LOOKS),
         }
     }

@@ -15,7 +15,7 @@ use hints::Zones;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use metrics::Measured;
+use metrics::SliceMetrics;
 use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Loop {
     triggers: Triggers,
     most: usize,
     manager: String,
-    measured: Measured,
+    metrics: SliceMetrics,
 }
 
 fn manager(names: &Names) -> String {
@@ -48,10 +48,10 @@ pub async fn run(context: Context, options: slices::Options) {
     nodes.synced().await;
     slices.synced().await;
     let (manager, most) = (manager(&context.names), options.most.max(1));
-    let measured = Measured::new(&context.measures, &slices, (&manager, &context.names, most));
+    let metrics = SliceMetrics::new(&context.metrics, &slices, (&manager, &context.names, most));
     let this = Loop {
         manager,
-        measured,
+        metrics,
         context,
         backends,
         nodes,
@@ -87,7 +87,7 @@ impl Reconcile for Loop {
         let hinted = self.context.gates.hints && hints::wanted(&service, &self.context.names);
         let zones = hinted.then(|| Zones::of(&self.nodes.all(), &self.context.names));
         let node = |name: &str| self.nodes.get(&Key::new("", name));
-        let wanted = Wanted { service: &service, zones, most: self.most, manager: &self.manager };
+        let wanted = SliceSpec { service: &service, zones, most: self.most, manager: &self.manager };
         let (mut plan, lost) = wanted.plan(&pods, node, &existing, &self.context.names);
         self.note_trigger(&mut plan, trigger.as_deref());
         let writes = Writes::of(&plan, &existing);
@@ -96,7 +96,7 @@ impl Reconcile for Loop {
         if let (Ok(()), Some(why)) = (&done, lost) {
             done = Err(Failure::Other(why));
         }
-        self.measured.looked(&writes, hinted, done.is_ok());
+        self.metrics.looked(&writes, hinted, done.is_ok());
         if let Err(why) = &done
             && !why.is(409)
         {
@@ -120,8 +120,8 @@ impl Loop {
     }
 }
 
-/// What a service wants of its slices.
-struct Wanted<'w> {
+/// The desired slices of a service.
+struct SliceSpec<'w> {
     service: &'w Service,
     /// Where nodes are, if endpoints should say for which zones they are.
     zones: Option<Zones>,
@@ -129,7 +129,7 @@ struct Wanted<'w> {
     manager: &'w str,
 }
 
-impl Wanted<'_> {
+impl SliceSpec<'_> {
     /// What is written, and why some pods were left out.
     fn plan(
         &self,

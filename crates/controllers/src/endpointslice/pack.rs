@@ -1,6 +1,6 @@
 //! Fitting endpoints into slices: those that are there keep what they can, and few are written.
 
-use crate::slices::{self, Plan, Same};
+use crate::slices::{self, EndpointIdentity, Plan};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What becomes of the slices of a service that have these ports. `labels` are those that its slices should have.
 pub fn pack(
     existing: &[Arc<EndpointSlice>],
-    desired: BTreeMap<Same, Endpoint>,
+    desired: BTreeMap<EndpointIdentity, Endpoint>,
     template: &slices::Template,
     most: usize,
 ) -> (Plan, Vec<Arc<EndpointSlice>>) {
@@ -20,7 +20,7 @@ pub fn pack(
         let mut changed = false;
         let mut endpoints = Vec::with_capacity(slice.endpoints.len());
         for endpoint in &slice.endpoints {
-            let Some(mut wanted) = left.remove(&slices::same(endpoint)) else { continue };
+            let Some(mut wanted) = left.remove(&slices::identity(endpoint)) else { continue };
             changed |= !slices::unchanged(&wanted, endpoint);
             wanted.hints = endpoint.hints.clone();
             endpoints.push(wanted);
@@ -99,15 +99,18 @@ mod tests {
         Arc::new(slice)
     }
 
-    fn desired(all: impl IntoIterator<Item = (usize, bool)>) -> BTreeMap<Same, Endpoint> {
+    fn desired(all: impl IntoIterator<Item = (usize, bool)>) -> BTreeMap<EndpointIdentity, Endpoint> {
         all.into_iter()
             .map(|(number, ready)| endpoint(number, ready))
-            .map(|it| (slices::same(&it), it))
+            .map(|it| (slices::identity(&it), it))
             .collect()
     }
 
     /// How many endpoints each slice has that is made, changed, deleted and left alone.
-    fn packed(existing: &[Arc<EndpointSlice>], desired: BTreeMap<Same, Endpoint>) -> [Vec<String>; 4] {
+    fn packed(
+        existing: &[Arc<EndpointSlice>],
+        desired: BTreeMap<EndpointIdentity, Endpoint>,
+    ) -> [Vec<String>; 4] {
         let (plan, kept) = pack(existing, desired, &template(), 10);
         let shown = |it: &EndpointSlice| {
             format!("{}{}", it.metadata.name.clone().unwrap_or_default(), it.endpoints.len())
@@ -120,7 +123,11 @@ mod tests {
         ]
     }
 
-    fn check(existing: &[Arc<EndpointSlice>], desired: BTreeMap<Same, Endpoint>, expected: [&[&str]; 4]) {
+    fn check(
+        existing: &[Arc<EndpointSlice>],
+        desired: BTreeMap<EndpointIdentity, Endpoint>,
+        expected: [&[&str]; 4],
+    ) {
         assert_eq!(
             packed(existing, desired),
             expected.map(|all| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
@@ -173,8 +180,8 @@ mod tests {
                     Arc::new(it)
                 }));
                 let all: Vec<&Endpoint> = next.iter().flat_map(|it| &it.endpoints).collect();
-                let found: BTreeMap<Same, Endpoint> =
-                    all.iter().map(|it| (slices::same(it), (*it).clone())).collect();
+                let found: BTreeMap<EndpointIdentity, Endpoint> =
+                    all.iter().map(|it| (slices::identity(it), (*it).clone())).collect();
                 assert_eq!((all.len(), &found), (wanted.len(), &wanted), "with seed {seed}");
                 assert!(next.iter().all(|it| (1..=10).contains(&it.endpoints.len())), "with seed {seed}");
                 existing = next;

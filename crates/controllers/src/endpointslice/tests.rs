@@ -22,7 +22,7 @@ fn pods(count: usize, port: u16) -> Vec<Arc<Pod>> {
 }
 
 fn plan(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Plan {
-    let wanted = Wanted { service, zones: None, most: 10, manager: "m" };
+    let wanted = SliceSpec { service, zones: None, most: 10, manager: "m" };
     let (plan, lost) = wanted.plan(pods, |_| Some(Arc::new(Node::default())), existing, &Names::kubernetes());
     assert_eq!(lost, None);
     plan

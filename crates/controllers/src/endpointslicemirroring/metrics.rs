@@ -1,6 +1,6 @@
 //! What is counted about mirrored endpoints.
 
-use super::mirror::Skipped;
+use super::mirror::SkippedAddresses;
 use crate::slices::metrics::{self, Changes, Writes};
 use ::metrics::{About, Histogram, counts};
 use client::Informer;
@@ -46,7 +46,7 @@ const DESIRED: About = About::alpha(
 const ENDPOINTS: About =
     About::alpha("endpoint_slice_mirroring_controller_endpoints_desired", "Endpoints that there are.");
 
-pub(super) struct Measured {
+pub(super) struct MirrorMetrics {
     added: Histogram,
     updated: Histogram,
     removed: Histogram,
@@ -55,26 +55,26 @@ pub(super) struct Measured {
     changes: Changes,
 }
 
-impl Measured {
+impl MirrorMetrics {
     pub fn new(
-        measures: &Metrics,
+        metrics: &Metrics,
         slices: &Informer<EndpointSlice>,
         whose: (&str, &Arc<Names>, usize),
     ) -> Self {
-        let registry = measures.registry();
-        metrics::show(measures, [SLICES, DESIRED, ENDPOINTS], slices, whose);
-        Measured {
+        let registry = metrics.registry();
+        metrics::show(metrics, [SLICES, DESIRED, ENDPOINTS], slices, whose);
+        MirrorMetrics {
             added: registry.one(ADDED),
             updated: registry.one(UPDATED),
             removed: registry.one(REMOVED),
             skipped: registry.one(SKIPPED),
             took: registry.one(TOOK),
-            changes: Changes::new(measures, CHANGES),
+            changes: Changes::new(metrics, CHANGES),
         }
     }
 
     /// It is known what is to be written.
-    pub fn planned(&self, writes: &Writes, skipped: &Skipped) {
+    pub fn planned(&self, writes: &Writes, skipped: &SkippedAddresses) {
         self.skipped.observe((skipped.invalid + skipped.too_many) as u64);
         self.added.observe(writes.added as u64);
         self.updated.observe(writes.updated as u64);

@@ -2,7 +2,7 @@
 
 use crate::controller_ref;
 use crate::endpoint::subsets;
-use crate::slices::{self, Plan, Ports, Same, Template};
+use crate::slices::{self, EndpointIdentity, Plan, Ports, Template};
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::ResourceExt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Addresses that are not mirrored.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedAddresses {
     pub invalid: usize,
     pub too_many: usize,
 }
@@ -27,7 +27,7 @@ pub struct Mirror<'m> {
 #[derive(Default)]
 struct Group {
     ports: Vec<EndpointPort>,
-    endpoints: BTreeMap<Same, Endpoint>,
+    endpoints: BTreeMap<EndpointIdentity, Endpoint>,
 }
 
 fn endpoint(address: EndpointAddress, ready: bool) -> Endpoint {
@@ -42,7 +42,7 @@ fn endpoint(address: EndpointAddress, ready: bool) -> Endpoint {
 }
 
 impl Mirror<'_> {
-    pub fn plan(&self, existing: &[Arc<EndpointSlice>], names: &Names) -> (Plan, Skipped) {
+    pub fn plan(&self, existing: &[Arc<EndpointSlice>], names: &Names) -> (Plan, SkippedAddresses) {
         let (groups, skipped) = self.groups();
         let mut there: BTreeMap<(String, Ports), Vec<Arc<EndpointSlice>>> = BTreeMap::new();
         for slice in existing {
@@ -61,9 +61,9 @@ impl Mirror<'_> {
         (plan, skipped)
     }
 
-    fn groups(&self) -> (BTreeMap<(String, Ports), Group>, Skipped) {
+    fn groups(&self) -> (BTreeMap<(String, Ports), Group>, SkippedAddresses) {
         let mut groups: BTreeMap<(String, Ports), Group> = BTreeMap::new();
-        let mut skipped = Skipped::default();
+        let mut skipped = SkippedAddresses::default();
         for subset in subsets::repack(self.endpoints.subsets.clone().unwrap_or_default()) {
             let ports: Vec<EndpointPort> = subset.ports.iter().flatten().map(port).collect();
             let key = slices::ports(&ports);
@@ -84,7 +84,7 @@ impl Mirror<'_> {
                 let group = groups.entry((family.to_owned(), key.clone())).or_default();
                 group.ports.clone_from(&ports);
                 let endpoint = endpoint(address, ready);
-                group.endpoints.insert(slices::same(&endpoint), endpoint);
+                group.endpoints.insert(slices::identity(&endpoint), endpoint);
             }
         }
         (groups, skipped)
@@ -106,7 +106,7 @@ impl Mirror<'_> {
         };
         let same_endpoints = there.endpoints.len() == group.endpoints.len()
             && there.endpoints.iter().all(|it| {
-                group.endpoints.get(&slices::same(it)).is_some_and(|wanted| slices::unchanged(wanted, it))
+                group.endpoints.get(&slices::identity(it)).is_some_and(|wanted| slices::unchanged(wanted, it))
             });
         if same_endpoints
             && *there.labels() == template.labels
@@ -116,7 +116,7 @@ impl Mirror<'_> {
         }
         let mut next = (*there).clone();
         next.endpoints =
-            there.endpoints.iter().filter_map(|it| group.endpoints.remove(&slices::same(it))).collect();
+            there.endpoints.iter().filter_map(|it| group.endpoints.remove(&slices::identity(it))).collect();
         next.endpoints.extend(group.endpoints.into_values());
         next.endpoints.truncate(self.most);
         next.metadata.labels = Some(template.labels);
@@ -168,7 +168,7 @@ mod tests {
         serde_json::from_value(endpoints).unwrap()
     }
 
-    fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>], most: usize) -> (Plan, Skipped) {
+    fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>], most: usize) -> (Plan, SkippedAddresses) {
         Mirror { endpoints, most, manager: "m" }.plan(existing, &Names::kubernetes())
     }
 
@@ -180,7 +180,7 @@ mod tests {
             {"addresses": [{"ip": "10.0.0.3"}], "ports": [{"port": 81}]},
         ]));
         let (made, skipped) = plan(&all, &[], 1000);
-        assert_eq!(skipped, Skipped { invalid: 1, too_many: 0 });
+        assert_eq!(skipped, SkippedAddresses { invalid: 1, too_many: 0 });
         let mut told: Vec<_> =
             made.create.iter().map(|it| (it.address_type.clone(), it.endpoints.len())).collect();
         told.sort();
@@ -214,6 +214,9 @@ mod tests {
         let many: Vec<_> = (0..5).map(|it| json!({"ip": format!("10.0.0.{it}")})).collect();
         let all = endpoints(json!([{"addresses": many}]));
         let (made, skipped) = plan(&all, &[], 3);
-        assert_eq!((made.create[0].endpoints.len(), skipped), (3, Skipped { invalid: 0, too_many: 2 }));
+        assert_eq!(
+            (made.create[0].endpoints.len(), skipped),
+            (3, SkippedAddresses { invalid: 0, too_many: 2 })
+        );
     }
 }

@@ -14,7 +14,7 @@ use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, WriteTrac
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use metrics::Measured;
+use metrics::MirrorMetrics;
 use names::Names;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ struct Loop {
     written: WriteTracker<EndpointSlice>,
     most: usize,
     manager: String,
-    measured: Measured,
+    metrics: MirrorMetrics,
 }
 
 fn manager(names: &Names) -> String {
@@ -57,7 +57,7 @@ pub async fn run(context: Context, options: slices::Options) {
     endpoints.listen(move |change| {
         let concerns = match change {
             Change::Updated { old, new } => mirrored(old, &names) || mirrored(new, &names),
-            Change::Added(it) | Change::Removed(it) => mirrored(it, &names),
+            Change::Added(it) | Change::Deleted(it) => mirrored(it, &names),
         };
         if concerns {
             news.add_after(change.key(), batch);
@@ -78,7 +78,7 @@ pub async fn run(context: Context, options: slices::Options) {
     let manager = manager(&context.names);
     let whose = (&*manager, &context.names, options.most.max(1));
     let this = Loop {
-        measured: Measured::new(&context.measures, &slices, whose),
+        metrics: MirrorMetrics::new(&context.metrics, &slices, whose),
         manager,
         context,
         services,
@@ -101,7 +101,7 @@ impl Reconcile for Loop {
         self.written.seen(key).await?;
         let since = self.context.world.elapsed();
         let looked = self.look(key).await;
-        self.measured.looked(self.context.world.elapsed().saturating_sub(since));
+        self.metrics.looked(self.context.world.elapsed().saturating_sub(since));
         looked
     }
 }
@@ -121,11 +121,11 @@ impl Loop {
         let (plan, skipped) = mirror.plan(&existing, names);
         self.tell(&endpoints, &skipped);
         let writes = Writes::of(&plan, &existing);
-        self.measured.planned(&writes, &skipped);
+        self.metrics.planned(&writes, &skipped);
         let going = endpoints.metadata.deletion_timestamp.is_some();
         let done = plan.carry_out(&self.context.client, &self.written, key, going).await;
         match &done {
-            Ok(()) => self.measured.wrote(&writes),
+            Ok(()) => self.metrics.wrote(&writes),
             Err(why) if why.is(409) => {}
             Err(why) => {
                 let why = format!("Error updating Endpoint Slices for Endpoints {key}: {}", why.message());
@@ -140,14 +140,14 @@ impl Loop {
         done.map(|()| Action::AwaitChange)
     }
 
-    fn tell(&self, endpoints: &Endpoints, skipped: &mirror::Skipped) {
+    fn tell(&self, endpoints: &Endpoints, skipped: &mirror::SkippedAddresses) {
         let warn =
             |reason: &str, why: String| self.context.events.tell(endpoints, EventType::Warning, reason, why);
         if skipped.invalid > 0 {
             let count = skipped.invalid;
             warn(
                 "InvalidIPAddress",
-                format!("Skipped {count} invalid IP addresses when mirroring to EndpointSlices"),
+                format!("SkippedAddresses {count} invalid IP addresses when mirroring to EndpointSlices"),
             );
         }
         if skipped.too_many > 0 {

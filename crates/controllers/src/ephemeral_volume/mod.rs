@@ -35,21 +35,21 @@ pub async fn run(context: Context, workers: usize) {
     claims::index(&pods);
     let news = queue.clone();
     pods.listen(move |change| {
-        if !change.is_removal() && wants(change.object()) {
+        if !change.is_deletion() && wants(change.object()) {
             news.add(change.key());
         }
     });
     // one that was deleted too early is made again
     let (news, users) = (queue.clone(), pods.clone());
     claims.listen(move |change| {
-        if change.is_removal() {
+        if change.is_deletion() {
             let users = claims::users(&users, &change.key());
             users.iter().filter(|pod| wants(pod)).for_each(|pod| news.add(Key::of(&**pod)));
         }
     });
     claims.synced().await;
     pods.synced().await;
-    let registry = context.measures.registry();
+    let registry = context.metrics.registry();
     let (made, failed) = (registry.one(MADE), registry.one(FAILED));
     run::run(Arc::new(Ephemeral { context, claims, pods, made, failed }), queue, workers).await;
 }

@@ -1,6 +1,6 @@
 //! What becomes of an object: a pure function of the object and of what is known about its owners.
 
-use super::graph::{Known, View};
+use super::graph::{OwnerState, View};
 use super::identity::Uid;
 
 /// What is done about an object.
@@ -37,7 +37,7 @@ impl Propagation {
 }
 
 /// `owners` says about each owner of the object what was found out; none is unknown.
-pub fn decide(item: &View, owners: &[Known]) -> Action {
+pub fn decide(item: &View, owners: &[OwnerState]) -> Action {
     if item.marks.waits() {
         return if item.blocked { Action::Wait(item.blocking.clone()) } else { Action::Finish };
     }
@@ -45,9 +45,9 @@ pub fn decide(item: &View, owners: &[Known]) -> Action {
     if item.marks.deleting || owners.is_empty() {
         return Action::Nothing;
     }
-    let waiting = owners.contains(&Known::Waiting);
-    if owners.contains(&Known::Solid) {
-        let lost = item.owners.iter().zip(owners).filter(|(_, known)| **known != Known::Solid);
+    let waiting = owners.contains(&OwnerState::Waiting);
+    if owners.contains(&OwnerState::Solid) {
+        let lost = item.owners.iter().zip(owners).filter(|(_, known)| **known != OwnerState::Solid);
         let lost: Vec<Uid> = lost.map(|((owner, _), _)| owner.uid.clone()).collect();
         return if lost.is_empty() { Action::Nothing } else { Action::Unlink(lost) };
     }

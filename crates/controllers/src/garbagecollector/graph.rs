@@ -35,18 +35,18 @@ pub enum Todo {
     Misplaced { dependent: Identity, owner: Identity },
 }
 
-/// What an object says about its own deletion.
+/// The state of an object's deletion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct DeletionState {
     pub deleting: bool,
     pub orphan: bool,
     pub foreground: bool,
 }
 
-impl Marks {
+impl DeletionState {
     fn of(object: &Metadata) -> Self {
         let has = |name: &str| object.finalizers.iter().any(|it| it == name);
-        Marks {
+        DeletionState {
             deleting: object.deletion_timestamp.is_some(),
             orphan: has(ORPHAN),
             foreground: has(FOREGROUND),
@@ -74,9 +74,9 @@ pub struct Owner {
     pub blocks: bool,
 }
 
-/// What is known about an owner without asking.
+/// The state of an owner as the graph has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum OwnerState {
     Absent,
     Solid,
     /// It waits until its dependents are gone.
@@ -87,7 +87,7 @@ pub enum Known {
 struct Node {
     identity: Identity,
     seen: bool,
-    marks: Marks,
+    marks: DeletionState,
     /// Zero where the server does not count.
     version: u64,
     owners: Box<[Owner]>,
@@ -99,9 +99,9 @@ struct Node {
 pub struct View {
     pub identity: Identity,
     pub seen: bool,
-    pub marks: Marks,
+    pub marks: DeletionState,
     pub version: u64,
-    pub owners: Vec<(Owner, Known)>,
+    pub owners: Vec<(Owner, OwnerState)>,
     pub has_dependents: bool,
     /// A dependent waits for its own dependents.
     pub dependent_waits: bool,
@@ -116,7 +116,7 @@ impl View {
     pub fn is_as_in(&self, now: &Metadata) -> bool {
         let owners = now.owner_references.iter().map(|it| Uid::from(&*it.uid));
         Uid::from(&*now.uid) == self.identity.uid
-            && Marks::of(now) == self.marks
+            && DeletionState::of(now) == self.marks
             && owners.eq(self.owners.iter().map(|(owner, _)| owner.uid.clone()))
     }
 }
@@ -173,20 +173,20 @@ impl Graph {
         let identity = self.identity(of, object);
         let version = object.resource_version.parse().unwrap_or(0);
         let (at, before) = match self.by_uid.get(&identity.uid).copied() {
-            None => (self.insert(identity), Marks::default()),
+            None => (self.insert(identity), DeletionState::default()),
             Some(at) => {
                 let node = &self.nodes[at as usize];
                 if node.seen && node.identity == identity && version != 0 && version <= node.version {
                     return todo;
                 }
-                let before = if node.seen { node.marks } else { Marks::default() };
+                let before = if node.seen { node.marks } else { DeletionState::default() };
                 self.identify(at, identity, &mut todo);
                 (at, before)
             }
         };
         self.relink(at, &object.owner_references, &mut todo);
         let node = &mut self.nodes[at as usize];
-        (node.seen, node.version, node.marks) = (true, version, Marks::of(object));
+        (node.seen, node.version, node.marks) = (true, version, DeletionState::of(object));
         let (uid, now) = (node.identity.uid.clone(), node.marks);
         if now.orphans() && !before.orphans() {
             todo.push(Todo::Orphan(uid));
@@ -346,7 +346,7 @@ impl Graph {
         false
     }
 
-    fn known(&self, owner: &Owner, dependent: &Identity) -> Known {
+    fn known(&self, owner: &Owner, dependent: &Identity) -> OwnerState {
         let mut named = Identity {
             uid: owner.uid.clone(),
             of: owner.of.clone(),
@@ -354,17 +354,17 @@ impl Graph {
             name: owner.name.clone(),
         };
         if self.absent.all.contains(&named) {
-            return Known::Absent;
+            return OwnerState::Absent;
         }
         named.namespace = Arc::default();
         if self.absent.all.contains(&named) {
-            return Known::Absent;
+            return OwnerState::Absent;
         }
         let node = self.by_uid.get(&owner.uid).map(|at| &self.nodes[*at as usize]);
         match node.filter(|it| it.seen && means(owner, &dependent.namespace, &it.identity)) {
-            None => Known::Unknown,
-            Some(node) if node.marks.waits() => Known::Waiting,
-            Some(_) => Known::Solid,
+            None => OwnerState::Unknown,
+            Some(node) if node.marks.waits() => OwnerState::Waiting,
+            Some(_) => OwnerState::Solid,
         }
     }
 
@@ -485,7 +485,7 @@ impl Graph {
         let node = Node {
             identity,
             seen: false,
-            marks: Marks::default(),
+            marks: DeletionState::default(),
             version: 0,
             owners: Box::default(),
             dependents: BTreeSet::new(),

@@ -19,7 +19,7 @@ use crate::monitors::{Listener, Metadata, Monitors};
 use client::discovery::{Discovery, Resource};
 use client::events::{EventType, Recorder};
 use client::{Action, Failure, Queue, Reconcile, run};
-use graph::{Graph, Known, Owner, Todo, View};
+use graph::{Graph, Owner, OwnerState, Todo, View};
 use identity::{Identity, Type, Uid};
 use k8s_openapi::api::core::v1::ObjectReference;
 use metrics::{About, Counter};
@@ -56,8 +56,8 @@ impl Default for Options {
     }
 }
 
-/// What has been seen, and what is to be done about it.
-struct Seen {
+/// The graph, and the queues of objects to delete and to orphan.
+struct Shared {
     graph: Mutex<Graph>,
     to_delete: Queue<Uid>,
     to_orphan: Queue<Uid>,
@@ -68,7 +68,7 @@ struct Collector {
     context: Context,
     monitors: Monitors,
     discovery: Arc<Discovery>,
-    seen: Arc<Seen>,
+    seen: Arc<Shared>,
 }
 
 pub async fn run(context: Context, options: Options) {
@@ -76,7 +76,7 @@ pub async fn run(context: Context, options: Options) {
         return std::future::pending().await;
     }
     let monitors = context.monitors();
-    let seen = Arc::new(Seen {
+    let seen = Arc::new(Shared {
         graph: Mutex::default(),
         to_delete: Queue::default(),
         to_orphan: Queue::default(),
@@ -85,7 +85,7 @@ pub async fn run(context: Context, options: Options) {
     monitors.listen(seen.clone());
     let followed = monitors.clone();
     let answer = move |out: &mut metrics::Samples<'_>| out.add(&[], followed.troubles() as f64);
-    context.measures.registry().ask::<Counter>(TROUBLES, answer);
+    context.metrics.registry().ask::<Counter>(TROUBLES, answer);
     let (to_delete, to_orphan) = (seen.to_delete.clone(), seen.to_orphan.clone());
     let _ = tokio::time::timeout(TIMEOUT, monitors.synced()).await;
     tracing::debug!(nodes = seen.graph.lock().len(), "everything has been seen");
@@ -95,7 +95,7 @@ pub async fn run(context: Context, options: Options) {
     tokio::join!(deleting, orphaning);
 }
 
-impl Seen {
+impl Shared {
     fn take(&self, todo: Vec<Todo>) {
         for one in todo {
             match one {
@@ -126,7 +126,8 @@ impl Collector {
         let now = Instant::now();
         let recent = now.checked_sub(UNKNOWN).unwrap_or(now);
         let any = self.discovery.latest();
-        let known = |served: &client::discovery::Served| served.of_kind(&of.api_version, &of.kind).cloned();
+        let known =
+            |served: &client::discovery::ApiResources| served.of_kind(&of.api_version, &of.kind).cloned();
         if let Some(found) = any.as_deref().and_then(known) {
             return Ok(found);
         }
@@ -136,11 +137,11 @@ impl Collector {
 
     /// What is known about each owner of an object, asking where the graph cannot tell. Nothing where an object in no
     /// namespace refers to one in some: such a reference means nothing, and the object is left alone.
-    async fn owners(&self, item: &View) -> Result<Option<Vec<Known>>, Failure> {
+    async fn owners(&self, item: &View) -> Result<Option<Vec<OwnerState>>, Failure> {
         let mut found = Vec::with_capacity(item.owners.len());
         for (owner, known) in &item.owners {
             let known = match known {
-                Known::Unknown => self.ask(item, owner).await?,
+                OwnerState::Unknown => self.ask(item, owner).await?,
                 known => Some(*known),
             };
             match known {
@@ -151,7 +152,7 @@ impl Collector {
         Ok(Some(found))
     }
 
-    async fn ask(&self, item: &View, owner: &Owner) -> Result<Option<Known>, Failure> {
+    async fn ask(&self, item: &View, owner: &Owner) -> Result<Option<OwnerState>, Failure> {
         let resource = self.resource(&owner.of).await?;
         if resource.namespaced && item.identity.namespace.is_empty() {
             return Ok(None);
@@ -163,11 +164,11 @@ impl Collector {
             Some(there) => {
                 let waits = there.deletion_timestamp.is_some()
                     && there.finalizers.iter().any(|it| it == graph::FOREGROUND);
-                Ok(Some(if waits { Known::Waiting } else { Known::Solid }))
+                Ok(Some(if waits { OwnerState::Waiting } else { OwnerState::Solid }))
             }
             None => {
                 self.seen.graph.lock().note_absent(named);
-                Ok(Some(Known::Absent))
+                Ok(Some(OwnerState::Absent))
             }
         }
     }
@@ -218,7 +219,7 @@ impl Collector {
     }
 }
 
-impl Listener for Seen {
+impl Listener for Shared {
     fn put(&self, of: &Arc<Resource>, object: &Metadata) {
         let todo = self.graph.lock().put(&Type::of(of), object);
         self.take(todo);

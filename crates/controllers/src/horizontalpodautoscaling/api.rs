@@ -48,21 +48,21 @@ struct ContainerUse {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Measured {
-    described_object: Named,
+struct ObjectMetric {
+    described_object: ObjectName,
     timestamp: Time,
     window_seconds: Option<u64>,
     value: Quantity,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ObjectName {
     #[serde(default)]
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Outside {
+struct ExternalMetric {
     value: Quantity,
 }
 
@@ -143,11 +143,11 @@ impl Metrics for ApiMetrics {
     ) -> Result<PodMetrics, Failure> {
         let path = format!("{}/namespaces/{namespace}/pods/*/{metric}", self.custom().await?);
         let selectors = [("labelSelector", pods), ("metricLabelSelector", selector)];
-        let found: Items<Measured> = self.get(path, &selectors).await?;
+        let found: Items<ObjectMetric> = self.get(path, &selectors).await?;
         if found.items.is_empty() {
             return Err(none("custom metrics API"));
         }
-        let of = |it: &Measured| {
+        let of = |it: &ObjectMetric| {
             let window = it.window_seconds.map_or(WINDOW, Duration::from_secs);
             Ok((
                 it.described_object.name.clone(),
@@ -174,14 +174,14 @@ impl Metrics for ApiMetrics {
             let plural = format!("{}{dot}{}", resource.plural, resource.group);
             format!("{base}/namespaces/{namespace}/{plural}/{}/{metric}", object.name)
         };
-        let found: Items<Measured> = self.get(path, &[("metricLabelSelector", selector)]).await?;
+        let found: Items<ObjectMetric> = self.get(path, &[("metricLabelSelector", selector)]).await?;
         milli(&found.items.first().ok_or_else(|| none("custom metrics API"))?.value)
     }
 
     async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, Failure> {
         let group = self.names.group("external.metrics");
         let path = format!("/apis/{group}/v1beta1/namespaces/{namespace}/{metric}");
-        let found: Items<Outside> = self.get(path, &[("labelSelector", selector)]).await?;
+        let found: Items<ExternalMetric> = self.get(path, &[("labelSelector", selector)]).await?;
         if found.items.is_empty() {
             return Err(none("external metrics API"));
         }

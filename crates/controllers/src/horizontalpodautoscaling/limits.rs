@@ -19,9 +19,9 @@ pub(super) struct History {
     downs: VecDeque<(Duration, i32)>,
 }
 
-/// The count, and what is said about it.
+/// The number of replicas within the limits, and the conditions that report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Limited {
+pub(super) struct LimitOutcome {
     pub replicas: i32,
     /// Reason and message of being able to scale.
     pub able: (&'static str, &'static str),
@@ -72,7 +72,7 @@ impl History {
         behavior: Option<&HorizontalPodAutoscalerBehavior>,
         options: &Options,
         now: Duration,
-    ) -> Limited {
+    ) -> LimitOutcome {
         let (stable, able) = match behavior {
             None => self.stabilize(wanted, options, now),
             Some(behavior) => self.stabilize_by_rules(wanted, range, behavior, options, now),
@@ -81,7 +81,7 @@ impl History {
             None => clamp(stable, range),
             Some(behavior) => self.pace(stable, range, behavior, now),
         };
-        Limited { replicas, able, limited: (replicas != stable, reason, message) }
+        LimitOutcome { replicas, able, limited: (replicas != stable, reason, message) }
     }
 
     /// The count was changed.

@@ -20,7 +20,7 @@ pub(super) struct PodMetric {
 /// Values of pods by their names.
 pub(super) type PodMetrics = HashMap<String, PodMetric>;
 
-/// Who measures. Selectors are texts, as they stand in requests.
+/// A source of metrics. Selectors are texts, as they stand in requests.
 pub(super) trait Metrics: Send + Sync + 'static {
     /// What pods use of a resource; of one container where it is named, and of all together otherwise.
     fn resource(

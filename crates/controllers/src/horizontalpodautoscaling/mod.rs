@@ -19,7 +19,7 @@ pub use options::Options;
 
 use self::metrics::Metrics;
 use crate::Context;
-use crate::scales::{Found, Scales, Target};
+use crate::scales::{Lookup, Scales, Target};
 use api::ApiMetrics;
 use client::events::Note;
 use client::retry_on_conflict;
@@ -33,7 +33,7 @@ use kube::ResourceExt;
 use limits::{History, Range};
 use parking_lot::Mutex;
 use rest::selector::{Requirement, parse_labels};
-use sources::Scaled;
+use sources::ScaleTarget;
 use status::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED, set};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -99,23 +99,23 @@ impl<M: Metrics> Reconcile for Autoscalers<M> {
     }
 }
 
-/// What the metrics ask for.
-struct Recommended {
+/// The recommendation of the metrics.
+struct Recommendation {
     replicas: i32,
     metric: String,
     statuses: Vec<MetricStatus>,
 }
 
-/// How many replicas there should be, and why.
-struct Wish {
+/// The desired number of replicas, and the reason.
+struct DesiredReplicas {
     replicas: i32,
     why: String,
     statuses: Vec<MetricStatus>,
 }
 
-impl Wish {
+impl DesiredReplicas {
     fn of(replicas: i32, why: &str) -> Self {
-        Wish { replicas, why: why.to_owned(), statuses: Vec::new() }
+        DesiredReplicas { replicas, why: why.to_owned(), statuses: Vec::new() }
     }
 }
 
@@ -165,20 +165,23 @@ impl<M: Metrics> Autoscalers<M> {
         spec: &HorizontalPodAutoscalerSpec,
         scale: &Scale,
         next: &mut HorizontalPodAutoscalerStatus,
-    ) -> Result<Wish, Failure> {
+    ) -> Result<DesiredReplicas, Failure> {
         let (current, least) = (replicas_of(scale), spec.min_replicas.unwrap_or(1));
         let (now, elapsed) = (self.context.time(), self.context.world.elapsed());
         self.histories.lock().entry(key.clone()).or_default().begin(current, elapsed);
         if current == 0 && least != 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
             set(next, SCALING_ACTIVE, false, "ScalingDisabled", message, &now);
-            return Ok(Wish::of(0, ""));
+            return Ok(DesiredReplicas::of(0, ""));
         }
         if current > spec.max_replicas {
-            return Ok(Wish::of(spec.max_replicas, "Current number of replicas above Spec.MaxReplicas"));
+            return Ok(DesiredReplicas::of(
+                spec.max_replicas,
+                "Current number of replicas above Spec.MaxReplicas",
+            ));
         }
         if current < least {
-            return Ok(Wish::of(least, "Current number of replicas below Spec.MinReplicas"));
+            return Ok(DesiredReplicas::of(least, "Current number of replicas below Spec.MinReplicas"));
         }
         let found = self.recommend(key, autoscaler, spec, scale, next).await.inspect_err(|why| {
             let note = Note::warning("FailedComputeMetricsReplicas", why.message());
@@ -195,7 +198,7 @@ impl<M: Metrics> Autoscalers<M> {
         set(next, ABLE_TO_SCALE, true, limited.able.0, limited.able.1, &now);
         let (is_limited, reason, message) = limited.limited;
         set(next, SCALING_LIMITED, is_limited, reason, message, &now);
-        Ok(Wish { replicas: limited.replicas, why, statuses: found.statuses })
+        Ok(DesiredReplicas { replicas: limited.replicas, why, statuses: found.statuses })
     }
 
     async fn rescale(
@@ -204,11 +207,11 @@ impl<M: Metrics> Autoscalers<M> {
         autoscaler: &HorizontalPodAutoscaler,
         target: &Target,
         mut scale: Scale,
-        wish: &Wish,
+        wish: &DesiredReplicas,
         next: &mut HorizontalPodAutoscalerStatus,
     ) -> Result<(), Failure> {
         let (now, current) = (self.context.time(), replicas_of(&scale));
-        let Wish { replicas, why, .. } = wish;
+        let DesiredReplicas { replicas, why, .. } = wish;
         let tell = |note| self.context.events.note(autoscaler, note);
         scale.spec.get_or_insert_default().replicas = Some(*replicas);
         if let Err(broke) = self.scales.replace(target, &scale).await {
@@ -234,9 +237,9 @@ impl<M: Metrics> Autoscalers<M> {
 
     async fn scale(&self, target: &Target) -> Result<Scale, Failure> {
         match self.scales.get(target).await? {
-            Found::There(scale) => Ok(scale),
-            Found::Absent => Err(Failure::Other(format!("{} {:?} not found", target.kind, target.name))),
-            Found::NoScale => Err(Failure::Other(format!(
+            Lookup::Found(scale) => Ok(scale),
+            Lookup::Absent => Err(Failure::Other(format!("{} {:?} not found", target.kind, target.name))),
+            Lookup::NoScale => Err(Failure::Other(format!(
                 "{}/{} does not implement the scale subresource",
                 target.api_version, target.kind
             ))),
@@ -251,7 +254,7 @@ impl<M: Metrics> Autoscalers<M> {
         spec: &HorizontalPodAutoscalerSpec,
         scale: &Scale,
         next: &mut HorizontalPodAutoscalerStatus,
-    ) -> Result<Recommended, Failure> {
+    ) -> Result<Recommendation, Failure> {
         let now = self.context.time();
         let tell =
             |reason, message: &str| self.context.events.note(autoscaler, Note::warning(reason, message));
@@ -277,7 +280,7 @@ impl<M: Metrics> Autoscalers<M> {
         };
         let mut pods = self.pods.in_namespace(&key.namespace);
         pods.retain(|pod| is_selected(&labels, pod));
-        let scaled = Scaled {
+        let scaled = ScaleTarget {
             namespace: &key.namespace,
             current: replicas_of(scale),
             running: scale.status.as_ref().map_or(0, |it| it.replicas),
@@ -328,12 +331,12 @@ impl<M: Metrics> Autoscalers<M> {
         replicas: i32,
         metric: String,
         statuses: Vec<MetricStatus>,
-    ) -> Recommended {
+    ) -> Recommendation {
         let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
         set(next, SCALING_ACTIVE, true, "ValidMetricFound", &message, &self.context.time());
         // what is not known has nothing to be shown
         let statuses = statuses.into_iter().filter(|it| !it.type_.is_empty()).collect();
-        Recommended { replicas, metric, statuses }
+        Recommendation { replicas, metric, statuses }
     }
 }
 

@@ -17,8 +17,8 @@ use k8s_openapi::chrono::{DateTime, Utc};
 use kube::core::Selector;
 use std::sync::Arc;
 
-/// What is scaled, at a moment.
-pub(super) struct Scaled<'a> {
+/// The state of the scale target.
+pub(super) struct ScaleTarget<'a> {
     pub namespace: &'a str,
     /// How many replicas there should be, and how many there are.
     pub current: i32,
@@ -46,7 +46,7 @@ pub(super) struct Unknown {
 /// What a metric asks for.
 pub(super) async fn ask(
     metrics: &impl Metrics,
-    scaled: &Scaled<'_>,
+    scaled: &ScaleTarget<'_>,
     spec: &MetricSpec,
 ) -> Result<Answer, Unknown> {
     let refused = |reason: &'static str| move |message: String| Unknown { reason, message };
@@ -139,7 +139,7 @@ fn wanted(target: &Option<Quantity>) -> Result<Option<i64>, String> {
 
 async fn resource(
     metrics: &impl Metrics,
-    scaled: &Scaled<'_>,
+    scaled: &ScaleTarget<'_>,
     name: &str,
     container: Option<&str>,
     target: &MetricTarget,
@@ -173,7 +173,7 @@ async fn resource(
 
 async fn pods(
     metrics: &impl Metrics,
-    scaled: &Scaled<'_>,
+    scaled: &ScaleTarget<'_>,
     it: &PodsMetricSource,
 ) -> Result<Proposal, String> {
     let whole = |why: String| format!("failed to get pods metric value: {why}");
@@ -189,7 +189,7 @@ async fn pods(
 
 async fn object(
     metrics: &impl Metrics,
-    scaled: &Scaled<'_>,
+    scaled: &ScaleTarget<'_>,
     it: &ObjectMetricSource,
 ) -> Result<Proposal, String> {
     let selector = text(it.metric.selector.as_ref())?;
@@ -218,7 +218,7 @@ async fn object(
 
 async fn external(
     metrics: &impl Metrics,
-    scaled: &Scaled<'_>,
+    scaled: &ScaleTarget<'_>,
     it: &ExternalMetricSource,
 ) -> Result<Proposal, String> {
     let selector = text(it.metric.selector.as_ref())?;

@@ -1,6 +1,6 @@
 //! Removal of the tracking finalizer from pods.
 
-use super::view::Marks;
+use super::view::TrackingNames;
 use crate::Context;
 use client::retry_on_conflict::beside;
 use client::{Failure, unless};
@@ -10,7 +10,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 /// Removes the finalizer from a pod. Returns `None` if the pod is gone.
-pub(super) async fn release(context: &Context, marks: &Marks, pod: &Pod) -> Result<Option<Pod>, Failure> {
+pub(super) async fn release(
+    context: &Context,
+    marks: &TrackingNames,
+    pod: &Pod,
+) -> Result<Option<Pod>, Failure> {
     let metadata = json!({"uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [marks.finalizer]});
     let patch = Patch::Strategic(json!({ "metadata": metadata }));
     let pods = beside::<Pod>(&context.client, pod);

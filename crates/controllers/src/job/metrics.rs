@@ -1,7 +1,7 @@
 //! What is counted about jobs and their pods.
 
 use super::decide::End;
-use super::view::Marks;
+use super::view::TrackingNames;
 use crate::pods::state;
 use client::metrics::Metrics;
 use client::{Change, Informer};
@@ -47,19 +47,19 @@ const TRACKED: About = About::alpha(
 )
 .by(&["event"]);
 
-pub(super) struct Measured {
+pub(super) struct JobMetrics {
     took: Family<Histogram>,
     finished: Family<Counter>,
     pods: Family<Counter>,
     judged: Family<Counter>,
 }
 
-impl Measured {
-    pub fn new(measures: &Metrics) -> Self {
-        let registry = measures.registry();
+impl JobMetrics {
+    pub fn new(metrics: &Metrics) -> Self {
+        let registry = metrics.registry();
         let took = registry.family(TOOK);
         registry.counted(LOOKS, &took);
-        Measured {
+        JobMetrics {
             took,
             finished: registry.family(FINISHED),
             pods: registry.family(PODS),
@@ -105,15 +105,15 @@ impl Measured {
 }
 
 /// Counts the pods that have ended and still have the finalizer, as they come to be so and cease to be.
-pub(super) fn follow(measures: &Metrics, pods: &Informer<Pod>, marks: Marks) {
-    let family = measures.registry().family::<Counter>(TRACKED);
+pub(super) fn follow(metrics: &Metrics, pods: &Informer<Pod>, marks: TrackingNames) {
+    let family = metrics.registry().family::<Counter>(TRACKED);
     let [come, gone] = ["add", "delete"].map(|event| family.of(&[event]));
     let is = move |pod: &Pod| state::is_finished(pod) && marks.is_tracked(pod);
     pods.listen(move |change| {
         let (before, now) = match change {
             Change::Added(pod) => (false, is(pod)),
             Change::Updated { old, new } => (is(old), is(new)),
-            Change::Removed(pod) => (is(pod), false),
+            Change::Deleted(pod) => (is(pod), false),
         };
         match (before, now) {
             (false, true) => come.inc(),
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn what_ends_is_counted_once() {
-        let measures = Metrics::default();
-        let measured = Measured::new(&measures);
+        let metrics = Metrics::default();
+        let measured = JobMetrics::new(&metrics);
         let job: Job =
             serde_json::from_value(json!({"spec": {"completionMode": "Indexed", "template": {}}})).unwrap();
         let status = |succeeded, failed| JobStatus { succeeded, failed, ..JobStatus::default() };
@@ -147,7 +147,7 @@ mod tests {
         let why = Failed { reason: "DeadlineExceeded".to_owned(), message: String::new(), interim: false };
         measured.ended(&job, &End::Failed(why));
         measured.judged(&["Ignore", "FailJob", "Ignore"]);
-        let text = measures.text();
+        let text = metrics.text();
         for line in [
             "job_pods_finished_total{completion_mode=\"Indexed\",result=\"succeeded\"} 2\n",
             "job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 3\n",
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn pods_that_ended_and_wait_are_counted_as_they_come_and_go() {
-        let (measures, pods) = (Metrics::default(), Informer::<Pod>::default());
-        follow(&measures, &pods, Marks::new(&names::Names::kubernetes()));
+        let (metrics, pods) = (Metrics::default(), Informer::<Pod>::default());
+        follow(&metrics, &pods, TrackingNames::new(&names::Names::kubernetes()));
         let tell = |name: &str, phase: &str, finalizers: &[&str]| {
             let version = finalizers.len().to_string() + phase;
             let metadata = json!({"name": name, "namespace": "n", "resourceVersion": version,
                 "finalizers": finalizers});
             let pod = json!({"metadata": metadata, "status": {"phase": phase}});
-            pods.tell(serde_json::from_value(pod).unwrap());
+            pods.apply(serde_json::from_value(pod).unwrap());
         };
         let finalizer = "batch.kubernetes.io/job-tracking";
         tell("a", "Running", &[finalizer]);
@@ -178,7 +178,7 @@ mod tests {
         tell("a", "Failed", &["other"]);
         tell("b", "Succeeded", &[finalizer]);
         tell("c", "Succeeded", &[]);
-        let text = measures.text();
+        let text = metrics.text();
         for line in [
             "terminated_pods_tracking_finalizer_total{event=\"add\"} 2\n",
             "terminated_pods_tracking_finalizer_total{event=\"delete\"} 1\n",

@@ -38,11 +38,11 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use metrics::{Measured, SyncAction};
+use metrics::{JobMetrics, SyncAction};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use view::{Marks, View, uid};
+use view::{TrackingNames, View, uid};
 
 /// What the server leaves of a name that it completes.
 const LONGEST_PREFIX: usize = 58;
@@ -51,9 +51,9 @@ struct Jobs {
     context: Context,
     jobs: WriteTracker<Job>,
     pods: Pods,
-    marks: Marks,
+    marks: TrackingNames,
     failures: Failures,
-    measured: Measured,
+    metrics: JobMetrics,
 }
 
 pub async fn run(context: Context) {
@@ -70,13 +70,13 @@ pub async fn run(context: Context) {
     jobs.listen(move |change| news.add(change.key()));
     jobs.synced().await;
     pods.synced().await;
-    metrics::follow(&context.measures, &pods, Marks::new(&context.names));
+    metrics::follow(&context.metrics, &pods, TrackingNames::new(&context.names));
     let this = Jobs {
         jobs: WriteTracker::new(jobs),
         pods: Pods::new(context.clone()),
-        marks: Marks::new(&context.names),
+        marks: TrackingNames::new(&context.names),
         failures: Failures::default(),
-        measured: Measured::new(&context.measures),
+        metrics: JobMetrics::new(&context.metrics),
         context,
     };
     tokio::join!(run::run(Arc::new(this), queue, run::WORKERS), orphans.run());
@@ -106,7 +106,7 @@ impl Reconcile for Jobs {
         let (since, mut action) = (self.context.world.elapsed(), SyncAction::Reconciling);
         let looked = self.look(key, &job, &mut action).await;
         let took = self.context.world.elapsed().saturating_sub(since);
-        self.measured.looked(&job, action, looked.is_ok(), took);
+        self.metrics.looked(&job, action, looked.is_ok(), took);
         looked
     }
 }
@@ -239,11 +239,11 @@ impl Jobs {
                 return Ok(());
             };
             self.jobs.wrote(key, &written);
-            self.measured.wrote(&job, &before, &next);
+            self.metrics.wrote(&job, &before, &next);
             job = written;
             next = job.status.clone().unwrap_or_default();
         }
-        self.measured.judged(&tally.judged);
+        self.metrics.judged(&tally.judged);
         self.failures.note(key, &job.uid().unwrap_or_default(), tally.ended);
         let released = join_all(tally.release.iter().map(|pod| self.release(key, pod))).await;
         let mut broke = None;
@@ -268,11 +268,11 @@ impl Jobs {
             && let Some(written) = status::write(&self.context.client, &job, &written_down, &next).await?
         {
             self.jobs.wrote(key, &written);
-            self.measured.wrote(&job, &written_down, &next);
+            self.metrics.wrote(&job, &written_down, &next);
             if !told.is_empty()
                 && let Some(end) = &end
             {
-                self.measured.ended(&job, end);
+                self.metrics.ended(&job, end);
             }
             told.into_iter().for_each(|note| self.context.events.note(view.job, note));
         }

@@ -2,7 +2,7 @@
 
 use super::conditions::outcome;
 use super::finalizer::release;
-use super::view::Marks;
+use super::view::TrackingNames;
 use crate::Context;
 use crate::controller_ref::{controlled, controller_key, controller_of};
 use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
@@ -15,7 +15,7 @@ pub(super) struct Orphans {
     context: Context,
     jobs: Informer<Job>,
     pods: Informer<Pod>,
-    marks: Marks,
+    marks: TrackingNames,
     queue: Queue<Key>,
 }
 
@@ -26,13 +26,13 @@ impl Orphans {
             context: context.clone(),
             jobs: context.informer(),
             pods: context.informer(),
-            marks: Marks::new(&context.names),
+            marks: TrackingNames::new(&context.names),
             queue: Queue::default(),
         };
         let (news, marks, jobs) = (this.queue.clone(), this.marks.clone(), this.jobs.clone());
         this.pods.listen(move |change| {
             let pod = change.object();
-            if !change.is_removal() && marks.is_tracked(pod) && !is_counted(&jobs, pod) {
+            if !change.is_deletion() && marks.is_tracked(pod) && !is_counted(&jobs, pod) {
                 news.add(change.key());
             }
         });
@@ -40,7 +40,7 @@ impl Orphans {
         this.jobs.listen(move |change| {
             let job = change.object();
             let ends = match change {
-                Change::Removed(_) => true,
+                Change::Deleted(_) => true,
                 Change::Added(_) => outcome(job).is_some(),
                 Change::Updated { old, .. } => outcome(old).is_none() && outcome(job).is_some(),
             };

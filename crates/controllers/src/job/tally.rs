@@ -13,7 +13,7 @@
 //! indexes does not grow by the same index twice.
 
 use super::failure_policy::Action;
-use super::view::{Uncounted, View, uid};
+use super::view::{UncountedPods, View, uid};
 use crate::pods::state;
 use k8s_openapi::api::batch::v1::{JobStatus, UncountedTerminatedPods};
 use k8s_openapi::api::core::v1::Pod;
@@ -38,7 +38,7 @@ pub(super) struct Tally {
 /// The first step: writes down the pods that have ended; when the job is at its end all of them have.
 pub(super) fn write_down(view: &View<'_>, next: &mut JobStatus, is_end: bool) -> Tally {
     let mut tally = Tally { release: Vec::new(), is_cut: false, ended: Vec::new(), judged: Vec::new() };
-    let before = Uncounted::of(view.status);
+    let before = UncountedPods::of(view.status);
     let mut indexes = view.completed_indexes();
     let mut fresh_indexes = 0;
     let mut uncounted = next.uncounted_terminated_pods.take().unwrap_or_default();
@@ -107,7 +107,7 @@ pub(super) fn count(status: &mut JobStatus, tracked: &HashSet<&str>) {
 
 /// Whether pods are written down that are not counted.
 pub(super) fn is_open(status: &JobStatus) -> bool {
-    let uncounted = Uncounted::of(status);
+    let uncounted = UncountedPods::of(status);
     !uncounted.succeeded.is_empty() || !uncounted.failed.is_empty()
 }
 

@@ -26,7 +26,7 @@ fn job(spec: Value, status: Value) -> Job {
 
 /// A pod: `name phase [index] [-finalizer] [-leaving] [*restarts]`.
 fn pod(text: &str) -> Arc<Pod> {
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = TrackingNames::new(&Names::kubernetes());
     let mut words = text.split(' ');
     let (name, phase) = (words.next().unwrap(), words.next().unwrap());
     let mut pod: Pod = serde_json::from_value(json!({
@@ -56,7 +56,7 @@ fn pods(texts: &[&str]) -> Vec<Arc<Pod>> {
 }
 
 fn with<T>(job: &Job, pods: &[Arc<Pod>], look: impl FnOnce(&View<'_>) -> T) -> T {
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = TrackingNames::new(&Names::kubernetes());
     let status = job.status.clone().unwrap_or_default();
     look(&View { job, spec: job.spec.as_ref().unwrap(), status: &status, pods, marks: &marks, now: now() })
 }
@@ -257,7 +257,7 @@ fn counting_survives_crashes_anywhere() {
             let breaks_at = draw(6);
             let mut next = job.status.clone().unwrap();
             tally::count(&mut next, &there.keys().map(String::as_str).collect());
-            let marks = Marks::new(&Names::kubernetes());
+            let marks = TrackingNames::new(&Names::kubernetes());
             let view = View {
                 job: &job,
                 spec: job.spec.as_ref().unwrap(),
@@ -282,11 +282,11 @@ fn counting_survives_crashes_anywhere() {
             status = serde_json::to_value(&next).unwrap();
         }
         let mut last: JobStatus = serde_json::from_value(status.clone()).unwrap();
-        let listed: BTreeMap<&str, bool> = view::Uncounted::of(&last)
+        let listed: BTreeMap<&str, bool> = view::UncountedPods::of(&last)
             .succeeded
             .iter()
             .map(|it| (*it, true))
-            .chain(view::Uncounted::of(&last).failed.iter().map(|it| (*it, false)))
+            .chain(view::UncountedPods::of(&last).failed.iter().map(|it| (*it, false)))
             .collect();
         // those that nobody wrote down yet
         for (name, well) in &there {

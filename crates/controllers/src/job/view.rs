@@ -10,18 +10,18 @@ use names::Names;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The names by which pods of jobs are known.
+/// The finalizer and the index annotation of pods of jobs.
 #[derive(Debug, Clone)]
-pub(super) struct Marks {
+pub(super) struct TrackingNames {
     /// The finalizer of pods that are not counted yet.
     pub finalizer: String,
     /// The annotation with a pod's index.
     pub index: String,
 }
 
-impl Marks {
+impl TrackingNames {
     pub fn new(names: &Names) -> Self {
-        Marks {
+        TrackingNames {
             finalizer: names.well_known_under("batch", "job-tracking"),
             index: names.well_known_under("batch", "job-completion-index"),
         }
@@ -43,21 +43,21 @@ pub(super) struct View<'a> {
     pub spec: &'a JobSpec,
     pub status: &'a JobStatus,
     pub pods: &'a [Arc<Pod>],
-    pub marks: &'a Marks,
+    pub marks: &'a TrackingNames,
     pub now: DateTime<Utc>,
 }
 
 /// Pods that are in the status already, by uid.
-pub(super) struct Uncounted<'a> {
+pub(super) struct UncountedPods<'a> {
     pub succeeded: HashSet<&'a str>,
     pub failed: HashSet<&'a str>,
 }
 
-impl<'a> Uncounted<'a> {
+impl<'a> UncountedPods<'a> {
     pub fn of(status: &'a JobStatus) -> Self {
         let there = status.uncounted_terminated_pods.as_ref();
         let set = |uids: Option<&'a Vec<String>>| uids.into_iter().flatten().map(String::as_str).collect();
-        Uncounted {
+        UncountedPods {
             succeeded: set(there.and_then(|it| it.succeeded.as_ref())),
             failed: set(there.and_then(|it| it.failed.as_ref())),
         }
@@ -106,7 +106,7 @@ impl View<'_> {
 
     /// How many pods have succeeded and failed, with those that no status has yet.
     pub fn counts(&self) -> (i32, i32) {
-        let uncounted = Uncounted::of(self.status);
+        let uncounted = UncountedPods::of(self.status);
         let fresh = |known: &HashSet<&str>, counts: &dyn Fn(&Pod) -> bool| {
             let pods = self.pods.iter().filter(|pod| self.marks.is_tracked(pod) && self.is_wanted(pod));
             let fresh = pods.filter(|pod| !known.contains(uid(pod)) && counts(pod)).count();

@@ -1,15 +1,15 @@
 //! What a namespace that is going says about how far it is.
 
-use super::content::Left;
+use super::content::RemainingContent;
 use client::Failure;
-use client::discovery::{Resource, Served};
+use client::discovery::{ApiResources, Resource};
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 
-/// What was found out in one round.
+/// The result of one round of deletion.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct DeletionReport {
     /// Why it is not known at all which resources there are.
     pub undiscovered: Option<String>,
     failed: BTreeMap<String, String>,
@@ -39,15 +39,15 @@ const CONDITIONS: [(&str, &str, &str); 5] = [
     ("NamespaceFinalizersRemaining", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 ];
 
-impl Found {
+impl DeletionReport {
     /// What the server could not say about itself.
-    pub fn failed(&mut self, served: &Served) {
+    pub fn failed(&mut self, served: &ApiResources) {
         self.failed = served.failed.clone();
         self.unparsed = served.unparsed.clone();
     }
 
     /// What stays of a resource.
-    pub fn left(&mut self, of: &Resource, left: Left) {
+    pub fn left(&mut self, of: &Resource, left: RemainingContent) {
         self.seconds = self.seconds.max(left.seconds);
         if left.count > 0 {
             self.remaining.insert(format!("{}.{}", of.plural, of.group), left.count);
@@ -170,10 +170,13 @@ mod tests {
 
     #[test]
     fn conditions_say_what_is_left() {
-        let mut found = Found::default();
+        let mut found = DeletionReport::default();
         let finalizers = BTreeMap::from([("x/y".to_owned(), 2)]);
-        found.left(&resource("", "pods"), Left { count: 2, finalizers, seconds: 30 });
-        found.left(&resource("apps", "deployments"), Left { count: 1, ..Left::default() });
+        found.left(&resource("", "pods"), RemainingContent { count: 2, finalizers, seconds: 30 });
+        found.left(
+            &resource("apps", "deployments"),
+            RemainingContent { count: 1, ..RemainingContent::default() },
+        );
         found.refused = vec!["b".to_owned(), "a".to_owned()];
         let mut conditions = Vec::new();
         assert!(update(&mut conditions, &found.conditions(), &time(1)));
@@ -211,9 +214,9 @@ mod tests {
 
     #[test]
     fn groups_that_do_not_answer_are_named() {
-        let mut found = Found::default();
+        let mut found = DeletionReport::default();
         assert!(found.problem().is_none());
-        let mut served = Served::default();
+        let mut served = ApiResources::default();
         served.failed.insert("m/v1".to_owned(), "away".to_owned());
         served.unparsed.push("a/b/c".to_owned());
         found.failed(&served);

@@ -1,7 +1,7 @@
 //! Deleting everything of a resource in a namespace, and seeing what stays.
 
 use crate::monitors::Metadata;
-use client::discovery::{Resource, Served};
+use client::discovery::{ApiResources, Resource};
 use client::request::send;
 use client::{Failure, unless};
 use kube::Client;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// How long finalizers are given before they are looked at again, in seconds.
 const FINALIZERS: u64 = 15;
 
-/// What stays of a resource.
+/// The remaining objects of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingContent {
     pub count: usize,
     /// How many objects wait for each finalizer.
     pub finalizers: BTreeMap<String, usize>,
@@ -26,7 +26,7 @@ pub struct Left {
 }
 
 /// What is deleted in a namespace, in this order: pods first, which use the rest.
-pub fn ordered(served: &Served) -> Vec<&Arc<Resource>> {
+pub fn ordered(served: &ApiResources) -> Vec<&Arc<Resource>> {
     let mut all: Vec<_> = served.preferred().filter(|it| it.namespaced && it.can("delete")).collect();
     all.sort_by_key(|it| !is_pods(it));
     all
@@ -81,7 +81,11 @@ fn if_possible<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, Failure> 
 }
 
 /// Deletes all there is, and says what stays.
-pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> Result<Left, Failure> {
+pub async fn delete_all(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<RemainingContent, Failure> {
     let path = Request::new(resource.path(namespace));
     let list = async || if_possible(send::<List>(client, path.list(&ListParams::default())).await);
     let deleted = match resource.can("deletecollection") {
@@ -94,7 +98,7 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
     let were = match deleted {
         Some(deleted) => deleted.items.unwrap_or_default(),
         None => {
-            let Some(there) = list().await? else { return Ok(Left::default()) };
+            let Some(there) = list().await? else { return Ok(RemainingContent::default()) };
             let there = there.items.unwrap_or_default();
             for item in &there {
                 let request = path.delete(&item.metadata.name, &params());
@@ -105,11 +109,11 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
     };
     // nobody can make anything in it any more
     if were.is_empty() {
-        return Ok(Left::default());
+        return Ok(RemainingContent::default());
     }
     let seconds = if is_pods(resource) { longest_grace(&were) } else { 0 };
     match list().await? {
-        None => Ok(Left { seconds, ..Left::default() }),
+        None => Ok(RemainingContent { seconds, ..RemainingContent::default() }),
         Some(stay) => left(&stay.items.unwrap_or_default(), seconds).ok_or_else(|| {
             let Resource { group, version, plural, .. } = resource;
             Failure::Other(format!(
@@ -120,7 +124,7 @@ pub async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -
 }
 
 /// What these wait for; nothing where they wait for nothing, and should not be there.
-fn left(stay: &[Item], seconds: u64) -> Option<Left> {
+fn left(stay: &[Item], seconds: u64) -> Option<RemainingContent> {
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for finalizer in stay.iter().flat_map(|it| &it.metadata.finalizers) {
         *finalizers.entry(finalizer.clone()).or_default() += 1;
@@ -131,7 +135,7 @@ fn left(stay: &[Item], seconds: u64) -> Option<Left> {
         0 => FINALIZERS,
         seconds => seconds,
     };
-    Some(Left { count: stay.len(), finalizers, seconds })
+    Some(RemainingContent { count: stay.len(), finalizers, seconds })
 }
 
 #[cfg(test)]
@@ -160,11 +164,17 @@ mod tests {
             {"metadata": {"name": "a", "finalizers": ["x/y", "z"]}}, {"metadata": {"name": "b", "finalizers": ["z"]}},
         ]));
         let finalizers = BTreeMap::from([("x/y".to_owned(), 1), ("z".to_owned(), 2)]);
-        assert_eq!(left(&held, 0), Some(Left { count: 2, finalizers: finalizers.clone(), seconds: 15 }));
-        assert_eq!(left(&held, 40), Some(Left { count: 2, finalizers, seconds: 40 }));
+        assert_eq!(
+            left(&held, 0),
+            Some(RemainingContent { count: 2, finalizers: finalizers.clone(), seconds: 15 })
+        );
+        assert_eq!(left(&held, 40), Some(RemainingContent { count: 2, finalizers, seconds: 40 }));
         let free = items(json!([{"metadata": {"name": "a"}}]));
         assert_eq!(left(&free, 0), None);
-        assert_eq!(left(&free, 40), Some(Left { count: 1, seconds: 40, ..Left::default() }));
-        assert_eq!(left(&[], 40), Some(Left::default()));
+        assert_eq!(
+            left(&free, 40),
+            Some(RemainingContent { count: 1, seconds: 40, ..RemainingContent::default() })
+        );
+        assert_eq!(left(&[], 40), Some(RemainingContent::default()));
     }
 }

@@ -9,10 +9,10 @@ mod content;
 
 use crate::Context;
 use crate::monitors::{Listener, Metadata};
-use client::discovery::{Discovery, Resource, Served};
+use client::discovery::{ApiResources, Discovery, Resource};
 use client::request::send;
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, run, unless};
-use conditions::Found;
+use conditions::DeletionReport;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use kube::core::request::Request;
@@ -83,7 +83,7 @@ pub async fn run(context: Context, options: Options) {
     let (news, seen, settle) = (queue.clone(), going.clone(), options.settle);
     namespaces.listen(move |change| {
         let name = change.key().name;
-        if change.is_removal() {
+        if change.is_deletion() {
             seen.lock().remove(&name);
         } else if is_going(change.object()) {
             seen.lock().entry(name).or_insert_with(Instant::now);
@@ -145,8 +145,8 @@ impl Reconcile for Namespaces {
 
 impl Namespaces {
     /// Deletes everything in a namespace, and says what is left.
-    async fn empty(&self, name: &str) -> (Found, Option<Arc<Served>>) {
-        let mut found = Found::default();
+    async fn empty(&self, name: &str) -> (DeletionReport, Option<Arc<ApiResources>>) {
+        let mut found = DeletionReport::default();
         let since = *self.going.lock().entry(name.to_owned()).or_insert_with(Instant::now);
         let served = match self.discovery.since(since).await {
             Ok(served) => served,
@@ -195,7 +195,7 @@ impl Namespaces {
     }
 
     /// Tells people what it waits for. If that fails it is told the next time.
-    async fn say(&self, api: &Api<Namespace>, namespace: &Namespace, found: &Found) {
+    async fn say(&self, api: &Api<Namespace>, namespace: &Namespace, found: &DeletionReport) {
         let mut next = namespace.clone();
         let status = next.status.get_or_insert_default();
         if !conditions::update(

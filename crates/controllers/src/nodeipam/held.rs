@@ -4,7 +4,7 @@
 //! knows that it was written; who asks again gets the same ones. What nodes have when the loop begins is theirs.
 
 use super::cidrs::Cidrs;
-use super::metrics::Measured;
+use super::metrics::CidrMetrics;
 use super::options::Options;
 use k8s_openapi::api::core::v1::Node;
 use kinds::core::service::Network;
@@ -13,13 +13,13 @@ use std::collections::{BTreeSet, HashMap};
 
 pub(super) struct Ranges {
     cidrs: Vec<Cidrs>,
-    by_node: HashMap<String, Held>,
+    by_node: HashMap<String, NodeRanges>,
     /// Nodes for which nothing was left.
     without: BTreeSet<String>,
-    measured: Measured,
+    metrics: CidrMetrics,
 }
 
-struct Held {
+struct NodeRanges {
     uid: Option<String>,
     ranges: Vec<Network>,
 }
@@ -34,14 +34,14 @@ pub(super) fn written(node: &Node) -> Vec<Network> {
 }
 
 impl Ranges {
-    pub fn new(options: &Options, measured: Measured) -> Self {
+    pub fn new(options: &Options, metrics: CidrMetrics) -> Self {
         let mut cidrs: Vec<Cidrs> = options.pools.iter().map(|pool| Cidrs::new(*pool)).collect();
         for cidrs in &mut cidrs {
             for network in &options.services {
                 cidrs.take(network);
             }
         }
-        Ranges { cidrs, by_node: HashMap::new(), without: BTreeSet::new(), measured }
+        Ranges { cidrs, by_node: HashMap::new(), without: BTreeSet::new(), metrics }
     }
 
     pub fn each(&self, see: impl FnMut(&Cidrs)) {
@@ -67,7 +67,7 @@ impl Ranges {
             }
         }
         let freed = self.gone(&name);
-        let held = Held { uid: node.metadata.uid.clone(), ranges: written };
+        let held = NodeRanges { uid: node.metadata.uid.clone(), ranges: written };
         self.by_node.insert(name, held);
         (false, freed)
     }
@@ -80,7 +80,7 @@ impl Ranges {
             let pool = cidrs.pool;
             for range in held.ranges.iter().filter(|it| pool.holds(it)) {
                 cidrs.give_back(range);
-                self.measured.released(cidrs);
+                self.metrics.released(cidrs);
             }
         }
         std::mem::take(&mut self.without)
@@ -100,10 +100,10 @@ impl Ranges {
         let mut ranges = Vec::new();
         for cidrs in &mut self.cidrs {
             let (range, tried) = cidrs.take_free()?;
-            self.measured.allocated(cidrs, tried);
+            self.metrics.allocated(cidrs, tried);
             ranges.push(range);
         }
-        self.by_node.insert(name, Held { uid: node.metadata.uid.clone(), ranges: ranges.clone() });
+        self.by_node.insert(name, NodeRanges { uid: node.metadata.uid.clone(), ranges: ranges.clone() });
         Some(ranges)
     }
 }
@@ -124,7 +124,7 @@ mod tests {
             pools: pools.iter().map(|(text, prefix)| Pool::new(network(text), *prefix).unwrap()).collect(),
             services: services.iter().map(|it| network(it)).collect(),
         };
-        Ranges::new(&options, Measured::new(&Metrics::default()))
+        Ranges::new(&options, CidrMetrics::new(&Metrics::default()))
     }
 
     fn node(name: &str, uid: &str, cidrs: &[&str]) -> Node {

@@ -20,16 +20,16 @@ const TRIES: About = About::alpha(
 .by(NETWORK)
 .sizes(&counts::<5>(1, 5));
 
-pub(super) struct Measured {
+pub(super) struct CidrMetrics {
     allocated: Family<Counter>,
     released: Family<Counter>,
     tries: Family<Histogram>,
 }
 
-impl Measured {
-    pub fn new(measures: &Metrics) -> Self {
-        let registry = measures.registry();
-        Measured {
+impl CidrMetrics {
+    pub fn new(metrics: &Metrics) -> Self {
+        let registry = metrics.registry();
+        CidrMetrics {
             allocated: registry.family(ALLOCATED),
             released: registry.family(RELEASED),
             tries: registry.family(TRIES),
@@ -48,8 +48,8 @@ impl Measured {
 }
 
 /// Registers the gauge of usage. `each` visits the ranges of every network at each scrape.
-pub(super) fn show_usage(measures: &Metrics, each: impl Fn(&mut dyn FnMut(&Cidrs)) + Send + Sync + 'static) {
-    measures.registry().ask::<Gauge>(USED, move |out| {
+pub(super) fn show_usage(metrics: &Metrics, each: impl Fn(&mut dyn FnMut(&Cidrs)) + Send + Sync + 'static) {
+    metrics.registry().ask::<Gauge>(USED, move |out| {
         each(&mut |cidrs| out.add(&[&cidrs.pool.to_string()], cidrs.usage()));
     });
 }

@@ -17,7 +17,7 @@ use client::{Action, Change, Failure, Informer, Queue, Reconcile, run};
 use held::{Ranges, written};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use metrics::Measured;
+use metrics::CidrMetrics;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ pub async fn run(context: Context, options: Options) {
     if options.pools.is_empty() {
         return std::future::pending().await;
     }
-    let ranges = Ranges::new(&options, Measured::new(&context.measures));
+    let ranges = Ranges::new(&options, CidrMetrics::new(&context.metrics));
     let (ranges, queue) = (Arc::new(Mutex::new(ranges)), Queue::default());
     let held = ranges.clone();
-    metrics::show_usage(&context.measures, move |visit| held.lock().each(visit));
+    metrics::show_usage(&context.metrics, move |visit| held.lock().each(visit));
     let nodes = context.informer::<Node>();
     let (news, held) = (queue.clone(), ranges.clone());
     nodes.listen(move |change| {
         let node = change.object();
         let (needs, freed) = match change {
-            Change::Removed(node) => (false, held.lock().gone(&node.name_any())),
+            Change::Deleted(node) => (false, held.lock().gone(&node.name_any())),
             Change::Added(node) | Change::Updated { new: node, .. } => held.lock().see(node),
         };
         let is_new = matches!(change, Change::Added(_))

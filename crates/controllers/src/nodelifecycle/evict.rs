@@ -28,22 +28,22 @@ use tokio::sync::Notify;
 const WRITER: &str = "TaintManager";
 const COMPONENT: &str = "taint-controller";
 
-/// When a loop began, and how long it waits for nodes.
+/// When the loop started, and how long it waits for nodes.
 #[derive(Debug, Clone, Copy)]
-struct Began {
+struct Startup {
     at: SystemTime,
     grace: Duration,
 }
 
-/// What becomes of a pod.
+/// When a pod is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Stays,
-    Goes(SystemTime),
+enum Eviction {
+    Never,
+    At(SystemTime),
 }
 
 /// What becomes of a pod on a node with these taints; `since` is when this was asked first.
-fn fate(pod: &Pod, taints: &[&Taint], since: SystemTime, began: Began) -> Fate {
+fn eviction(pod: &Pod, taints: &[&Taint], since: SystemTime, began: Startup) -> Eviction {
     let tolerations = pod.spec.as_ref().and_then(|it| it.tolerations.as_deref()).unwrap_or_default();
     let mut goes: Option<SystemTime> = None;
     for taint in taints {
@@ -60,7 +60,7 @@ fn fate(pod: &Pod, taints: &[&Taint], since: SystemTime, began: Began) -> Fate {
         };
         goes = Some(goes.map_or(at, |other| other.min(at)));
     }
-    goes.map_or(Fate::Stays, Fate::Goes)
+    goes.map_or(Eviction::Never, Eviction::At)
 }
 
 fn time(time: &Time) -> SystemTime {
@@ -136,7 +136,7 @@ pub(super) struct Evictor {
     queue: Queue<Task>,
     running: Mutex<Running>,
     news: Notify,
-    began: Began,
+    began: Startup,
     period: Duration,
 }
 
@@ -156,7 +156,7 @@ impl Evictor {
             queue: Queue::default(),
             running: Mutex::default(),
             news: Notify::new(),
-            began: Began { at: context.world.now(), grace: options.grace_period },
+            began: Startup { at: context.world.now(), grace: options.grace_period },
             period: options.period.max(Duration::from_millis(1)),
         });
         let news = this.queue.clone();
@@ -164,7 +164,7 @@ impl Evictor {
             let (old, new) = match change {
                 Change::Added(node) => (Vec::new(), against_all(node)),
                 Change::Updated { old, new } => (against_all(old), against_all(new)),
-                Change::Removed(node) => (against_all(node), Vec::new()),
+                Change::Deleted(node) => (against_all(node), Vec::new()),
             };
             if old != new {
                 news.add(Task::Node(change.object().name_any()));
@@ -221,11 +221,11 @@ impl Evictor {
     }
 
     /// What becomes of a pod now, as far as this loop has to do with it.
-    fn judge(&self, pod: &Pod, since: SystemTime) -> Fate {
+    fn judge(&self, pod: &Pod, since: SystemTime) -> Eviction {
         let node = rank::node(pod).and_then(|it| self.nodes.get(&nodes::key(it)));
         match node {
-            Some(node) => fate(pod, &against_all(&node), since, self.began),
-            None => Fate::Stays,
+            Some(node) => eviction(pod, &against_all(&node), since, self.began),
+            None => Eviction::Never,
         }
     }
 
@@ -239,17 +239,17 @@ impl Evictor {
         let run = self.running.lock().by_pod.get(key).filter(|it| it.uid == pod.uid()).cloned();
         let since = run.as_ref().map_or(now, |it| it.since);
         match self.judge(&pod, since) {
-            Fate::Stays => {
+            Eviction::Never => {
                 self.running.lock().end(key);
                 if run.is_some() {
                     self.tell(&pod, key, "Cancelling deletion of");
                 }
             }
-            Fate::Goes(until) if until > now => {
+            Eviction::At(until) if until > now => {
                 self.running.lock().set(key, Run { uid: pod.uid(), since, until });
                 self.news.notify_one();
             }
-            Fate::Goes(_) => {
+            Eviction::At(_) => {
                 self.evict(&pod, key).await?;
                 self.running.lock().end(key);
             }
@@ -331,13 +331,13 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    const BEGAN: Began = Began { at: SystemTime::UNIX_EPOCH, grace: Duration::from_secs(40) };
+    const BEGAN: Startup = Startup { at: SystemTime::UNIX_EPOCH, grace: Duration::from_secs(40) };
 
     /// When a pod goes that is asked about at 1000 for the first time.
-    fn goes(pod: &Pod, taints: &[Taint], began: Began) -> Option<u64> {
-        match fate(pod, &taints.iter().collect::<Vec<_>>(), at(1000), began) {
-            Fate::Stays => None,
-            Fate::Goes(when) => Some(when.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()),
+    fn goes(pod: &Pod, taints: &[Taint], began: Startup) -> Option<u64> {
+        match eviction(pod, &taints.iter().collect::<Vec<_>>(), at(1000), began) {
+            Eviction::Never => None,
+            Eviction::At(when) => Some(when.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()),
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_begins_waits_for_nodes() {
-        let began = Began { at: at(1000), ..BEGAN };
+        let began = Startup { at: at(1000), ..BEGAN };
         let of = |seconds, added| {
             goes(&pod(100, None, &[bears("a", Some(seconds))]), &[taint("a", Some(added))], began)
         };

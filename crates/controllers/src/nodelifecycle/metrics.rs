@@ -28,16 +28,16 @@ const ALL: About = About::alpha(
 )
 .seconds(&seconds([0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96, 163.84]));
 
-pub(super) struct Measured {
+pub(super) struct ZoneMetrics {
     counts: Arc<Mutex<BTreeMap<String, Count>>>,
     emptied: Family<Counter>,
     one: Histogram,
     all: Histogram,
 }
 
-impl Measured {
-    pub fn new(measures: &Metrics) -> Self {
-        let (registry, counts) = (measures.registry(), Arc::<Mutex<BTreeMap<String, Count>>>::default());
+impl ZoneMetrics {
+    pub fn new(metrics: &Metrics) -> Self {
+        let (registry, counts) = (metrics.registry(), Arc::<Mutex<BTreeMap<String, Count>>>::default());
         let ask = |about: About, value: fn(&Count) -> f64| {
             let counts = counts.clone();
             registry.ask::<Gauge>(about, move |out| {
@@ -49,7 +49,12 @@ impl Measured {
         ask(HEALTH, Count::health);
         ask(SIZE, |it| it.all() as f64);
         ask(DARK, |it| it.dark as f64);
-        Measured { counts, emptied: registry.family(EMPTIED), one: registry.one(ONE), all: registry.one(ALL) }
+        ZoneMetrics {
+            counts,
+            emptied: registry.family(EMPTIED),
+            one: registry.one(ONE),
+            all: registry.one(ALL),
+        }
     }
 
     /// All nodes have been looked at.

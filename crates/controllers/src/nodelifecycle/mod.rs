@@ -38,11 +38,11 @@ use tokio::sync::Notify;
 pub async fn run(context: Context, options: Options) {
     let (nodes, pods) = (context.informer::<Node>(), context.informer::<Pod>());
     let leases = context.informer_of::<Lease>(&context.names.node_lease_namespace(), "");
-    let spelled = Arc::new(taints::Spelled::new(&context.names));
+    let taint_names = Arc::new(taints::TaintNames::new(&context.names));
     placed::index(&pods);
     nodes.synced().await;
     leases.synced().await;
-    let upkeep = upkeep::Upkeep::listen(&context, &nodes, &spelled);
+    let upkeep = upkeep::Upkeep::listen(&context, &nodes, &taint_names);
     let unready = unready::Unready::listen(&context, &nodes, &pods);
     let evictor = evict::Evictor::listen(&context, &nodes, &pods, &options);
     let news = Arc::<Notify>::default();
@@ -53,6 +53,6 @@ pub async fn run(context: Context, options: Options) {
         }
     });
     pods.synced().await;
-    let monitor = monitor::Monitor::new(context, options, nodes, leases, spelled);
+    let monitor = monitor::Monitor::new(context, options, nodes, leases, taint_names);
     tokio::join!(monitor.run(news), upkeep.run(), unready.run(), evictor.run());
 }

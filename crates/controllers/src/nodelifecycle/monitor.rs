@@ -5,9 +5,9 @@
 //! are no looks. What is written is decided from what the node is when it is written.
 
 use super::health::{self, Health, Moment};
-use super::metrics::Measured;
+use super::metrics::ZoneMetrics;
 use super::options::Options;
-use super::taints::{Emptied, Spelled};
+use super::taints::{EvictionTaint, TaintNames};
 use super::task::AT_ONCE;
 use super::zones::{Count, Turn, Zones};
 use crate::Context;
@@ -34,9 +34,9 @@ pub(super) struct Monitor {
     options: Options,
     nodes: Informer<Node>,
     leases: Informer<Lease>,
-    spelled: Arc<Spelled>,
-    measured: Measured,
-    known: HashMap<String, Known>,
+    taint_names: Arc<TaintNames>,
+    metrics: ZoneMetrics,
+    known: HashMap<String, NodeRecord>,
     zones: Zones,
     looks: u64,
     /// When the last look began.
@@ -44,7 +44,7 @@ pub(super) struct Monitor {
     tickets: u64,
 }
 
-struct Known {
+struct NodeRecord {
     node: Arc<Node>,
     health: Health,
     /// Its place among those that wait to be emptied.
@@ -59,12 +59,24 @@ impl Monitor {
         options: Options,
         nodes: Informer<Node>,
         leases: Informer<Lease>,
-        spelled: Arc<Spelled>,
+        taint_names: Arc<TaintNames>,
     ) -> Self {
-        let measured = Measured::new(&context.measures);
+        let metrics = ZoneMetrics::new(&context.metrics);
         let (known, zones) = (HashMap::new(), Zones::new(options.rates));
         let (looks, looked, tickets) = (0, None, 0);
-        Monitor { context, options, nodes, leases, spelled, measured, known, zones, looks, looked, tickets }
+        Monitor {
+            context,
+            options,
+            nodes,
+            leases,
+            taint_names,
+            metrics,
+            known,
+            zones,
+            looks,
+            looked,
+            tickets,
+        }
     }
 
     /// Looks for ever; `news` tells of nodes that come.
@@ -115,7 +127,7 @@ impl Monitor {
         let mended = at_once(wrong.iter().map(|node| self.taint(node, wanted, &now)).collect()).await;
         self.take(mended);
         let took = self.context.world.elapsed().saturating_sub(now.elapsed);
-        self.measured.looked(counts, self.known.len(), took);
+        self.metrics.looked(counts, self.known.len(), took);
     }
 
     /// Finds out who was heard of, and gives those who were not for too long.
@@ -134,7 +146,7 @@ impl Monitor {
             if health.is_silent(now, &self.options) && nodes::ready(&node) != Some("Unknown") {
                 silent.push((node.clone(), health.clone()));
             }
-            self.known.insert(name, Known { node, health, ticket, seen: self.looks });
+            self.known.insert(name, NodeRecord { node, health, ticket, seen: self.looks });
         }
         let looks = self.looks;
         for (_, gone) in self.known.extract_if(|_, known| known.seen != looks).collect::<Vec<_>>() {
@@ -185,9 +197,9 @@ impl Monitor {
 
     fn count(&self) -> BTreeMap<String, Count> {
         let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-        for Known { node, .. } in self.known.values() {
-            let count = counts.entry(self.spelled.zone_of(node)).or_default();
-            if self.spelled.counts(node) {
+        for NodeRecord { node, .. } in self.known.values() {
+            let count = counts.entry(self.taint_names.zone_of(node)).or_default();
+            if self.taint_names.counts(node) {
                 match nodes::ready(node) {
                     Some("True") => count.ready += 1,
                     _ => count.dark += 1,
@@ -203,16 +215,16 @@ impl Monitor {
         let mut wrong = Vec::new();
         self.zones.clear();
         for (name, known) in &mut self.known {
-            match self.spelled.emptied(&known.node, allowed) {
-                Emptied::Right => known.ticket = None,
-                Emptied::NotYet => {
+            match self.taint_names.emptied(&known.node, allowed) {
+                EvictionTaint::Right => known.ticket = None,
+                EvictionTaint::NotYet => {
                     let ticket = *known.ticket.get_or_insert_with(|| {
                         self.tickets += 1;
                         self.tickets
                     });
-                    self.zones.wait(&self.spelled.zone_of(&known.node), ticket, name);
+                    self.zones.wait(&self.taint_names.zone_of(&known.node), ticket, name);
                 }
-                Emptied::Wrong => {
+                EvictionTaint::Wrong => {
                     known.ticket = None;
                     wrong.push(known.node.clone());
                 }
@@ -227,14 +239,14 @@ impl Monitor {
         for name in self.zones.due(now.elapsed) {
             let Some(node) = self.known.get(&name).map(|it| it.node.clone()) else { continue };
             if let Some(tainted) = self.taint(&node, true, &now).await {
-                self.measured.emptied(&self.spelled.zone_of(&tainted));
+                self.metrics.emptied(&self.taint_names.zone_of(&tainted));
                 self.take([tainted]);
             }
         }
     }
 
     async fn taint(&self, node: &Node, wanted: bool, now: &Moment) -> Option<Node> {
-        let decide = |node: &Node| self.spelled.against_all(node, wanted, &now.time);
+        let decide = |node: &Node| self.taint_names.against_all(node, wanted, &now.time);
         or_later(node, nodes::patch(&self.context.client, node, Part::Main, decide).await)
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The names of taints and labels.
-pub(super) struct Spelled {
+pub(super) struct TaintNames {
     not_ready: String,
     unreachable: String,
     unschedulable: String,
@@ -25,13 +25,13 @@ pub(super) struct Spelled {
     uncounted: String,
 }
 
-impl Spelled {
+impl TaintNames {
     pub fn new(names: &Names) -> Self {
         let node = |name: &str| names.well_known_under("node", name);
         let place = |name: &str| {
             [names.well_known_under("failure-domain.beta", name), names.well_known_under("topology", name)]
         };
-        Spelled {
+        TaintNames {
             not_ready: node("not-ready"),
             unreachable: node("unreachable"),
             unschedulable: node("unschedulable"),
@@ -119,15 +119,15 @@ impl Spelled {
     }
 
     /// Whether a node has the taint against all pods that its condition asks for, where any is allowed.
-    pub fn emptied(&self, node: &Node, allowed: bool) -> Emptied {
-        let Some(ready) = nodes::ready(node) else { return Emptied::Right };
+    pub fn emptied(&self, node: &Node, allowed: bool) -> EvictionTaint {
+        let Some(ready) = nodes::ready(node) else { return EvictionTaint::Right };
         let ours =
             |it: &&Taint| it.effect == NO_EXECUTE && (it.key == self.not_ready || it.key == self.unreachable);
         let held: Vec<&str> = taints(node).iter().filter(ours).map(|it| it.key.as_str()).collect();
         match self.unready(Some(ready)).filter(|_| allowed) {
-            Some(_) if held.is_empty() => Emptied::NotYet,
-            wanted if held == wanted.as_slice() => Emptied::Right,
-            _ => Emptied::Wrong,
+            Some(_) if held.is_empty() => EvictionTaint::NotYet,
+            wanted if held == wanted.as_slice() => EvictionTaint::Right,
+            _ => EvictionTaint::Wrong,
         }
     }
 
@@ -140,9 +140,9 @@ impl Spelled {
     }
 }
 
-/// Whether the pods of a node are sent away, as they should be.
+/// Whether the taint that evicts pods of a node is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Emptied {
+pub(super) enum EvictionTaint {
     Right,
     /// They should be, when it is the node's turn.
     NotYet,
@@ -183,8 +183,8 @@ mod tests {
         Time(DateTime::from_timestamp(1000, 0).unwrap())
     }
 
-    fn spelled() -> Spelled {
-        Spelled::new(&Names::kubernetes())
+    fn taint_names() -> TaintNames {
+        TaintNames::new(&Names::kubernetes())
     }
 
     /// A node with conditions, taints as `key:effect`, and labels.
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn conditions_are_taints_against_new_pods() {
         let of = |conditions: &[(&str, &str)], taints: &[&str]| {
-            keys(spelled().upkeep(&node(conditions, taints, json!({})), &now()))
+            keys(taint_names().upkeep(&node(conditions, taints, json!({})), &now()))
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[("Ready", "True")], &[]), None);
@@ -244,12 +244,12 @@ mod tests {
         assert_eq!(of(&[], &["memory-pressure:PreferNoSchedule"]), None);
         let mut closed = node(&[], &[], json!({}));
         closed.spec.as_mut().unwrap().unschedulable = Some(true);
-        assert_eq!(keys(spelled().upkeep(&closed, &now())), list(&["unschedulable:NoSchedule new"]));
+        assert_eq!(keys(taint_names().upkeep(&closed, &now())), list(&["unschedulable:NoSchedule new"]));
     }
 
     #[test]
     fn labels_have_old_names() {
-        let of = |labels: Value| spelled().upkeep(&node(&[], &[], labels), &now());
+        let of = |labels: Value| taint_names().upkeep(&node(&[], &[], labels), &now());
         assert_eq!(of(json!({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"})), None);
         assert_eq!(of(json!({"beta.kubernetes.io/arch": "arm64"})), None);
         assert_eq!(
@@ -265,28 +265,28 @@ mod tests {
     fn nodes_that_are_not_ready_are_emptied() {
         let of = |ready: &str, taints: &[&str]| {
             let conditions: &[(&str, &str)] = if ready.is_empty() { &[] } else { &[("Ready", ready)] };
-            spelled().emptied(&node(conditions, taints, json!({})), true)
+            taint_names().emptied(&node(conditions, taints, json!({})), true)
         };
-        assert_eq!(of("True", &["not-ready:NoSchedule", "example:NoExecute"]), Emptied::Right);
-        assert_eq!(of("True", &["not-ready:NoExecute"]), Emptied::Wrong);
-        assert_eq!(of("False", &["not-ready:NoSchedule"]), Emptied::NotYet);
-        assert_eq!(of("False", &["not-ready:NoExecute"]), Emptied::Right);
-        assert_eq!(of("False", &["unreachable:NoExecute"]), Emptied::Wrong);
-        assert_eq!(of("Unknown", &["unreachable:NoExecute"]), Emptied::Right);
-        assert_eq!(of("Unknown", &["unreachable:NoExecute", "not-ready:NoExecute"]), Emptied::Wrong);
+        assert_eq!(of("True", &["not-ready:NoSchedule", "example:NoExecute"]), EvictionTaint::Right);
+        assert_eq!(of("True", &["not-ready:NoExecute"]), EvictionTaint::Wrong);
+        assert_eq!(of("False", &["not-ready:NoSchedule"]), EvictionTaint::NotYet);
+        assert_eq!(of("False", &["not-ready:NoExecute"]), EvictionTaint::Right);
+        assert_eq!(of("False", &["unreachable:NoExecute"]), EvictionTaint::Wrong);
+        assert_eq!(of("Unknown", &["unreachable:NoExecute"]), EvictionTaint::Right);
+        assert_eq!(of("Unknown", &["unreachable:NoExecute", "not-ready:NoExecute"]), EvictionTaint::Wrong);
         // who never said anything is left alone
-        assert_eq!(of("", &["unreachable:NoExecute"]), Emptied::Right);
+        assert_eq!(of("", &["unreachable:NoExecute"]), EvictionTaint::Right);
         let dark =
             node(&[("Ready", "Unknown")], &["not-ready:NoExecute", "unreachable:NoSchedule"], json!({}));
-        let settled = |wanted| keys(spelled().against_all(&dark, wanted, &now())).unwrap();
-        assert_eq!(spelled().emptied(&dark, false), Emptied::Wrong);
+        let settled = |wanted| keys(taint_names().against_all(&dark, wanted, &now())).unwrap();
+        assert_eq!(taint_names().emptied(&dark, false), EvictionTaint::Wrong);
         assert_eq!(settled(true), ["unreachable:NoSchedule", "unreachable:NoExecute new"]);
         assert_eq!(settled(false), ["unreachable:NoSchedule"]);
     }
 
     #[test]
     fn zones_are_regions_and_zones() {
-        let of = |labels: Value| spelled().zone_of(&node(&[], &[], labels));
+        let of = |labels: Value| taint_names().zone_of(&node(&[], &[], labels));
         assert_eq!(of(json!({})), "");
         assert_eq!(of(json!({"topology.kubernetes.io/zone": "a"})), ":\0:a");
         assert_eq!(
@@ -297,6 +297,6 @@ mod tests {
             of(json!({"topology.kubernetes.io/zone": "a", "failure-domain.beta.kubernetes.io/zone": "b"})),
             ":\0:b"
         );
-        assert!(!spelled().counts(&node(&[], &[], json!({"node.kubernetes.io/exclude-disruption": ""}))));
+        assert!(!taint_names().counts(&node(&[], &[], json!({"node.kubernetes.io/exclude-disruption": ""}))));
     }
 }

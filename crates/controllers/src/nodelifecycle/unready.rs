@@ -47,7 +47,7 @@ impl Unready {
             let has_come = match change {
                 Change::Added(_) => true,
                 Change::Updated { old, new } => rank::node(old) != rank::node(new),
-                Change::Removed(_) => false,
+                Change::Deleted(_) => false,
             };
             if has_come
                 && is_claimed(pod)

@@ -1,6 +1,6 @@
 //! Keeps the taints against new pods, and the labels under their old names, as the rest of the node says.
 
-use super::taints::Spelled;
+use super::taints::TaintNames;
 use super::task::AT_ONCE;
 use crate::Context;
 use crate::context::time;
@@ -13,22 +13,27 @@ use std::sync::Arc;
 pub(super) struct Upkeep {
     context: Context,
     nodes: Informer<Node>,
-    spelled: Arc<Spelled>,
+    taint_names: Arc<TaintNames>,
     queue: Queue<String>,
 }
 
 impl Upkeep {
     /// Hears of nodes about which there is something to be done.
-    pub fn listen(context: &Context, nodes: &Informer<Node>, spelled: &Arc<Spelled>) -> Arc<Self> {
+    pub fn listen(context: &Context, nodes: &Informer<Node>, taint_names: &Arc<TaintNames>) -> Arc<Self> {
         let queue = Queue::default();
-        let (news, known, world) = (queue.clone(), spelled.clone(), context.world.clone());
+        let (news, known, world) = (queue.clone(), taint_names.clone(), context.world.clone());
         nodes.listen(move |change| {
             let node = change.object();
-            if !change.is_removal() && known.upkeep(node, &time(&world)).is_some() {
+            if !change.is_deletion() && known.upkeep(node, &time(&world)).is_some() {
                 news.add(node.name_any());
             }
         });
-        Arc::new(Upkeep { context: context.clone(), nodes: nodes.clone(), spelled: spelled.clone(), queue })
+        Arc::new(Upkeep {
+            context: context.clone(),
+            nodes: nodes.clone(),
+            taint_names: taint_names.clone(),
+            queue,
+        })
     }
 
     pub async fn run(self: Arc<Self>) {
@@ -51,7 +56,7 @@ impl Reconcile for Upkeep {
     async fn reconcile(&self, name: &String) -> Result<Action, Failure> {
         if let Some(node) = self.nodes.get(&nodes::key(name)) {
             let now = self.context.time();
-            let decide = |node: &Node| self.spelled.upkeep(node, &now);
+            let decide = |node: &Node| self.taint_names.upkeep(node, &now);
             nodes::patch(&self.context.client, &node, Part::Main, decide).await?;
         }
         Ok(Action::AwaitChange)

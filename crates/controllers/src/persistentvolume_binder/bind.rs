@@ -2,7 +2,7 @@
 //!
 //! Each function gives the object as it should be, or nothing where it is so already.
 
-use crate::volumes::{self, Marks};
+use crate::volumes::{self, AnnotationKeys};
 use client::events::reference;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
@@ -19,19 +19,19 @@ pub fn modes_of(modes: Option<&[String]>) -> u8 {
     modes.unwrap_or_default().iter().fold(0, |all, mode| all | bit(mode))
 }
 
-/// What a claim looks for in a volume.
+/// The properties that a claim requires of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish<'c> {
+pub struct VolumeQuery<'c> {
     pub class: &'c str,
     pub is_block: bool,
     pub modes: u8,
     pub size: Quantity,
 }
 
-impl<'c> Wish<'c> {
-    pub fn of(claim: &'c PersistentVolumeClaim, marks: &Marks) -> Self {
+impl<'c> VolumeQuery<'c> {
+    pub fn of(claim: &'c PersistentVolumeClaim, marks: &AnnotationKeys) -> Self {
         let spec = claim.spec.as_ref();
-        Wish {
+        VolumeQuery {
             class: marks.class_of_claim(claim).unwrap_or(""),
             is_block: is_block(spec.and_then(|it| it.volume_mode.as_deref())),
             modes: modes_of(spec.and_then(|it| it.access_modes.as_deref())),
@@ -75,8 +75,12 @@ pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
 }
 
 /// Why a volume that was chosen by a user is not what a claim asks for.
-pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim, marks: &Marks) -> Option<String> {
-    let wish = Wish::of(claim, marks);
+pub fn mismatch(
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    marks: &AnnotationKeys,
+) -> Option<String> {
+    let wish = VolumeQuery::of(claim, marks);
     let spec = volume.spec.as_ref();
     let size = volumes::size(spec.and_then(|it| it.capacity.as_ref())).unwrap_or_else(|| Quantity::new(0));
     if volume.metadata.deletion_timestamp.is_some() {
@@ -96,8 +100,8 @@ pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim, marks:
 }
 
 /// Whether a volume that was made for a claim, or set aside for it, can be used. The class need not agree.
-pub fn is_usable(volume: &PersistentVolume, claim: &PersistentVolumeClaim, marks: &Marks) -> bool {
-    let wish = Wish::of(claim, marks);
+pub fn is_usable(volume: &PersistentVolume, claim: &PersistentVolumeClaim, marks: &AnnotationKeys) -> bool {
+    let wish = VolumeQuery::of(claim, marks);
     let spec = volume.spec.as_ref();
     volume.metadata.deletion_timestamp.is_none()
         && volumes::size(spec.and_then(|it| it.capacity.as_ref())).is_some_and(|size| size >= wish.size)
@@ -109,7 +113,7 @@ pub fn is_usable(volume: &PersistentVolume, claim: &PersistentVolumeClaim, marks
 pub fn volume_to(
     volume: &PersistentVolume,
     claim: &PersistentVolumeClaim,
-    marks: &Marks,
+    marks: &AnnotationKeys,
 ) -> Option<PersistentVolume> {
     let (mut next, mut is_new) = (volume.clone(), false);
     let same = claim_ref(volume).is_some_and(|it| {
@@ -132,7 +136,7 @@ pub fn volume_to(
 pub fn claim_to(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
-    marks: &Marks,
+    marks: &AnnotationKeys,
 ) -> Option<PersistentVolumeClaim> {
     let (mut next, mut is_new) = (claim.clone(), false);
     let name = volume.name_any();
@@ -197,7 +201,7 @@ pub fn volume_in(volume: &PersistentVolume, phase: &str, message: &str) -> Optio
 }
 
 /// A volume that is nobody's: what a loop chose is undone; who was named by a user stays named.
-pub fn unbound(volume: &PersistentVolume, marks: &Marks) -> PersistentVolume {
+pub fn unbound(volume: &PersistentVolume, marks: &AnnotationKeys) -> PersistentVolume {
     let mut next = volume.clone();
     let chosen = next.annotations_mut().remove(&marks.bound_by_controller).is_some();
     if let Some(spec) = &mut next.spec {

@@ -1,9 +1,9 @@
 //! State that the loops over claims and over volumes share.
 
-use super::metrics::Lasting;
-use super::shelf::Shelf;
+use super::free_volumes::FreeVolumes;
+use super::metrics::OperationMetrics;
 use crate::Context;
-use crate::volumes::Marks;
+use crate::volumes::AnnotationKeys;
 use client::{Informer, Key, Queue, WriteTracker};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -29,16 +29,16 @@ impl Default for Options {
 pub(super) struct Binder {
     pub context: Context,
     pub options: Options,
-    pub marks: Marks,
+    pub marks: AnnotationKeys,
     pub claims: Informer<PersistentVolumeClaim>,
     pub volumes: Informer<PersistentVolume>,
     pub classes: Informer<StorageClass>,
     pub pods: Informer<Pod>,
-    pub shelf: Arc<Mutex<Shelf>>,
+    pub free_volumes: Arc<Mutex<FreeVolumes>>,
     pub claim_queue: Queue<Key>,
     pub wrote_claims: WriteTracker<PersistentVolumeClaim>,
     /// By claim.
     pub wrote_volumes: WriteTracker<PersistentVolume>,
     /// Provisioning and deletion that external drivers have not finished.
-    pub lasting: Arc<Lasting>,
+    pub operations: Arc<OperationMetrics>,
 }

@@ -1,7 +1,7 @@
 //! What is to be done about a claim, decided from what there is.
 
 use super::bind;
-use crate::volumes::{self, Marks, migrated};
+use crate::volumes::{self, AnnotationKeys, migrated};
 use client::events::Note;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -28,7 +28,7 @@ pub enum Decision {
 pub fn decide(
     claim: &PersistentVolumeClaim,
     named: Option<&Arc<PersistentVolume>>,
-    marks: &Marks,
+    marks: &AnnotationKeys,
 ) -> Decision {
     if claim.annotations().contains_key(&marks.bind_completed) {
         return decide_bound(claim, named);
@@ -82,9 +82,9 @@ fn decide_bound(claim: &PersistentVolumeClaim, named: Option<&Arc<PersistentVolu
     }
 }
 
-/// What becomes of a claim for which there is no volume.
+/// The decision about a claim without a matching volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unmatched {
+pub enum UnboundDecision {
     /// It gets the default class.
     GiveClass(String),
     /// Somebody is asked to make one.
@@ -95,8 +95,8 @@ pub enum Unmatched {
     Wait(Option<Note>),
 }
 
-/// What is known where no volume was found.
-pub struct Searched<'a> {
+/// A claim without a matching volume, and the state that the decision needs.
+pub struct UnboundClaim<'a> {
     pub claim: &'a PersistentVolumeClaim,
     /// The claim's class, where that is there.
     pub class: Option<&'a StorageClass>,
@@ -113,21 +113,21 @@ pub fn waits_for_pod(class: Option<&StorageClass>) -> bool {
     class.and_then(|it| it.volume_binding_mode.as_deref()) == Some("WaitForFirstConsumer")
 }
 
-impl Searched<'_> {
-    pub fn decide(&self, marks: &Marks, names: &Names) -> Unmatched {
+impl UnboundClaim<'_> {
+    pub fn decide(&self, marks: &AnnotationKeys, names: &Names) -> UnboundDecision {
         let name = marks.class_of_claim(self.claim);
         if let (None, Some(class)) = (name, self.default_class) {
-            return Unmatched::GiveClass(class.to_owned());
+            return UnboundDecision::GiveClass(class.to_owned());
         }
         if waits_for_pod(self.class) && !self.claim.annotations().contains_key(&marks.selected_node) {
-            return Unmatched::Wait(Some(self.waiting_for_pod()));
+            return UnboundDecision::Wait(Some(self.waiting_for_pod()));
         }
         match name.filter(|it| !it.is_empty()) {
             None => {
                 let why = "no persistent volumes available for this claim and no storage class is set";
-                Unmatched::Wait(Some(Note::normal("FailedBinding", why)))
+                UnboundDecision::Wait(Some(Note::normal("FailedBinding", why)))
             }
-            Some(_) if !self.provisioning => Unmatched::Wait(None),
+            Some(_) if !self.provisioning => UnboundDecision::Wait(None),
             Some(name) => self.provision(name, names),
         }
     }
@@ -146,8 +146,8 @@ impl Searched<'_> {
         }
     }
 
-    fn provision(&self, name: &str, names: &Names) -> Unmatched {
-        let failed = |why| Unmatched::Wait(Some(Note::warning("ProvisioningFailed", why)));
+    fn provision(&self, name: &str, names: &Names) -> UnboundDecision {
+        let failed = |why| UnboundDecision::Wait(Some(Note::warning("ProvisioningFailed", why)));
         let Some(class) = self.class else {
             return failed(format!("storageclass.{} {name:?} not found", names.group("storage")));
         };
@@ -162,7 +162,7 @@ impl Searched<'_> {
         let message = format!(
             "waiting for a volume to be created, either by external provisioner {by:?} or manually created by system administrator"
         );
-        Unmatched::Provision { by: by.to_owned(), note: Note::normal("ExternalProvisioning", message) }
+        UnboundDecision::Provision { by: by.to_owned(), note: Note::normal("ExternalProvisioning", message) }
     }
 }
 
@@ -170,7 +170,7 @@ impl Searched<'_> {
 pub fn provisioned_by(
     claim: &PersistentVolumeClaim,
     by: &str,
-    marks: &Marks,
+    marks: &AnnotationKeys,
 ) -> Option<PersistentVolumeClaim> {
     let [_, current] = &marks.provisioner;
     if claim.annotations().get(current).is_some_and(|it| it == by) {

@@ -1,4 +1,4 @@
-//! What makes claims and volumes worth a look.
+//! The listeners that add claims and volumes to the queues.
 
 use super::binder::Binder;
 use super::{bind, claim};
@@ -51,18 +51,18 @@ pub(super) fn listen(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
 fn to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
     let (news, to_volumes, around) =
         (binder.claim_queue.clone(), volume_queue.clone(), binder.volumes.clone());
-    let lasting = binder.lasting.clone();
+    let operations = binder.operations.clone();
     binder.claims.listen(move |change| {
         let key = change.key();
-        if change.is_removal() {
-            lasting.forget(&key);
+        if change.is_deletion() {
+            operations.forget(&key);
         }
         let named = volumes::volume_name(change.object());
         if !named.is_empty() {
             to_volumes.add(Key::new("", named));
         }
         around.by(BY_CLAIM, &key.to_string()).iter().for_each(|it| to_volumes.add(Key::of(&**it)));
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(key);
         }
     });
@@ -70,20 +70,21 @@ fn to_claims(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
 
 /// A volume is news to itself, to those who look for one, and to the claims around it.
 fn to_volumes(binder: &Arc<Binder>, volume_queue: &Queue<Key>) {
-    let (news, shelf, marks) = (volume_queue.clone(), binder.shelf.clone(), binder.marks.clone());
+    let (news, free_volumes, marks) =
+        (volume_queue.clone(), binder.free_volumes.clone(), binder.marks.clone());
     let (to_claims, around) = (binder.claim_queue.clone(), binder.claims.clone());
-    let (lasting, world) = (binder.lasting.clone(), binder.context.world.clone());
+    let (operations, world) = (binder.operations.clone(), binder.context.world.clone());
     binder.volumes.listen(move |change| {
         let (key, volume) = (change.key(), change.object());
-        match change.is_removal() {
+        match change.is_deletion() {
             true => {
-                shelf.lock().remove(&key.name);
-                lasting.done(&key, world.elapsed());
+                free_volumes.lock().remove(&key.name);
+                operations.done(&key, world.elapsed());
             }
-            false => shelf.lock().file(volume, &marks),
+            false => free_volumes.lock().file(volume, &marks),
         }
         around.by(BY_VOLUME, &key.name).iter().for_each(|it| to_claims.add(Key::of(&**it)));
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(key);
         }
     });
@@ -94,7 +95,7 @@ fn to_classes(binder: &Arc<Binder>) {
     let (news, around, names) =
         (binder.claim_queue.clone(), binder.claims.clone(), binder.context.names.clone());
     binder.classes.listen(move |change| {
-        if change.is_removal() {
+        if change.is_deletion() {
             return;
         }
         let class = change.object();

@@ -1,8 +1,8 @@
 //! How many claims and volumes there are, counted when somebody asks, and how long it takes until a claim has the volume
 //! that was asked for and until a volume is gone that nobody wants.
 
-use crate::volumes::underway::{BOUNDS, Underway, Work};
-use crate::volumes::{self, Marks, migrated};
+use crate::volumes::pending_operations::{BOUNDS, PendingOperations, Work};
+use crate::volumes::{self, AnnotationKeys, migrated};
 use client::metrics::Metrics;
 use client::{Informer, Key};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -74,18 +74,18 @@ fn plugin(volume: &PersistentVolume, names: &Names) -> String {
     found.map_or("N/A".to_owned(), |(_, name)| names.well_known(name))
 }
 
-/// What somebody was asked for: volumes by claim, and the removal of volumes, which have no namespace.
-pub struct Lasting {
-    underway: Underway<Key>,
+/// Durations of operations of external drivers: provisioning by claim, and deletion by volume.
+pub struct OperationMetrics {
+    underway: PendingOperations<Key>,
     took: Family<Histogram>,
     failed: Family<Counter>,
 }
 
-impl Lasting {
-    pub fn new(measures: &Metrics) -> Self {
-        let registry = measures.registry();
-        Lasting {
-            underway: Underway::default(),
+impl OperationMetrics {
+    pub fn new(metrics: &Metrics) -> Self {
+        let registry = metrics.registry();
+        OperationMetrics {
+            underway: PendingOperations::default(),
             took: registry.family(TOOK),
             failed: registry.family(FAILED),
         }
@@ -127,26 +127,26 @@ pub fn remover(class: Option<&StorageClass>, names: &Names) -> String {
 }
 
 /// A claim was to get the default class late.
-pub fn gave_class(measures: &Metrics, well: bool) {
-    measures.registry().one::<Counter>(if well { LATE } else { LATE_FAILED }).inc();
+pub fn gave_class(metrics: &Metrics, well: bool) {
+    metrics.registry().one::<Counter>(if well { LATE } else { LATE_FAILED }).inc();
 }
 
 pub fn show(
-    measures: &Metrics,
+    metrics: &Metrics,
     claims: &Informer<PersistentVolumeClaim>,
     volumes: &Informer<PersistentVolume>,
-    marks: &Marks,
+    marks: &AnnotationKeys,
     names: &Arc<Names>,
 ) {
     let (all, spelled) = (volumes.clone(), names.clone());
-    measures.registry().ask::<Gauge>(ALL_VOLUMES, move |out| {
+    metrics.registry().ask::<Gauge>(ALL_VOLUMES, move |out| {
         let mode = |it: &PersistentVolume| it.spec.as_ref().and_then(|it| it.volume_mode.clone());
         let of = all.all().into_iter().map(|it| (plugin(&it, &spelled), mode(&it).unwrap_or_default()));
         count(of).iter().for_each(|((plugin, mode), number)| out.add(&[plugin, mode], *number));
     });
     for (about, bound) in [(BOUND_VOLUMES, true), (UNBOUND_VOLUMES, false)] {
         let (volumes, marks) = (volumes.clone(), marks.clone());
-        measures.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().ask::<Gauge>(about, move |out| {
             let all = volumes.all();
             let counted = all.iter().filter(|it| (volumes::volume_phase(it) == "Bound") == bound);
             count(counted.map(|it| marks.class_of_volume(it).to_owned()))
@@ -156,7 +156,7 @@ pub fn show(
     }
     for (about, bound) in [(BOUND_CLAIMS, true), (UNBOUND_CLAIMS, false)] {
         let claims = claims.clone();
-        measures.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().ask::<Gauge>(about, move |out| {
             let all = claims.all();
             let counted = all.iter().filter(|it| (volumes::claim_phase(it) == "Bound") == bound);
             count(counted.map(|it| it.namespace().unwrap_or_default()))
@@ -180,24 +180,24 @@ mod tests {
 
     #[test]
     fn claims_and_volumes_are_counted() {
-        let (measures, names) = (Metrics::default(), Arc::new(Names::kubernetes()));
+        let (metrics, names) = (Metrics::default(), Arc::new(Names::kubernetes()));
         let (claims, volumes) =
             (Informer::<PersistentVolumeClaim>::default(), Informer::<PersistentVolume>::default());
-        show(&measures, &claims, &volumes, &Marks::new(&names), &names);
+        show(&metrics, &claims, &volumes, &AnnotationKeys::new(&names), &names);
         let volume = |name: &str, phase: &str, source: Value| {
             let mut spec = json!({"storageClassName": "a", "volumeMode": "Block"});
             spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
             let json = json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}});
-            volumes.tell(serde_json::from_value(json).unwrap());
+            volumes.apply(serde_json::from_value(json).unwrap());
         };
         volume("v", "Bound", json!({"csi": {"driver": "d", "volumeHandle": "h"}}));
         volume("w", "Available", json!({"hostPath": {"path": "/x"}}));
         volume("x", "Released", json!({"nfs": {"path": "/x", "server": "s"}}));
         for (name, phase) in [("c", "Bound"), ("d", "Bound"), ("e", "Lost")] {
             let json = json!({"metadata": {"name": name, "namespace": "ns"}, "status": {"phase": phase}});
-            claims.tell(serde_json::from_value(json).unwrap());
+            claims.apply(serde_json::from_value(json).unwrap());
         }
-        let text = measures.text();
+        let text = metrics.text();
         for part in [
             "pv_collector_bound_pv_count{storage_class=\"a\"} 1\n",
             "pv_collector_unbound_pv_count{storage_class=\"a\"} 2\n",
@@ -213,22 +213,22 @@ mod tests {
 
     #[test]
     fn what_others_do_is_timed_until_it_is_there() {
-        let measures = Metrics::default();
-        let lasting = Lasting::new(&measures);
+        let metrics = Metrics::default();
+        let operations = OperationMetrics::new(&metrics);
         let (claim, volume, at) = (Key::new("ns", "c"), Key::new("", "v"), Duration::from_secs);
         // nobody was asked
-        lasting.done(&claim, at(1));
-        lasting.failed(&claim);
-        lasting.provision(&claim, "d", at(1));
-        lasting.provision(&claim, "d", at(2));
-        lasting.failed(&claim);
-        lasting.done(&claim, at(4));
-        lasting.delete(&volume, "d", at(5));
-        lasting.done(&volume, at(10));
-        lasting.provision(&claim, "e", at(11));
-        lasting.forget(&claim);
-        lasting.done(&claim, at(12));
-        let text = measures.text();
+        operations.done(&claim, at(1));
+        operations.failed(&claim);
+        operations.provision(&claim, "d", at(1));
+        operations.provision(&claim, "d", at(2));
+        operations.failed(&claim);
+        operations.done(&claim, at(4));
+        operations.delete(&volume, "d", at(5));
+        operations.done(&volume, at(10));
+        operations.provision(&claim, "e", at(11));
+        operations.forget(&claim);
+        operations.done(&claim, at(12));
+        let text = metrics.text();
         for part in [
             "seconds_sum{operation_name=\"provision\",plugin_name=\"d\"} 3\n",
             "seconds_sum{operation_name=\"delete\",plugin_name=\"d\"} 5\n",

@@ -16,17 +16,17 @@
 mod bind;
 mod binder;
 mod claim;
+mod free_volumes;
 mod listen;
 mod metrics;
 mod search;
-mod shelf;
 mod volume;
 mod write;
 
 pub use binder::Options;
 
 use crate::Context;
-use crate::volumes::{self, Marks};
+use crate::volumes::{self, AnnotationKeys};
 use binder::Binder;
 use client::events::Note;
 use client::{Action, Failure, Key, Queue, Reconcile, WriteTracker, run, unless};
@@ -34,9 +34,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::Api;
-use metrics::Lasting;
+use metrics::OperationMetrics;
 use std::sync::Arc;
-use volume::Fate;
+use volume::VolumeDecision;
 
 /// The loop over claims.
 struct Claims(Arc<Binder>);
@@ -53,10 +53,10 @@ pub async fn run(context: Context, options: Options) {
         (context.informer::<PersistentVolumeClaim>(), context.informer::<PersistentVolume>());
     let (classes, pods) = (context.informer::<StorageClass>(), context.informer::<Pod>());
     let binder = Arc::new(Binder {
-        marks: Marks::new(&context.names),
-        lasting: Arc::new(Lasting::new(&context.measures)),
+        marks: AnnotationKeys::new(&context.names),
+        operations: Arc::new(OperationMetrics::new(&context.metrics)),
         options,
-        shelf: Arc::default(),
+        free_volumes: Arc::default(),
         claim_queue: Queue::default(),
         wrote_claims: WriteTracker::new(claims.clone()),
         wrote_volumes: WriteTracker::new(volumes.clone()),
@@ -68,8 +68,8 @@ pub async fn run(context: Context, options: Options) {
     });
     let volume_queue = Queue::<Key>::default();
     listen::listen(&binder, &volume_queue);
-    let (measures, names) = (&binder.context.measures, &binder.context.names);
-    metrics::show(measures, &binder.claims, &binder.volumes, &binder.marks, names);
+    let (metrics, names) = (&binder.context.metrics, &binder.context.names);
+    metrics::show(metrics, &binder.claims, &binder.volumes, &binder.marks, names);
     tokio::join!(
         binder.claims.synced(),
         binder.volumes.synced(),
@@ -192,19 +192,19 @@ impl Volumes {
         let binder = &self.binder;
         let claim = binder.holder(volume).await?;
         match volume::decide(volume, claim.as_deref(), &binder.marks) {
-            Fate::Free if bind::is_free(volume) => binder.wake(volume),
-            Fate::Free => self.phase(key, volume, "Available").await?,
-            Fate::Bound => self.phase(key, volume, "Bound").await?,
-            Fate::AskClaim => claim.iter().for_each(|it| binder.claim_queue.add(Key::of(&**it))),
-            Fate::Mismatch(notes) => {
+            VolumeDecision::Free if bind::is_free(volume) => binder.wake(volume),
+            VolumeDecision::Free => self.phase(key, volume, "Available").await?,
+            VolumeDecision::Bound => self.phase(key, volume, "Bound").await?,
+            VolumeDecision::AskClaim => claim.iter().for_each(|it| binder.claim_queue.add(Key::of(&**it))),
+            VolumeDecision::Mismatch(notes) => {
                 let (of_volume, of_claim) = *notes;
                 binder.context.events.note(volume, of_volume);
                 if let Some(claim) = claim {
                     binder.context.events.note(&*claim, of_claim);
                 }
             }
-            Fate::Release => self.release(key, volume).await?,
-            Fate::Unbind => {
+            VolumeDecision::Release => self.release(key, volume).await?,
+            VolumeDecision::Unbind => {
                 let free = bind::unbound(volume, &binder.marks);
                 let free = binder.replace_volume(&self.wrote, key, &free).await?;
                 self.phase(key, &free, "Available").await?;
@@ -229,10 +229,10 @@ impl Volumes {
         if volume::is_to_be_deleted(volume, &binder.marks) {
             let class = binder.classes.get(&Key::new("", binder.marks.class_of_volume(volume)));
             let by = metrics::remover(class.as_deref().filter(|_| note.is_none()), names);
-            binder.lasting.delete(key, &by, binder.context.world.elapsed());
+            binder.operations.delete(key, &by, binder.context.world.elapsed());
         }
         let Some(note) = note else { return Ok(()) };
-        binder.lasting.failed(key);
+        binder.operations.failed(key);
         binder.volume_in(&self.wrote, key, &released, "Failed", &note.message).await?;
         binder.context.events.note(&*released, note);
         Ok(())

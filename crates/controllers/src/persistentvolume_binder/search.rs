@@ -1,8 +1,8 @@
 //! Looking for a volume for a claim, and for a claim for a volume.
 
-use super::bind::{self, Wish};
+use super::bind::{self, VolumeQuery};
 use super::binder::Binder;
-use super::claim::{self, Searched, Unmatched};
+use super::claim::{self, UnboundClaim, UnboundDecision};
 use super::{listen, metrics};
 use crate::pods::rank;
 use crate::volumes::claims;
@@ -43,7 +43,7 @@ impl Binder {
             }
             _ => None,
         };
-        let searched = Searched {
+        let searched = UnboundClaim {
             claim,
             class: class.as_deref(),
             default_class: default_class.as_deref(),
@@ -51,22 +51,22 @@ impl Binder {
             provisioning: self.options.provisioning,
         };
         match searched.decide(&self.marks, &self.context.names) {
-            Unmatched::GiveClass(class) => {
+            UnboundDecision::GiveClass(class) => {
                 let mut next = claim.clone();
                 next.spec.get_or_insert_default().storage_class_name = Some(class);
                 let given = self.replace_claim(key, &next).await;
-                metrics::gave_class(&self.context.measures, given.is_ok());
+                metrics::gave_class(&self.context.metrics, given.is_ok());
                 given.map(|_| Action::AwaitChange)
             }
-            Unmatched::Provision { by, note } => {
-                self.lasting.provision(key, &by, self.context.world.elapsed());
+            UnboundDecision::Provision { by, note } => {
+                self.operations.provision(key, &by, self.context.world.elapsed());
                 if let Some(next) = claim::provisioned_by(claim, &by, &self.marks) {
-                    self.replace_claim(key, &next).await.inspect_err(|_| self.lasting.failed(key))?;
+                    self.replace_claim(key, &next).await.inspect_err(|_| self.operations.failed(key))?;
                 }
                 self.context.events.note(claim, note);
                 Ok(Action::Requeue(self.options.sync_period))
             }
-            Unmatched::Wait(note) => self.wait(key, claim, note).await,
+            UnboundDecision::Wait(note) => self.wait(key, claim, note).await,
         }
     }
 
@@ -79,8 +79,8 @@ impl Binder {
     ) -> Result<Action, Failure> {
         let bound = self.bind(key, volume, claim).await;
         match &bound {
-            Ok(()) => self.lasting.done(key, self.context.world.elapsed()),
-            Err(_) => self.lasting.failed(key),
+            Ok(()) => self.operations.done(key, self.context.world.elapsed()),
+            Err(_) => self.operations.failed(key),
         }
         bound.map(|()| Action::AwaitChange)
     }
@@ -93,18 +93,18 @@ impl Binder {
     }
 
     fn take(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
-        let wish = Wish::of(claim, &self.marks);
+        let wish = VolumeQuery::of(claim, &self.marks);
         let selector = selector(claim)?;
         let volume = |name: &str| self.volumes.get(&Key::new("", name));
         let agrees = |name: &str| volume(name).is_some_and(|it| selector.matches(it.labels()));
-        volume(&self.shelf.lock().take(&wish, agrees)?)
+        volume(&self.free_volumes.lock().take(&wish, agrees)?)
     }
 
     /// Somebody was faster, or the write failed: what the informer knows counts again.
     fn put_back(&self, volume: &PersistentVolume) {
-        let mut shelf = self.shelf.lock();
+        let mut free_volumes = self.free_volumes.lock();
         if let Some(now) = self.volumes.get(&Key::of(volume)) {
-            shelf.file(&now, &self.marks);
+            free_volumes.file(&now, &self.marks);
         }
     }
 

@@ -1,15 +1,15 @@
 //! What is to be done about a volume, decided from what there is.
 
 use super::bind;
-use crate::volumes::{self, Marks, migrated};
+use crate::volumes::{self, AnnotationKeys, migrated};
 use client::events::Note;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use names::Names;
 
-/// What is decided about a volume.
+/// The decision about a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum VolumeDecision {
     /// Nobody has it.
     Free,
     Bound,
@@ -24,19 +24,23 @@ pub enum Fate {
 }
 
 /// Decides about a volume. `claim` is the one that it refers to, if that is there and is the same.
-pub fn decide(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>, marks: &Marks) -> Fate {
+pub fn decide(
+    volume: &PersistentVolume,
+    claim: Option<&PersistentVolumeClaim>,
+    marks: &AnnotationKeys,
+) -> VolumeDecision {
     let holder = bind::claim_ref(volume);
     if holder.is_none_or(|it| it.uid.as_deref().unwrap_or("").is_empty()) {
-        return Fate::Free;
+        return VolumeDecision::Free;
     }
-    let Some(claim) = claim else { return Fate::Release };
+    let Some(claim) = claim else { return VolumeDecision::Release };
     let (named, name) = (volumes::volume_name(claim), volume.name_any());
     if named == name {
-        return Fate::Bound;
+        return VolumeDecision::Bound;
     }
     if named.is_empty() {
         if !bind::modes_differ(volume, claim) {
-            return Fate::AskClaim;
+            return VolumeDecision::AskClaim;
         }
         let of_volume = format!(
             "Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} due to incompatible volumeMode.",
@@ -46,10 +50,10 @@ pub fn decide(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>, 
             "Cannot bind PersistentVolume {name:?} to requested PersistentVolumeClaim due to incompatible volumeMode."
         );
         let warn = |message| Note::warning("VolumeMismatch", message);
-        return Fate::Mismatch(Box::new((warn(of_volume), warn(of_claim))));
+        return VolumeDecision::Mismatch(Box::new((warn(of_volume), warn(of_claim))));
     }
     let made_for_it = volume.annotations().contains_key(&marks.provisioned_by);
-    if made_for_it && policy(volume) == "Delete" { Fate::Release } else { Fate::Unbind }
+    if made_for_it && policy(volume) == "Delete" { VolumeDecision::Release } else { VolumeDecision::Unbind }
 }
 
 fn policy(volume: &PersistentVolume) -> &str {
@@ -57,12 +61,12 @@ fn policy(volume: &PersistentVolume) -> &str {
 }
 
 /// Whether a volume that nobody has any more goes, by somebody who was not told so in another way.
-pub fn is_to_be_deleted(volume: &PersistentVolume, marks: &Marks) -> bool {
+pub fn is_to_be_deleted(volume: &PersistentVolume, marks: &AnnotationKeys) -> bool {
     policy(volume) == "Delete" && !volume.annotations().contains_key(&marks.migrated_to)
 }
 
 /// Why a volume that nobody has any more cannot be reclaimed; nothing where it is kept, or somebody else does it.
-pub fn not_reclaimed(volume: &PersistentVolume, marks: &Marks, names: &Names) -> Option<Note> {
+pub fn not_reclaimed(volume: &PersistentVolume, marks: &AnnotationKeys, names: &Names) -> Option<Note> {
     if volume.annotations().contains_key(&marks.migrated_to) {
         return None;
     }
@@ -115,29 +119,29 @@ mod tests {
 
     #[test]
     fn fates() {
-        let marks = Marks::new(&Names::kubernetes());
+        let marks = AnnotationKeys::new(&Names::kubernetes());
         let of = |volume: PersistentVolume, claim: Option<PersistentVolumeClaim>| {
             decide(&volume, claim.as_ref(), &marks)
         };
         let bound = || volume(Some("u"), None, "Retain");
-        assert_eq!(of(volume(None, None, "Retain"), None), Fate::Free);
-        assert_eq!(of(volume(Some(""), None, "Retain"), Some(claim("other", ""))), Fate::Free);
-        assert_eq!(of(bound(), None), Fate::Release);
-        assert_eq!(of(bound(), Some(claim("v", "Filesystem"))), Fate::Bound);
-        assert_eq!(of(bound(), Some(claim("", "Filesystem"))), Fate::AskClaim);
-        let Fate::Mismatch(notes) = of(bound(), Some(claim("", "Block"))) else { panic!() };
+        assert_eq!(of(volume(None, None, "Retain"), None), VolumeDecision::Free);
+        assert_eq!(of(volume(Some(""), None, "Retain"), Some(claim("other", ""))), VolumeDecision::Free);
+        assert_eq!(of(bound(), None), VolumeDecision::Release);
+        assert_eq!(of(bound(), Some(claim("v", "Filesystem"))), VolumeDecision::Bound);
+        assert_eq!(of(bound(), Some(claim("", "Filesystem"))), VolumeDecision::AskClaim);
+        let VolumeDecision::Mismatch(notes) = of(bound(), Some(claim("", "Block"))) else { panic!() };
         assert_eq!(notes.0.reason, "VolumeMismatch");
         assert!(notes.1.message.starts_with("Cannot bind PersistentVolume \"v\" to requested "));
-        assert_eq!(of(bound(), Some(claim("w", "Filesystem"))), Fate::Unbind);
+        assert_eq!(of(bound(), Some(claim("w", "Filesystem"))), VolumeDecision::Unbind);
         let made = |policy| volume(Some("u"), Some("example.com/p"), policy);
-        assert_eq!(of(made("Retain"), Some(claim("w", "Filesystem"))), Fate::Unbind);
-        assert_eq!(of(made("Delete"), Some(claim("w", "Filesystem"))), Fate::Release);
+        assert_eq!(of(made("Retain"), Some(claim("w", "Filesystem"))), VolumeDecision::Unbind);
+        assert_eq!(of(made("Delete"), Some(claim("w", "Filesystem"))), VolumeDecision::Release);
     }
 
     #[test]
     fn what_cannot_be_reclaimed() {
         let names = Names::kubernetes();
-        let marks = Marks::new(&names);
+        let marks = AnnotationKeys::new(&names);
         let of = |made_by: Option<&str>, policy: &str| {
             not_reclaimed(&volume(Some("u"), made_by, policy), &marks, &names)
                 .map(|note| (note.reason, note.message))

@@ -2,7 +2,7 @@
 //! driver has taken over from a plugin it is named as the one who is to do it.
 
 use crate::Context;
-use crate::volumes::{self, Marks, migrated};
+use crate::volumes::{self, AnnotationKeys, migrated};
 use client::events::EventType;
 use client::retry_on_conflict::beside;
 use client::{Action, Change, Failure, Informer, Key, Queue, Reconcile, run, unless};
@@ -20,7 +20,7 @@ struct Expander {
     context: Context,
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
-    marks: Marks,
+    marks: AnnotationKeys,
 }
 
 pub async fn run(context: Context) {
@@ -35,7 +35,7 @@ pub async fn run(context: Context) {
             Change::Updated { old, new } => {
                 volumes::asked(new) > volumes::asked(old) || capacity(new) > capacity(old)
             }
-            Change::Removed(_) => false,
+            Change::Deleted(_) => false,
         };
         if is_news && is_growing(change.object()) {
             news.add(change.key());
@@ -43,7 +43,7 @@ pub async fn run(context: Context) {
     });
     claims.synced().await;
     volumes.synced().await;
-    let marks = Marks::new(&context.names);
+    let marks = AnnotationKeys::new(&context.names);
     run::run(Arc::new(Expander { context, claims, volumes, marks }), queue, 1).await;
 }
 

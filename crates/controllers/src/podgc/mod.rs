@@ -87,7 +87,7 @@ pub async fn run(context: Context, options: Options) {
     nodes.synced().await;
     let (news, known, told) = (queue.clone(), nodes.clone(), options.clone());
     pods.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             tasks(change.object(), &known, &told, &news);
         }
     });
@@ -97,13 +97,13 @@ pub async fn run(context: Context, options: Options) {
     nodes.listen(move |change| {
         let node = change.object();
         match change {
-            Change::Removed(_) => news.add_after(Task::Node(node.name_any()), quarantine),
+            Change::Deleted(_) => news.add_after(Task::Node(node.name_any()), quarantine),
             _ if looks && is_out_of_service(node, &taint) => news.add(Task::Node(node.name_any())),
             _ => {}
         }
     });
     pods.synced().await;
-    let registry = context.measures.registry();
+    let registry = context.metrics.registry();
     let (forced, failed) = (registry.one(FORCED), registry.one(FAILED));
     let this = Collector { context, options, pods, nodes, out_of_service, forced, failed };
     run::run(Arc::new(this), queue, 1).await;

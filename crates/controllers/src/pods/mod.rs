@@ -12,7 +12,7 @@ pub use slow_start::slow_start;
 
 use crate::Context;
 use client::events::EventType;
-use client::retry_on_conflict::{Kept, beside};
+use client::retry_on_conflict::{NamespacedObject, beside};
 use client::{Failure, Key, WriteTracker, is_terminating, unless};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -36,7 +36,7 @@ impl Pods {
 
     /// Makes a pod for an owner, and tells of it. Nothing where the namespace is going away: what is refused then is
     /// refused for good.
-    pub async fn create<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
+    pub async fn create<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
         let made = self.make(owner, pod).await;
         match &made {
             Ok(Some(made)) => {
@@ -54,7 +54,7 @@ impl Pods {
     }
 
     /// The same without a word.
-    pub async fn make<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
+    pub async fn make<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<Option<Pod>, Failure> {
         if pod.labels().is_empty() {
             return Err(Failure::Other("unable to create pods, no labels".to_owned()));
         }
@@ -69,7 +69,7 @@ impl Pods {
     }
 
     /// Removes a pod of an owner, and tells of it. Whether it was there.
-    pub async fn delete<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
+    pub async fn delete<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
         let removed = self.remove(owner, pod).await;
         match &removed {
             Ok(true) => {
@@ -86,7 +86,7 @@ impl Pods {
     }
 
     /// The same without a word.
-    pub async fn remove<O: Kept>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
+    pub async fn remove<O: NamespacedObject>(&self, owner: &O, pod: &Pod) -> Result<bool, Failure> {
         // a pod that took its name is not meant
         let same = Preconditions { uid: pod.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };

@@ -20,7 +20,7 @@ pub async fn run(context: Context) {
     let volumes = context.informer::<PersistentVolume>();
     let (news, own) = (queue.clone(), finalizer.clone());
     volumes.listen(move |change| {
-        if !change.is_removal() && due(&**change.object(), &own).is_some() {
+        if !change.is_deletion() && due(&**change.object(), &own).is_some() {
             news.add(change.key());
         }
     });

@@ -25,11 +25,11 @@ struct Protection {
     pods: Informer<Pod>,
     finalizer: String,
     /// What the server said last.
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<PodClaims>>,
 }
 
-/// The claims that pods of a namespace held at a revision.
-struct Asked {
+/// The claims that pods of a namespace use, as of a resource version.
+struct PodClaims {
     namespace: String,
     version: u64,
     /// In which past, where the server was given another.
@@ -46,7 +46,7 @@ pub async fn run(context: Context) {
     let (claims, pods) = (context.informer::<PersistentVolumeClaim>(), context.informer::<Pod>());
     let (news, own) = (queue.clone(), finalizer.clone());
     claims.listen(move |change| {
-        if !change.is_removal() && due(&**change.object(), &own).is_some() {
+        if !change.is_deletion() && due(&**change.object(), &own).is_some() {
             news.add(change.key());
         }
     });
@@ -58,7 +58,7 @@ pub async fn run(context: Context) {
         {
             claims::keys(old).for_each(|key| news.add(key));
         }
-        if change.is_removal() || lets_go(change.object()) {
+        if change.is_deletion() || lets_go(change.object()) {
             claims::keys(change.object()).for_each(|key| news.add(key));
         }
     });
@@ -97,7 +97,7 @@ fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     held_by(pod).any(|(name, holder)| claim.meta().name.as_ref() == Some(&name) && means(&holder, claim))
 }
 
-impl Asked {
+impl PodClaims {
     fn holds(&self, claim: &PersistentVolumeClaim) -> bool {
         let holders = claim.meta().name.as_ref().and_then(|name| self.held.get(name));
         holders.into_iter().flatten().any(|holder| means(holder, claim))
@@ -149,11 +149,11 @@ impl Protection {
         self.claims.reached().borrow().history
     }
 
-    async fn ask(&self, namespace: &str) -> Result<Asked, Failure> {
+    async fn ask(&self, namespace: &str) -> Result<PodClaims, Failure> {
         let pods: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
         let mut params = ListParams::default().limit(PAGE);
         let (namespace, history) = (namespace.to_owned(), self.history());
-        let mut asked = Asked { namespace, version: 0, history, held: HashMap::new() };
+        let mut asked = PodClaims { namespace, version: 0, history, held: HashMap::new() };
         loop {
             let page = pods.list(&params).await?;
             if params.continue_token.is_none() {

@@ -1,14 +1,14 @@
 //! The two kinds that keep so many pods, and what is the same in both.
 
-use client::informer::Watched;
-use client::retry_on_conflict::Kept;
+use client::informer::Watchable;
+use client::retry_on_conflict::NamespacedObject;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
 };
 use kube::core::Selector;
 
-pub trait Replicated: Kept + Watched {
+pub trait Replicated: NamespacedObject + Watchable {
     /// What the loop is called.
     const NAME: &'static str;
     /// In whose name events are told.

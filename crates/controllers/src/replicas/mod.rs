@@ -55,7 +55,7 @@ pub async fn run<K: Replicated>(context: Context, workers: usize) {
     let this = Arc::new(Sets {
         statuses: WriteTracker::new(sets.clone()),
         pods: Pods::new(context.clone()),
-        ages: context.measures.registry().one(AGES),
+        ages: context.metrics.registry().one(AGES),
         context,
         sets,
     });

@@ -27,7 +27,7 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 const WEIGHED: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
 
 type Amounts = BTreeMap<String, Quantity>;
-type Listed = BTreeMap<String, resource::Quantity>;
+type ResourceList = BTreeMap<String, resource::Quantity>;
 
 pub struct Counting<'c> {
     pub client: &'c Client,
@@ -157,7 +157,7 @@ impl Counting<'_> {
     }
 
     async fn resource(&self, group: &str, plural: &str) -> Result<Option<Arc<Resource>>, Failure> {
-        let found = |served: &client::discovery::Served| {
+        let found = |served: &client::discovery::ApiResources| {
             let this = |it: &&Arc<Resource>| {
                 it.group == group && it.plural == plural && it.namespaced && it.can("list")
             };
@@ -185,10 +185,10 @@ fn tree(quota: &ResourceQuota) -> Result<Value, Failure> {
 pub fn status(quota: &ResourceQuota, used: Amounts) -> Option<ResourceQuotaStatus> {
     let hard = quota.spec.as_ref().and_then(|it| it.hard.clone()).unwrap_or_default();
     let before = quota.status.clone().unwrap_or_default();
-    let mut next: Listed = before.used.clone().unwrap_or_default();
+    let mut next: ResourceList = before.used.clone().unwrap_or_default();
     next.extend(used.into_iter().map(|(name, amount)| (name, resource::Quantity(amount.to_string()))));
     next.retain(|name, _| hard.contains_key(name));
-    let same = |a: &Option<Listed>, b: &Listed| {
+    let same = |a: &Option<ResourceList>, b: &ResourceList| {
         a.as_ref().is_some_and(|a| {
             let amount = |it: &resource::Quantity| it.0.parse::<Quantity>().ok();
             a.len() == b.len() && b.iter().all(|(name, it)| a.get(name).map(amount) == Some(amount(it)))

@@ -39,15 +39,15 @@ struct Quotas {
     quotas: Informer<ResourceQuota>,
 }
 
-/// What gives something back.
+/// Recalculates quotas when objects release resources.
 #[derive(Clone)]
-struct Returned {
+struct Replenishment {
     quotas: Informer<ResourceQuota>,
     queue: Queue<Key>,
     names: Arc<Names>,
 }
 
-impl Returned {
+impl Replenishment {
     /// Something of this resource takes less in a namespace than it did.
     fn less(&self, group: &str, plural: &str, namespace: &str) {
         for quota in self.quotas.in_namespace(namespace) {
@@ -59,7 +59,7 @@ impl Returned {
     }
 }
 
-impl Listener for Returned {
+impl Listener for Replenishment {
     fn put(&self, _: &Arc<Resource>, _: &Metadata) {}
 
     fn gone(&self, of: &Arc<Resource>, object: &Metadata) {
@@ -97,13 +97,14 @@ pub async fn run(context: Context, options: Options) {
         let changed = match change {
             Change::Added(_) => true,
             Change::Updated { old, new } => old.spec != new.spec,
-            Change::Removed(_) => false,
+            Change::Deleted(_) => false,
         };
         if changed {
             news.add(change.key());
         }
     });
-    let returned = Returned { quotas: quotas.clone(), queue: queue.clone(), names: context.names.clone() };
+    let returned =
+        Replenishment { quotas: quotas.clone(), queue: queue.clone(), names: context.names.clone() };
     let (of_pods, world) = (returned.clone(), context.world.clone());
     context.informer::<Pod>().listen(move |change| {
         if let Change::Updated { old, new } = change {

@@ -57,7 +57,7 @@ pub async fn run(context: Context, options: Options) {
     let name = context.names.root_authority_map();
     let namespaces = context.informer::<Namespace>();
     let maps = context.informer_of::<ConfigMap>("", &format!("metadata.name={name}"));
-    let registry = context.measures.registry();
+    let registry = context.metrics.registry();
     let took = registry.family(TOOK);
     registry.counted(LOOKS, &took);
     let this = Arc::new(Publisher {
@@ -71,7 +71,7 @@ pub async fn run(context: Context, options: Options) {
     });
     let news = queue.clone();
     namespaces.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });

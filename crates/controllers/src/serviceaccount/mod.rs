@@ -38,13 +38,13 @@ pub async fn run(context: Context, options: Options) {
     });
     let news = queue.clone();
     namespaces.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });
     let news = queue.clone();
     accounts.listen(move |change| {
-        if change.is_removal() {
+        if change.is_deletion() {
             news.add(Key::new("", change.key().namespace));
         }
     });

@@ -131,7 +131,7 @@ pub async fn run(context: Context, options: Options) {
     });
     let (news, unasked) = (queue.clone(), !context.gates.asked_tokens);
     accounts.listen(move |change| {
-        if change.is_removal() {
+        if change.is_deletion() {
             news.add(Work::Account(Reference { key: change.key(), uid: change.object().uid() }));
         } else if unasked {
             news.add(Work::Unasked(change.key()));
@@ -139,7 +139,7 @@ pub async fn run(context: Context, options: Options) {
     });
     let (news, of) = (queue.clone(), annotations.clone());
     secrets.listen(move |change| match of.account(change.object()) {
-        Some(account) if change.is_removal() => {
+        Some(account) if change.is_deletion() => {
             news.add(Work::Gone { secret: change.key().name, account });
         }
         Some(_) => news.add(Work::Secret(change.key())),
@@ -248,11 +248,16 @@ impl Tokens {
         }
     }
 
-    fn lacks(&self, secret: &Secret) -> Lacks {
+    fn lacks(&self, secret: &Secret) -> MissingData {
         lacks(secret, self.authority.as_deref())
     }
 
-    fn filled(&self, mut secret: Secret, account: &ServiceAccount, lacks: Lacks) -> Result<Secret, Failure> {
+    fn filled(
+        &self,
+        mut secret: Secret,
+        account: &ServiceAccount,
+        lacks: MissingData,
+    ) -> Result<Secret, Failure> {
         let namespace = account.namespace().unwrap_or_default();
         let claims = claims(&self.context.names, account, &secret.name_any());
         let data = secret.data.get_or_insert_default();
@@ -296,23 +301,23 @@ impl Tokens {
     }
 }
 
-/// What a secret still needs.
+/// The data that a secret lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lacks {
+struct MissingData {
     authority: bool,
     namespace: bool,
     token: bool,
 }
 
-impl Lacks {
+impl MissingData {
     fn is_nothing(self) -> bool {
         !(self.authority || self.namespace || self.token)
     }
 }
 
-fn lacks(secret: &Secret, authority: Option<&str>) -> Lacks {
+fn lacks(secret: &Secret, authority: Option<&str>) -> MissingData {
     let held = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[][..], |it| &it.0);
-    Lacks {
+    MissingData {
         authority: authority.is_some_and(|authority| authority.as_bytes() != held("ca.crt")),
         namespace: held("namespace").is_empty(),
         token: held("token").is_empty(),

@@ -2,7 +2,7 @@
 //!
 //! How many there are, and should be, is found out when somebody asks.
 
-use super::{Plan, Same};
+use super::{EndpointIdentity, Plan};
 use crate::slices;
 use client::metrics::Metrics;
 use client::{Informer, Key};
@@ -33,7 +33,7 @@ impl Writes {
         let going = existing.iter().filter(|it| rewritten.contains(it.name_any().as_str()));
         let before = all(going.chain(&plan.delete).map(|it| &**it));
         let after = all(plan.create.iter().chain(&plan.update));
-        let changed = |(same, now): &(&Same, &&Endpoint)| {
+        let changed = |(same, now): &(&EndpointIdentity, &&Endpoint)| {
             before.get(*same).is_some_and(|then| !slices::unchanged(then, now))
         };
         Writes {
@@ -50,8 +50,8 @@ pub struct Changes([Counter; 3]);
 
 impl Changes {
     /// Counted under this name, which has them by operation.
-    pub fn new(measures: &Metrics, about: About) -> Self {
-        let family = measures.registry().family::<Counter>(about);
+    pub fn new(metrics: &Metrics, about: About) -> Self {
+        let family = metrics.registry().family::<Counter>(about);
         Changes(["create", "update", "delete"].map(|operation| family.of(&[operation])))
     }
 
@@ -63,14 +63,14 @@ impl Changes {
 }
 
 /// All endpoints of some slices.
-fn all<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> HashMap<Same, &'a Endpoint> {
-    slices.flat_map(|it| &it.endpoints).map(|it| (slices::same(it), it)).collect()
+fn all<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> HashMap<EndpointIdentity, &'a Endpoint> {
+    slices.flat_map(|it| &it.endpoints).map(|it| (slices::identity(it), it)).collect()
 }
 
 /// How many slices there are, how many there would be if all were as full as they may be, and how many endpoints: shown
 /// under these names. `whose` says who keeps them, and how full they may be.
 pub fn show(
-    measures: &Metrics,
+    metrics: &Metrics,
     abouts: [About; 3],
     slices: &Informer<EndpointSlice>,
     whose: (&str, &Arc<Names>, usize),
@@ -78,7 +78,7 @@ pub fn show(
     let values: [fn(&Totals) -> usize; 3] = [|it| it.slices, |it| it.desired, |it| it.endpoints];
     for (about, value) in abouts.into_iter().zip(values) {
         let (slices, manager, names, most) = (slices.clone(), whose.0.to_owned(), whose.1.clone(), whose.2);
-        measures.registry().ask::<Gauge>(about, move |out| {
+        metrics.registry().ask::<Gauge>(about, move |out| {
             let totals = Totals::of(slices.all().iter().map(|it| &**it), &manager, &names, most);
             out.add(&[], value(&totals) as f64);
         });

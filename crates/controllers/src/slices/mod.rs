@@ -79,10 +79,10 @@ pub fn of_service(
     found
 }
 
-/// What makes two endpoints the same one.
-pub type Same = (Vec<String>, Option<String>, Option<String>, Option<String>);
+/// The identity of an endpoint: its addresses and its target.
+pub type EndpointIdentity = (Vec<String>, Option<String>, Option<String>, Option<String>);
 
-pub fn same(endpoint: &Endpoint) -> Same {
+pub fn identity(endpoint: &Endpoint) -> EndpointIdentity {
     let mut addresses = endpoint.addresses.clone();
     addresses.sort();
     let target = endpoint.target_ref.as_ref();

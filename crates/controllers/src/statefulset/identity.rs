@@ -11,13 +11,13 @@ use names::Names;
 
 /// The names of labels.
 #[derive(Debug, Clone)]
-pub struct Marks {
+pub struct LabelNames {
     pub pod_name: String,
 }
 
-impl Marks {
+impl LabelNames {
     pub fn new(names: &Names) -> Self {
-        Marks { pod_name: names.well_known_under("statefulset", "pod-name") }
+        LabelNames { pod_name: names.well_known_under("statefulset", "pod-name") }
     }
 
     /// The pod of a set with this ordinal.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_a_name_a_host_and_claims_of_its_own() {
-        let marks = Marks::new(&Names::kubernetes());
+        let marks = LabelNames::new(&Names::kubernetes());
         let pod = marks.pod(&set(), &template(), "db-abc", 3);
         assert!(marks.is_identified(&pod, &set(), 3) && !marks.is_identified(&pod, &set(), 4));
         let pod = serde_json::to_value(pod).unwrap();
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_of_an_identity_is_given() {
-        let marks = Marks::new(&Names::kubernetes());
+        let marks = LabelNames::new(&Names::kubernetes());
         let json = json!({"metadata": {"name": "db-0"}, "spec": {"containers": []}});
         let mut pod: Pod = serde_json::from_value(json).unwrap();
         assert!(!marks.is_identified(&pod, &set(), 0));

@@ -17,7 +17,7 @@ use client::events::EventType;
 use client::retry_on_conflict::{self, beside};
 use client::{Action, Failure, Informer, Key, Queue, Reconcile, WriteTracker, is_terminating, run, unless};
 use futures_util::future::join_all;
-use identity::Marks;
+use identity::LabelNames;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
 use kube::ResourceExt;
@@ -35,7 +35,7 @@ const HELD_UP: Duration = Duration::from_secs(1);
 
 struct StatefulSets {
     context: Context,
-    marks: Marks,
+    marks: LabelNames,
     sets: WriteTracker<StatefulSet>,
     revisions: Revisions,
     pods: Pods,
@@ -57,7 +57,7 @@ pub async fn run(context: Context, workers: usize) {
     claims.synced().await;
     revisions.written().informer().synced().await;
     let this = Arc::new(StatefulSets {
-        marks: Marks::new(&context.names),
+        marks: LabelNames::new(&context.names),
         sets: WriteTracker::new(sets),
         revisions,
         pods: Pods::new(context.clone()),

@@ -1,4 +1,4 @@
-use super::identity::Marks;
+use super::identity::LabelNames;
 use super::plan::{Plan, plan};
 use super::view::View;
 use crate::gates::Gates;
@@ -76,7 +76,7 @@ fn look(set: &StatefulSet, pods: &[&str], claims: &[PersistentVolumeClaim], gate
         update: "new",
         collisions: 0,
         claim: &|key| claims.get(key).cloned(),
-        marks: &Marks::new(&Names::kubernetes()),
+        marks: &LabelNames::new(&Names::kubernetes()),
         gates,
         now: DateTime::from_timestamp(NOW, 0).unwrap(),
     };
@@ -181,7 +181,7 @@ fn pods_below_the_partition_are_made_from_the_old_template() {
             Some(StatefulSetStatus { current_replicas: Some(current), ..StatefulSetStatus::default() });
         (0..3)
             .map(|ordinal| {
-                let marks = Marks::new(&Names::kubernetes());
+                let marks = LabelNames::new(&Names::kubernetes());
                 let view = View {
                     set: &set,
                     spec: set.spec.as_ref().unwrap(),

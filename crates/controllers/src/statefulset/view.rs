@@ -1,6 +1,6 @@
 //! A snapshot of a stateful set, its pods and its claims, and the numbers that follow from it.
 
-use super::identity::{Marks, claims, ordinal, revision};
+use super::identity::{LabelNames, claims, ordinal, revision};
 use crate::gates::Gates;
 use crate::pods::state::{available_in, is_available, is_ready, phase};
 use client::Key;
@@ -25,7 +25,7 @@ pub struct View<'a> {
     pub update: &'a str,
     pub collisions: i32,
     pub claim: &'a (dyn Fn(&Key) -> Option<Arc<PersistentVolumeClaim>> + Sync),
-    pub marks: &'a Marks,
+    pub marks: &'a LabelNames,
     pub gates: Gates,
     pub now: DateTime<Utc>,
 }

@@ -28,14 +28,14 @@ pub async fn run(context: Context) {
     let leases = context.informer_of::<Lease>(&context.names.system_namespace(), "");
     let news = queue.clone();
     versions.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });
     let identity = format!("{}/component", context.names.api_domain);
     let (news, all, label) = (queue.clone(), versions.clone(), identity.clone());
     leases.listen(move |change| {
-        if change.is_removal() && change.object().labels().contains_key(&label) {
+        if change.is_deletion() && change.object().labels().contains_key(&label) {
             all.all().iter().for_each(|it| news.add(Key::of(&**it)));
         }
     });

@@ -21,7 +21,7 @@ pub async fn run(context: Context) {
     let this = Arc::new(Cleaner { context, secrets: secrets.clone() });
     let news = queue.clone();
     secrets.listen(move |change| {
-        if !change.is_removal() {
+        if !change.is_deletion() {
             news.add(change.key());
         }
     });

@@ -78,7 +78,7 @@ impl fmt::Display for Task {
     }
 }
 
-struct Teller {
+struct Annotator {
     client: Client,
     nodes: Informer<Node>,
     queue: Queue<Task>,
@@ -96,17 +96,17 @@ pub async fn run(context: Context) {
         let nodes = match change {
             Change::Added(_) => size.nodes + 1,
             Change::Updated { .. } => size.nodes,
-            Change::Removed(_) => size.nodes.saturating_sub(1),
+            Change::Deleted(_) => size.nodes.saturating_sub(1),
         };
         if size.becomes(nodes) {
             news.add(Task::All);
         }
-        if !change.is_removal() && !is_told(change.object(), &said, size.seconds()) {
+        if !change.is_deletion() && !is_told(change.object(), &said, size.seconds()) {
             news.add(Task::Node(change.object().name_any()));
         }
     });
     nodes.synced().await;
-    let this = Teller { client: context.client, nodes, queue: queue.clone(), size, annotation };
+    let this = Annotator { client: context.client, nodes, queue: queue.clone(), size, annotation };
     run::run(Arc::new(this), queue, WORKERS).await;
 }
 
@@ -114,7 +114,7 @@ fn is_told(node: &Node, annotation: &str, seconds: u32) -> bool {
     node.annotations().get(annotation).is_some_and(|it| it.parse() == Ok(seconds))
 }
 
-impl Reconcile for Teller {
+impl Reconcile for Annotator {
     type Key = Task;
 
     fn name(&self) -> &'static str {
@@ -139,7 +139,7 @@ impl Reconcile for Teller {
     }
 }
 
-impl Teller {
+impl Annotator {
     async fn tell(&self, name: &str, seconds: u32) -> Result<(), Failure> {
         let node = self.nodes.get(&nodes::key(name));
         if node.is_none_or(|it| is_told(&it, &self.annotation, seconds)) {

@@ -28,14 +28,14 @@ pub async fn run(context: Context, workers: usize) {
     let jobs = context.informer::<Job>();
     let (news, world) = (queue.clone(), context.world.clone());
     jobs.listen(move |change| {
-        if !change.is_removal()
+        if !change.is_deletion()
             && let Some(left) = left(change.object(), world.now())
         {
             news.add_after(change.key(), left);
         }
     });
     jobs.synced().await;
-    let late = context.measures.registry().one(LATENESS);
+    let late = context.metrics.registry().one(LATENESS);
     run::run(Arc::new(Finished { context, jobs, late }), queue, workers).await;
 }
 

@@ -4,8 +4,8 @@
 
 pub mod claims;
 pub mod migrated;
+pub mod pending_operations;
 pub mod protection;
-pub mod underway;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
@@ -19,7 +19,7 @@ pub const STORAGE: &str = "storage";
 
 /// The names of annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marks {
+pub struct AnnotationKeys {
     /// On a claim whose binding has come to an end: from then on its volume is its own.
     pub bind_completed: String,
     /// On the side of a binding that a loop chose, and not a user.
@@ -38,10 +38,10 @@ pub struct Marks {
     pub resizer: String,
 }
 
-impl Marks {
+impl AnnotationKeys {
     pub fn new(names: &Names) -> Self {
         let under = |subdomain: &str, name: &str| names.well_known_under(subdomain, name);
-        Marks {
+        AnnotationKeys {
             bind_completed: under("pv", "bind-completed"),
             bound_by_controller: under("pv", "bound-by-controller"),
             provisioned_by: under("pv", "provisioned-by"),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_annotation_counts_more_than_the_field() {
-        let marks = Marks::new(&Names::kubernetes());
+        let marks = AnnotationKeys::new(&Names::kubernetes());
         let claim = |annotation: Option<&str>, field: Option<&str>| -> PersistentVolumeClaim {
             let annotations: BTreeMap<_, _> =
                 annotation.iter().map(|it| ("volume.beta.kubernetes.io/storage-class", it)).collect();

@@ -98,7 +98,7 @@ pub async fn controller_manager(
     process::tell(&registry);
     apiserver::discovery::metrics::about_component(&registry, &gates);
     let told = Told {
-        measures: Metrics::new(registry),
+        metrics: Metrics::new(registry),
         health: Arc::default(),
         world,
         verbosity: Arc::new(move |text| verbosity.set(text)),
@@ -116,7 +116,7 @@ pub async fn controller_manager(
 
 /// Whom the loops tell how they are.
 struct Told {
-    measures: Metrics,
+    metrics: Metrics,
     health: Arc<Health>,
     world: World,
     /// Changes how much is logged.
@@ -126,10 +126,10 @@ struct Told {
 impl Work {
     async fn run(self, told: Told) -> anyhow::Result<()> {
         let agent = format!("{}-controller-manager", self.names.prefix);
-        let transport = transport::transport(&self.target, &agent, &told.measures)?;
+        let transport = transport::transport(&self.target, &agent, &told.metrics)?;
         let calls = || transport::client(&transport, self.rate, &told.world);
         let context = Context::new(calls(), told.world.clone(), self.names.clone());
-        let context = context.counted_in(told.measures.clone());
+        let context = context.counted_in(told.metrics.clone());
         let context = match self.own_accounts {
             true => context.with_accounts(self.accounts(&agent, calls(), &told)?),
             false => context,
@@ -154,10 +154,10 @@ impl Work {
 
     async fn lead(&self, mut candidate: Candidate, context: Context, told: &Told) -> anyhow::Result<()> {
         let name = candidate.name().to_owned();
-        told.measures.leads(&name, false);
+        told.metrics.leads(&name, false);
         tracing::info!(lease = name, "waits for the lease");
         candidate.lead().await;
-        told.measures.leads(&name, true);
+        told.metrics.leads(&name, true);
         tracing::info!(lease = name, "leads");
         if let Some(lease) = candidate.lease() {
             let message = format!("{} became leader", candidate.identity());
@@ -183,7 +183,7 @@ impl Work {
         let nobody = Target { identity: None, credentials: Credentials::None, ..self.target.clone() };
         let accounts = Accounts {
             own,
-            transport: transport::transport(&nobody, agent, &told.measures)?,
+            transport: transport::transport(&nobody, agent, &told.metrics)?,
             namespace: self.names.system_namespace(),
             rate: self.rate,
             world: told.world.clone(),

@@ -139,10 +139,10 @@ struct Open {
 
 impl Port {
     pub async fn open(wanted: Wanted, told: &Told, names: Names) -> anyhow::Result<Self> {
-        let Told { measures, health, world, verbosity } = told;
+        let Told { metrics, health, world, verbosity } = told;
         let Some(address) = wanted.address else { return Ok(Port { open: None }) };
         let lookup = match &wanted.lookup {
-            Some(target) => Some(trust_map(target, &names, measures, world)?),
+            Some(target) => Some(trust_map(target, &names, metrics, world)?),
             None => None,
         };
         let found = match &lookup {
@@ -165,7 +165,7 @@ impl Port {
         }
         let tls = wanted.shown.onto(tls);
         let answers = Arc::new(Answers {
-            measures: measures.clone(),
+            metrics: metrics.clone(),
             health: health.clone(),
             allowed: wanted.allowed,
             slis: wanted.slis,
@@ -252,10 +252,10 @@ async fn bind(
 fn trust_map(
     target: &Target,
     names: &Names,
-    measures: &Metrics,
+    metrics: &Metrics,
     world: &World,
 ) -> anyhow::Result<Api<ConfigMap>> {
-    let transport = transport::transport(target, &format!("{}-controller-manager", names.prefix), measures)?;
+    let transport = transport::transport(target, &format!("{}-controller-manager", names.prefix), metrics)?;
     let client: Client = transport::client(&transport, Rate::default(), world);
     Ok(Api::namespaced(client, &names.system_namespace()))
 }
@@ -287,7 +287,7 @@ fn self_signed(address: SocketAddr) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
 
 /// Answers what is asked at the port.
 struct Answers {
-    measures: Metrics,
+    metrics: Metrics,
     health: Arc<Health>,
     /// What everybody may look at.
     allowed: Vec<String>,
@@ -320,7 +320,7 @@ impl Answers {
         let inside = Inside {
             command: &debug.command,
             verbosity: Some(&debug.verbosity),
-            holdings: &|| self.measures.waiting(),
+            holdings: &|| self.metrics.waiting(),
         };
         let page = inside.page(&parts.method, parts.uri.path(), &body.to_bytes());
         Ok(page.unwrap_or_else(|| answer(StatusCode::NOT_FOUND, "404 page not found\n")))
@@ -368,7 +368,7 @@ impl Answers {
 
     fn content(&self, path: &str, query: &str) -> Option<String> {
         match path {
-            "/metrics" => Some(self.measures.text()),
+            "/metrics" => Some(self.metrics.text()),
             "/metrics/slis" if self.slis => Some(self.health.slis.text()),
             _ => self.health.answer(path, query),
         }

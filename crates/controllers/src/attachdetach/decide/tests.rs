@@ -2,8 +2,8 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(360);
 
-fn wanted(exclusive: bool, elsewhere: &[&str]) -> Wanted {
-    Wanted {
+fn wanted(exclusive: bool, elsewhere: &[&str]) -> DesiredVolume {
+    DesiredVolume {
         volume: Volume { driver: "d".to_owned(), handle: "h".to_owned() },
         object: "v".to_owned(),
         exclusive,
@@ -11,12 +11,17 @@ fn wanted(exclusive: bool, elsewhere: &[&str]) -> Wanted {
     }
 }
 
-fn attached() -> There {
-    There { attached: true, ..There::default() }
+fn attached() -> AttachmentState {
+    AttachmentState { attached: true, ..AttachmentState::default() }
 }
 
 /// One volume, whose attachment is `a`, and a node that is ready.
-fn seen(wanted: Option<Wanted>, there: Option<There>, told: bool, in_use: bool) -> Seen {
+fn seen(
+    wanted: Option<DesiredVolume>,
+    there: Option<AttachmentState>,
+    told: bool,
+    in_use: bool,
+) -> NodeVolumes {
     let one = || "a".to_owned();
     let node = Node {
         told: told.then(|| "vol-a".to_owned()).into_iter().collect(),
@@ -24,7 +29,7 @@ fn seen(wanted: Option<Wanted>, there: Option<There>, told: bool, in_use: bool) 
         ready: true,
         out_of_service: false,
     };
-    Seen {
+    NodeVolumes {
         node: Some(node),
         wanted: wanted.map(|it| (one(), it)).into_iter().collect(),
         there: there.map(|it| (one(), it)).into_iter().collect(),
@@ -34,7 +39,7 @@ fn seen(wanted: Option<Wanted>, there: Option<There>, told: bool, in_use: bool) 
 }
 
 /// A plan in short.
-fn told(seen: &Seen) -> String {
+fn told(seen: &NodeVolumes) -> String {
     let plan = seen.decide(TIMEOUT);
     let mut words = Vec::new();
     let mut say = |what: &str, names: &[String]| {
@@ -59,8 +64,8 @@ fn what_pods_want_is_attached_and_told() {
     assert_eq!(told(&seen(Some(wanted(true, &[])), None, false, false)), "attach a");
     assert_eq!(told(&seen(Some(wanted(true, &["m"])), None, false, false)), "refused a");
     assert_eq!(told(&seen(Some(wanted(false, &["m"])), None, false, false)), "attach a");
-    assert_eq!(told(&seen(Some(wanted(true, &[])), Some(There::default()), false, false)), "");
-    let failed = There { error: Some("why".to_owned()), ..There::default() };
+    assert_eq!(told(&seen(Some(wanted(true, &[])), Some(AttachmentState::default()), false, false)), "");
+    let failed = AttachmentState { error: Some("why".to_owned()), ..AttachmentState::default() };
     assert_eq!(told(&seen(Some(wanted(true, &[])), Some(failed), false, false)), "failed a");
     assert_eq!(
         told(&seen(Some(wanted(true, &[])), Some(attached()), false, false)),
@@ -68,14 +73,14 @@ fn what_pods_want_is_attached_and_told() {
     );
     assert_eq!(told(&seen(Some(wanted(true, &[])), Some(attached()), true, true)), "");
     // it goes, and comes again when it is gone
-    let leaving = There { leaving: true, ..attached() };
+    let leaving = AttachmentState { leaving: true, ..attached() };
     assert_eq!(told(&seen(Some(wanted(true, &[])), Some(leaving), true, false)), "tell []");
 }
 
 #[test]
 fn what_nobody_wants_is_detached_when_it_is_safe() {
     assert_eq!(told(&seen(None, Some(attached()), true, false)), "tell [], detach a");
-    assert_eq!(told(&seen(None, Some(There::default()), false, false)), "detach a");
+    assert_eq!(told(&seen(None, Some(AttachmentState::default()), false, false)), "detach a");
     assert_eq!(told(&seen(None, Some(attached()), true, true)), "waiting a");
     // what the node was told wrongly
     assert_eq!(told(&seen(None, None, true, false)), "tell []");

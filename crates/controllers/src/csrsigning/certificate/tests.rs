@@ -20,16 +20,16 @@ fn authority() -> (String, Authority) {
     (pem, authority)
 }
 
-fn asked() -> Asked {
+fn asked() -> CertificateRequest {
     let pem = crate::csr::tests::request("jane", "a", &["x.example", "10.0.0.1"]);
     let mut asked = crate::csr::read_signed(pem.as_bytes()).unwrap();
     asked.subject.organizations.push("ü, and others".to_owned());
     asked
 }
 
-fn wanted<'a>(asked: &'a Asked, usages: &'a BTreeSet<&'a str>) -> Wanted<'a> {
+fn wanted<'a>(asked: &'a CertificateRequest, usages: &'a BTreeSet<&'a str>) -> CertificateTemplate<'a> {
     let serial = [0x80; 16];
-    Wanted { asked, usages, now: NOW, not_before: NOW - 300, not_after: NOW + YEAR, serial }
+    CertificateTemplate { asked, usages, now: NOW, not_before: NOW - 300, not_after: NOW + YEAR, serial }
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn a_certificate_says_what_was_asked_for_and_is_signed() {
 fn nothing_outlives_its_authority() {
     let (_, authority) = authority();
     let (asked, usages) = (asked(), BTreeSet::from(["client auth"]));
-    let far = Wanted { not_after: NOW + 40 * YEAR, ..wanted(&asked, &usages) };
+    let far = CertificateTemplate { not_after: NOW + 40 * YEAR, ..wanted(&asked, &usages) };
     assert_eq!(crate::csr::good_until(authority.issue(&far).unwrap().as_bytes()), Some(NOW + 2 * YEAR));
-    let late = Wanted { now: NOW + 3 * YEAR, ..far };
+    let late = CertificateTemplate { now: NOW + 3 * YEAR, ..far };
     assert!(authority.issue(&late).unwrap_err().contains("expired"));
 }
 

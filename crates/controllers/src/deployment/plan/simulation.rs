@@ -85,7 +85,7 @@ impl Set {
 struct World {
     deployment: Deployment,
     limits: Limits,
-    marks: Marks,
+    marks: RevisionAnnotations,
     /// By template.
     sets: Vec<Option<Set>>,
     template: usize,
@@ -179,7 +179,7 @@ fn limits_hold_whatever_is_seen_when() {
         let mut world = World {
             deployment: serde_json::from_value(json!({"metadata": {}})).unwrap(),
             limits,
-            marks: Marks::new(&Names::kubernetes()),
+            marks: RevisionAnnotations::new(&Names::kubernetes()),
             sets: vec![Some(first), None, None, None],
             template: 1,
         };

@@ -60,7 +60,7 @@ fn next(
     new: Option<Arc<ReplicaSet>>,
     old: &[Arc<ReplicaSet>],
 ) -> String {
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = RevisionAnnotations::new(&Names::kubernetes());
     let sets = Sets { new, old: old.to_vec() };
     let view = View { deployment, sets: &sets, limits: &limits, marks: &marks, old_pods: false };
     said(&step(&view).0)
@@ -144,7 +144,7 @@ fn recreating() {
     check(None, &[set("old", 1, 0, 0, 0)], "create 10");
     check(Some(set("new", 2, 0, 0, 0)), &[set("old", 1, 0, 0, 0)], "new=10");
     check(Some(set("new", 2, 10, 10, 10)), &[], "rest");
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = RevisionAnnotations::new(&Names::kubernetes());
     let sets = Sets { new: None, old: vec![set("old", 1, 0, 0, 0)] };
     let view = View { deployment: &d, sets: &sets, limits: &limits, marks: &marks, old_pods: true };
     assert_eq!(said(&step(&view).0), "rest");
@@ -174,7 +174,7 @@ fn paused_deployments_are_scaled_and_nothing_else() {
     assert_eq!(next(&d, LIMITS, None, &[set("old", 1, 5, 5, 5)]), "old=10");
     let marked = |name: &str, day, wanted: i32| {
         let mut set = (*set(name, day, wanted, wanted, wanted)).clone();
-        Marks::new(&Names::kubernetes()).size(set.annotations_mut(), &LIMITS);
+        RevisionAnnotations::new(&Names::kubernetes()).size(set.annotations_mut(), &LIMITS);
         Arc::new(set)
     };
     assert_eq!(next(&d, LIMITS, None, &[marked("old", 2, 10)]), "rest");

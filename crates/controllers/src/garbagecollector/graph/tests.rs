@@ -40,13 +40,13 @@ fn an_owner_that_nobody_has_seen_is_looked_for() {
     let mut graph = Graph::default();
     assert_eq!(graph.put(&of("P"), &object("a", "p", 1, &[reference("R", "r", false)])), [delete("r")]);
     assert!(!graph.look(&uid("r")).unwrap().seen);
-    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, Known::Unknown);
+    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, OwnerState::Unknown);
     // it comes, and is what it was said to be
     assert_eq!(graph.put(&of("R"), &object("a", "r", 2, &[])), []);
-    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, Known::Solid);
+    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, OwnerState::Solid);
     // it goes, and its dependent should be looked at
     assert_eq!(graph.gone(&of("R"), &object("a", "r", 3, &[])), [delete("p")]);
-    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, Known::Absent);
+    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, OwnerState::Absent);
     assert_eq!(graph.gone(&of("P"), &object("a", "p", 4, &[])), []);
     assert_eq!(graph.len(), 0);
 }
@@ -60,8 +60,8 @@ fn an_owner_that_is_said_to_be_two_things_is_looked_for_as_both() {
     assert_eq!(graph.put(&of("P"), &object("a", "q", 2, &owned("S"))), [delete("q")]);
     let first = graph.look(&"u".into()).unwrap().identity;
     assert_eq!(graph.is_absent(&first), [delete("p"), Todo::Delete("u".into())]);
-    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, Known::Absent);
-    assert_eq!(graph.look(&uid("q")).unwrap().owners[0].1, Known::Unknown);
+    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, OwnerState::Absent);
+    assert_eq!(graph.look(&uid("q")).unwrap().owners[0].1, OwnerState::Unknown);
     let second = graph.look(&"u".into()).unwrap().identity;
     assert_eq!(second.of.kind, "S");
     assert_eq!(graph.is_absent(&second), [delete("p"), delete("q")]);
@@ -121,7 +121,7 @@ fn a_type_that_is_not_watched_any_more_is_neither_there_nor_gone() {
     graph.put(&of("R"), &object("a", "lonely", 1, &[]));
     graph.put(&of("P"), &object("a", "p", 2, &[reference("R", "r", false)]));
     assert_eq!(graph.unwatched(&of("R")), []);
-    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, Known::Unknown);
+    assert_eq!(graph.look(&uid("p")).unwrap().owners[0].1, OwnerState::Unknown);
     assert!(graph.look(&uid("lonely")).is_none());
     assert_eq!(graph.unwatched(&of("P")), []);
     assert_eq!(graph.len(), 0);
@@ -187,16 +187,16 @@ impl World {
     }
 
     /// What a reference of an object means, as the server has it.
-    fn owner(&self, dependent: &Metadata, owner: &Reference) -> Known {
+    fn owner(&self, dependent: &Metadata, owner: &Reference) -> OwnerState {
         let there = self.objects.get(&owner.uid).filter(|(of, it)| {
             of.kind == owner.kind
                 && it.name == owner.name
                 && (it.namespace.is_empty() || it.namespace == dependent.namespace)
         });
         match there {
-            None => Known::Absent,
-            Some((_, it)) if Marks::of(it).waits() => Known::Waiting,
-            Some(_) => Known::Solid,
+            None => OwnerState::Absent,
+            Some((_, it)) if DeletionState::of(it).waits() => OwnerState::Waiting,
+            Some(_) => OwnerState::Solid,
         }
     }
 
@@ -249,7 +249,7 @@ impl World {
                         && it.owner_references[0].uid == uid
                 };
                 let orphans = self.objects.iter().filter(|(_, (_, it))| {
-                    only(it) && self.owner(it, &it.owner_references[0]) == Known::Solid
+                    only(it) && self.owner(it, &it.owner_references[0]) == OwnerState::Solid
                 });
                 self.orphans.extend(orphans.map(|(uid, _)| uid.clone()).collect::<Vec<_>>());
                 self.deleted(&uid, Propagation::Orphan);
@@ -318,7 +318,7 @@ impl World {
             };
             let as_seen = object(&view.identity.namespace, "", 0, &[]);
             match self.owner(&as_seen, &reference) {
-                Known::Absent => {
+                OwnerState::Absent => {
                     let todo = self.graph.is_absent(&view.identity);
                     self.todo.extend(todo);
                 }
@@ -340,7 +340,7 @@ impl World {
                 ..Reference::default()
             };
             owners.push(match known {
-                Known::Unknown => self.owner(&now, &reference),
+                OwnerState::Unknown => self.owner(&now, &reference),
                 known => *known,
             });
         }
@@ -362,7 +362,7 @@ impl World {
             // somebody was faster: it is looked at again
             Action::Delete(_) if stale => self.todo.push(Todo::Delete(uid.clone())),
             Action::Delete(propagation) => {
-                let solid = now.owner_references.iter().any(|it| self.owner(&now, it) == Known::Solid);
+                let solid = now.owner_references.iter().any(|it| self.owner(&now, it) == OwnerState::Solid);
                 assert!(!solid && !now.owner_references.is_empty(), "{now:?} was collected and had an owner");
                 assert!(!self.orphans.contains(&text), "{now:?} was to stay");
                 self.deleted(&text, propagation);
@@ -396,7 +396,7 @@ impl World {
             assert_eq!(dependents, expected, "of {object:?}");
             assert!(object.deletion_timestamp.is_none(), "{object:?} is still there");
             let known = object.owner_references.iter().map(|it| self.owner(object, it));
-            let owned = object.owner_references.is_empty() || known.clone().any(|it| it == Known::Solid);
+            let owned = object.owner_references.is_empty() || known.clone().any(|it| it == OwnerState::Solid);
             assert!(owned, "{object:?} belongs to nobody: {:?}", known.collect::<Vec<_>>());
         }
         assert_eq!(self.graph.len(), self.objects.len(), "nodes are left");

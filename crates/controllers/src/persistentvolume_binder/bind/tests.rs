@@ -20,8 +20,8 @@ fn volume(spec: Value) -> PersistentVolume {
         .unwrap()
 }
 
-fn marks() -> Marks {
-    Marks::new(&Names::kubernetes())
+fn marks() -> AnnotationKeys {
+    AnnotationKeys::new(&Names::kubernetes())
 }
 
 #[test]

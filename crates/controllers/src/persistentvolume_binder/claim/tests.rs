@@ -38,7 +38,7 @@ fn told(decision: Decision) -> String {
 
 #[test]
 fn claims_find_their_volumes() {
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = AnnotationKeys::new(&Names::kubernetes());
     let of = |claim: &PersistentVolumeClaim, named: Option<Arc<PersistentVolume>>| {
         told(decide(claim, named.as_ref(), &marks))
     };
@@ -90,16 +90,16 @@ fn class(name: &str, provisioner: &str, mode: &str, annotations: Value, created:
 #[test]
 fn claims_without_a_volume() {
     let names = Names::kubernetes();
-    let marks = Marks::new(&names);
+    let marks = AnnotationKeys::new(&names);
     let of = |claim: PersistentVolumeClaim, class: Option<(&str, &str)>, default_class, pods: &[&str]| {
         let class = class.map(|(by, mode)| self::class("fast", by, mode, json!({}), 0));
         let pods = pods.iter().map(|it| (*it).to_owned()).collect();
         let searched =
-            Searched { claim: &claim, class: class.as_deref(), default_class, pods, provisioning: true };
+            UnboundClaim { claim: &claim, class: class.as_deref(), default_class, pods, provisioning: true };
         match searched.decide(&marks, &names) {
-            Unmatched::GiveClass(class) => format!("give {class}"),
-            Unmatched::Provision { by, note } => format!("{by} {}: {}", note.reason, note.message),
-            Unmatched::Wait(note) => {
+            UnboundDecision::GiveClass(class) => format!("give {class}"),
+            UnboundDecision::Provision { by, note } => format!("{by} {}: {}", note.reason, note.message),
+            UnboundDecision::Wait(note) => {
                 note.map(|it| format!("{}: {}", it.reason, it.message)).unwrap_or_default()
             }
         }
@@ -160,7 +160,7 @@ fn the_newest_default_class_counts() {
 
 #[test]
 fn who_makes_a_volume_is_told_in_both_spellings() {
-    let marks = Marks::new(&Names::kubernetes());
+    let marks = AnnotationKeys::new(&Names::kubernetes());
     let asked = provisioned_by(&claim("", &[], None), "example.com/p", &marks).unwrap();
     for key in ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"] {
         assert_eq!(asked.annotations()[key], "example.com/p");

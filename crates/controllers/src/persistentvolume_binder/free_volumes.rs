@@ -6,19 +6,19 @@
 //! a claim for RWO, 6Gi of class fast:  a, since what can do little is taken before what can do more
 //! ```
 //!
-//! What always holds: a volume that was taken is on the shelf again only when the informer shows it as free, so that two
+//! What always holds: a volume that was taken is free again here only when the informer shows it as free, so that two
 //! claims that are looked at at the same time do not choose the same one. Claims of other classes cost nothing.
 
-use super::bind::{Wish, is_free, modes_of};
-use crate::volumes::{self, Marks};
+use super::bind::{VolumeQuery, is_free, modes_of};
+use crate::volumes::{self, AnnotationKeys};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
 use schema::quantity::Quantity;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Where volumes lie that claims of one sort look for: the class, and whether they are block devices.
+/// A group of volumes that satisfy the same claims: their class, and whether they are block devices.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct Group {
     class: String,
     is_block: bool,
 }
@@ -27,16 +27,16 @@ struct Place {
 type Modes = (u32, u8);
 
 #[derive(Default)]
-pub struct Shelf {
+pub struct FreeVolumes {
     /// The smallest first.
-    places: HashMap<Place, BTreeMap<Modes, BTreeSet<(Quantity, String)>>>,
+    places: HashMap<Group, BTreeMap<Modes, BTreeSet<(Quantity, String)>>>,
     /// Where each volume lies.
-    by_name: HashMap<String, (Place, Modes, Quantity)>,
+    by_name: HashMap<String, (Group, Modes, Quantity)>,
 }
 
-impl Shelf {
-    /// A volume is as it is now: on the shelf if it is free.
-    pub fn file(&mut self, volume: &PersistentVolume, marks: &Marks) {
+impl FreeVolumes {
+    /// Updates a volume: it is found here if it is free.
+    pub fn file(&mut self, volume: &PersistentVolume, marks: &AnnotationKeys) {
         let name = volume.name_any();
         self.remove(&name);
         let capacity = volume.spec.as_ref().and_then(|it| it.capacity.as_ref());
@@ -45,7 +45,7 @@ impl Shelf {
         let modes = modes_of(spec.and_then(|it| it.access_modes.as_deref()));
         let modes = (modes.count_ones(), modes);
         let is_block = spec.and_then(|it| it.volume_mode.as_deref()) == Some("Block");
-        let place = Place { class: marks.class_of_volume(volume).to_owned(), is_block };
+        let place = Group { class: marks.class_of_volume(volume).to_owned(), is_block };
         let there = self.places.entry(place.clone()).or_default().entry(modes).or_default();
         there.insert((size.clone(), name.clone()));
         self.by_name.insert(name, (place, modes, size));
@@ -67,8 +67,8 @@ impl Shelf {
 
     /// Takes the best volume for a claim: of those with the fewest modes the smallest that is large enough, if the
     /// claim's selector agrees.
-    pub fn take(&mut self, wish: &Wish<'_>, agrees: impl Fn(&str) -> bool) -> Option<String> {
-        let place = Place { class: wish.class.to_owned(), is_block: wish.is_block };
+    pub fn take(&mut self, wish: &VolumeQuery<'_>, agrees: impl Fn(&str) -> bool) -> Option<String> {
+        let place = Group { class: wish.class.to_owned(), is_block: wish.is_block };
         let fitting = |modes: &Modes| modes.1 & wish.modes == wish.modes;
         let by_modes = self.places.get(&place)?.iter().filter(|(modes, _)| fitting(modes));
         let mut large_enough =
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_smallest_of_the_simplest_is_taken_once() {
-        let (mut shelf, marks) = (Shelf::default(), Marks::new(&Names::kubernetes()));
+        let (mut free_volumes, marks) = (FreeVolumes::default(), AnnotationKeys::new(&Names::kubernetes()));
         const ONCE: &[&str] = &["ReadWriteOnce"];
         const BOTH: &[&str] = &["ReadOnlyMany", "ReadWriteOnce"];
         for (name, class, modes, size) in [
@@ -106,30 +106,30 @@ mod tests {
             ("d", "fast", BOTH, "8Gi"),
             ("e", "slow", ONCE, "6Gi"),
         ] {
-            shelf.file(&volume(name, class, modes, size, "Available"), &marks);
+            free_volumes.file(&volume(name, class, modes, size, "Available"), &marks);
         }
-        shelf.file(&volume("f", "fast", ONCE, "6Gi", "Released"), &marks);
-        let take = |shelf: &mut Shelf, modes: &[&str], size: &str, not: &str| {
+        free_volumes.file(&volume("f", "fast", ONCE, "6Gi", "Released"), &marks);
+        let take = |free_volumes: &mut FreeVolumes, modes: &[&str], size: &str, not: &str| {
             let modes: Vec<String> = modes.iter().map(|it| (*it).to_owned()).collect();
-            let wish = Wish {
+            let wish = VolumeQuery {
                 class: "fast",
                 is_block: false,
                 modes: modes_of(Some(&modes)),
                 size: size.parse().unwrap(),
             };
-            shelf.take(&wish, |name| name != not).unwrap_or_default()
+            free_volumes.take(&wish, |name| name != not).unwrap_or_default()
         };
-        assert_eq!(take(&mut shelf, ONCE, "6Gi", ""), "a");
-        assert_eq!(take(&mut shelf, ONCE, "6Gi", "b"), "d");
-        assert_eq!(take(&mut shelf, BOTH, "1Gi", ""), "");
-        assert_eq!(take(&mut shelf, ONCE, "5Gi", ""), "c");
-        assert_eq!(take(&mut shelf, ONCE, "11Gi", ""), "");
+        assert_eq!(take(&mut free_volumes, ONCE, "6Gi", ""), "a");
+        assert_eq!(take(&mut free_volumes, ONCE, "6Gi", "b"), "d");
+        assert_eq!(take(&mut free_volumes, BOTH, "1Gi", ""), "");
+        assert_eq!(take(&mut free_volumes, ONCE, "5Gi", ""), "c");
+        assert_eq!(take(&mut free_volumes, ONCE, "11Gi", ""), "");
         // one that came back is there again, where it belongs by now
-        shelf.file(&volume("a", "slow", ONCE, "10Gi", "Available"), &marks);
-        assert_eq!(take(&mut shelf, ONCE, "6Gi", ""), "b");
-        assert_eq!(take(&mut shelf, ONCE, "1", ""), "");
-        shelf.remove("a");
-        shelf.remove("e");
-        assert!(shelf.places.is_empty() && shelf.by_name.is_empty());
+        free_volumes.file(&volume("a", "slow", ONCE, "10Gi", "Available"), &marks);
+        assert_eq!(take(&mut free_volumes, ONCE, "6Gi", ""), "b");
+        assert_eq!(take(&mut free_volumes, ONCE, "1", ""), "");
+        free_volumes.remove("a");
+        free_volumes.remove("e");
+        assert!(free_volumes.places.is_empty() && free_volumes.by_name.is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! What there is about the volumes of a node.
+//! A snapshot of a node's volumes: those that its pods use, and those that are attached.
 
 use super::attacher::Attacher;
 use super::csi::Volume;
-use super::decide::{self, Seen, There, Wanted};
+use super::decide::{self, AttachmentState, DesiredVolume, NodeVolumes};
 use super::indexes;
 use crate::pods::placed;
 use crate::volumes::{self, claims};
@@ -14,13 +14,14 @@ use names::Names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub struct Look {
-    pub seen: Seen,
+/// See the module.
+pub struct Snapshot {
+    pub seen: NodeVolumes,
     /// The pods that want a volume, by attachment.
     pods: BTreeMap<String, Vec<Arc<Pod>>>,
 }
 
-impl Look {
+impl Snapshot {
     pub fn pods(&self, name: &str) -> &[Arc<Pod>] {
         self.pods.get(name).map_or(&[], Vec::as_slice)
     }
@@ -77,10 +78,10 @@ fn is_exclusive(volume: &PersistentVolume) -> bool {
     !modes.is_empty() && !modes.iter().any(|it| it == "ReadWriteMany" || it == "ReadOnlyMany")
 }
 
-fn read_attachment(attachment: &VolumeAttachment) -> There {
+fn read_attachment(attachment: &VolumeAttachment) -> AttachmentState {
     let status = attachment.status.as_ref();
     let error = status.and_then(|it| it.attach_error.as_ref());
-    There {
+    AttachmentState {
         attached: status.is_some_and(|it| it.attached),
         error: error.map(|it| it.message.clone().unwrap_or_default()),
         leaving: attachment.metadata.deletion_timestamp.is_some(),
@@ -89,7 +90,7 @@ fn read_attachment(attachment: &VolumeAttachment) -> There {
 
 impl Attacher {
     /// Nothing where nobody is to look after the node.
-    pub(super) fn look(&self, name: &str) -> Option<Look> {
+    pub(super) fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let names = &self.context.names;
         let node = self.nodes.informer().get(&Key::new("", name));
         if node.as_deref().is_some_and(|it| !is_looked_after(it, names)) {
@@ -108,8 +109,10 @@ impl Attacher {
             }
         }
         let mut there = BTreeMap::new();
-        let mut called: BTreeMap<String, String> =
-            wanted.iter().map(|(key, it): (&String, &Wanted)| (key.clone(), it.volume.name(names))).collect();
+        let mut called: BTreeMap<String, String> = wanted
+            .iter()
+            .map(|(key, it): (&String, &DesiredVolume)| (key.clone(), it.volume.name(names)))
+            .collect();
         for attachment in self.attachments.informer().by(indexes::BY_NODE, name) {
             let key = attachment.name_any();
             if let Some(volume) = self.volume_of(&attachment).filter(|it| it.attachment(name) == key) {
@@ -134,14 +137,19 @@ impl Attacher {
             Some((key.clone(), now.saturating_sub(*since)))
         });
         let waited = waited.collect();
-        Some(Look { seen: Seen { node: read, wanted, there, names: called, waited }, pods })
+        Some(Snapshot { seen: NodeVolumes { node: read, wanted, there, names: called, waited }, pods })
     }
 
-    fn wanted(&self, node: &str, volume: Volume, object: &PersistentVolume) -> Wanted {
+    fn wanted(&self, node: &str, volume: Volume, object: &PersistentVolume) -> DesiredVolume {
         let name = object.name_any();
         let attachments = self.attachments.informer().by(indexes::BY_VOLUME, &name);
         let elsewhere = attachments.iter().map(|it| it.spec.node_name.clone()).filter(|it| it != node);
-        Wanted { volume, exclusive: is_exclusive(object), elsewhere: elsewhere.collect(), object: name }
+        DesiredVolume {
+            volume,
+            exclusive: is_exclusive(object),
+            elsewhere: elsewhere.collect(),
+            object: name,
+        }
     }
 
     /// The volumes of a pod that must be attached, as far as it has them.

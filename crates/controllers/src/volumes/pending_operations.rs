@@ -19,16 +19,16 @@ pub struct Work {
     pub since: Duration,
 }
 
-/// What is under way, by what it is done to.
-pub struct Underway<K>(Mutex<HashMap<K, Work>>);
+/// Operations that have not ended, by object.
+pub struct PendingOperations<K>(Mutex<HashMap<K, Work>>);
 
-impl<K> Default for Underway<K> {
+impl<K> Default for PendingOperations<K> {
     fn default() -> Self {
-        Underway(Mutex::default())
+        PendingOperations(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> Underway<K> {
+impl<K: Eq + Hash> PendingOperations<K> {
     /// Something is asked for. Asking again for the same begins nothing anew.
     pub fn begin(&self, key: K, work: Work) {
         let mut all = self.0.lock();
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_twice_has_begun_once() {
-        let (underway, at) = (Underway::default(), Duration::from_secs);
+        let (underway, at) = (PendingOperations::default(), Duration::from_secs);
         let work = |operation, since| Work { operation, by: "d".to_owned(), since };
         underway.begin("v", work("attach", at(1)));
         underway.begin("v", work("attach", at(2)));
