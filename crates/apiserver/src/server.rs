@@ -31,7 +31,7 @@ use crate::storage_versions::StorageVersions;
 use crate::trace::Tracing;
 use crate::webhook_target::Way;
 use auth::Rbac;
-use encryption::Unopened;
+use encryption::DecryptError;
 use env::World;
 use names::Names;
 use rest::storage::Unreadable;
@@ -116,7 +116,7 @@ pub enum StartError {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error(transparent)]
-    Unopened(#[from] Unopened),
+    Decrypt(#[from] DecryptError),
     #[error(transparent)]
     ForeignKeys(#[from] ForeignKeys),
     /// What the process does before the server is ready.
@@ -153,7 +153,7 @@ impl Server {
             let way = config.egress.control_plane.clone();
             Tracing::start(configuration, way, instance, config.world.clone(), &registry)
         });
-        let calls = outbound::Counted::new(&registry);
+        let calls = outbound::ClientMetrics::new(&registry);
         let callers = [
             config.permission.webhook.as_ref().map(|it| &it.caller),
             config.identity.token_webhook.as_ref().map(|it| &it.caller),
@@ -309,7 +309,7 @@ impl Server {
             tracing::warn!(%why, "it cannot be said since when uses of tokens are noted");
         }
         if let (Some(again), Some(keyring)) = (keys_again, keyring) {
-            following.spawn(async move { again.follow(&keyring).await });
+            following.spawn(async move { again.run(&keyring).await });
         }
         if let Some(definitions) = definitions {
             following.spawn(definitions.follow());

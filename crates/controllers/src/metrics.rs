@@ -42,7 +42,7 @@ struct Shared {
     waited: Family<Histogram>,
     worked: Family<Histogram>,
     leads: Family<Gauge>,
-    calls: Arc<outbound::Counted>,
+    calls: Arc<outbound::ClientMetrics>,
 }
 
 impl Default for Metrics {
@@ -87,7 +87,7 @@ impl Metrics {
             waited: registry.family(WAITED),
             worked: registry.family(WORKED),
             leads: registry.family(LEADS),
-            calls: outbound::Counted::new(&registry),
+            calls: outbound::ClientMetrics::new(&registry),
             registry,
         };
         Metrics { shared: Arc::new(shared) }
@@ -105,7 +105,7 @@ impl Metrics {
     }
 
     /// Where calls to the API server are counted.
-    pub fn calls(&self) -> Arc<outbound::Counted> {
+    pub fn calls(&self) -> Arc<outbound::ClientMetrics> {
         self.shared.calls.clone()
     }
 

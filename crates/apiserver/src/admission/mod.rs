@@ -92,7 +92,7 @@ pub(crate) struct Parts {
     /// Where the calls of webhooks are counted.
     pub webhooks: webhooks::Counters,
     /// Where all calls to other servers are.
-    pub calls: Arc<outbound::Counted>,
+    pub calls: Arc<outbound::ClientMetrics>,
     /// How services are reached that webhooks name.
     pub way: Way,
     /// Whether policies are enforced.
@@ -249,7 +249,7 @@ mod tests {
             authorizer: rbac,
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
-            calls: outbound::Counted::new(&registry),
+            calls: outbound::ClientMetrics::new(&registry),
             way: Way::default(),
             policies: true,
             policy_counters: policy_metrics::Counters::new(&registry),

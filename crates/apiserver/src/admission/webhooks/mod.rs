@@ -24,7 +24,7 @@ use crate::webhook_target::Way;
 use env::World;
 use hook::Hook;
 use names::Names;
-use outbound::{Counted, Users};
+use outbound::{ClientMetrics, Users};
 use rest::{AdmissionAttributes, Given};
 use schema::Value;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) struct Webhooks {
     known: Derived<Table>,
     users: Users,
     counters: Counters,
-    calls: Arc<Counted>,
+    calls: Arc<ClientMetrics>,
     way: Way,
     world: World,
 }
