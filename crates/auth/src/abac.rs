@@ -1,38 +1,38 @@
-//! Decides by a list of policies: each says who may do what, and where.
+//! The ABAC authorizer: decides by a list of policies, each of which names a subject, verbs and a scope.
 //!
 //! ```text
 //! subject: user "alice"   resource: "pods" of group "" in namespace "team"   read_only
 //! subject: group "ops"    path: "/metrics"
 //! ```
 //!
-//! What always holds: a policy permits, none refuses; what no policy permits is left to other authorizers. A
-//! policy that names nobody permits nobody anything. `*` is everything; in a path it is so only at the end.
+//! Invariants: a policy only allows; a request that no policy allows is left to other authorizers. A policy without
+//! a subject allows nothing. `*` matches everything; in a path only at the end.
 
 use crate::authorize::{Attributes, Authorizer, Decision, PathRule, ResourceRule, Rules};
 use crate::user::{AUTHENTICATED, User};
 use env::MaybeReady;
 
-/// Verbs that change nothing.
+/// Read-only verbs.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 /// One line of a policy file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whom it is about. With a user and a group both must fit.
+    /// The subject. With both a user and a group, both must match.
     pub user: String,
     pub group: String,
-    /// Only reading is permitted.
+    /// Only read-only verbs are allowed.
     pub read_only: bool,
     pub api_group: String,
     pub resource: String,
-    /// Empty is what lies in no namespace.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// A path that is no resource's.
+    /// A non-resource path.
     pub path: String,
 }
 
 impl Policy {
-    /// Everybody is everybody who was identified.
+    /// Replaces the subject `*` by the group of authenticated users.
     #[must_use]
     pub fn settled(mut self) -> Self {
         if self.user == "*" || self.group == "*" {
@@ -42,7 +42,7 @@ impl Policy {
         self
     }
 
-    /// What a line of the oldest form means: there, what is not said is everything.
+    /// Converts a line of the v0 form, in which an omitted field means everything.
     #[must_use]
     pub fn of_oldest_form(mut self) -> Self {
         if self.user.is_empty() && self.group.is_empty() {
@@ -67,18 +67,18 @@ impl Policy {
             && (self.group.is_empty() || user.is_in(&self.group))
     }
 
-    fn permits(&self, asked: &Attributes<'_>) -> bool {
-        if !self.is_about(asked.user) || self.read_only && !READS.contains(&asked.verb) {
+    fn permits(&self, attributes: &Attributes<'_>) -> bool {
+        if !self.is_about(attributes.user) || self.read_only && !READS.contains(&attributes.verb) {
             return false;
         }
-        if asked.resource_request {
-            fits(&self.namespace, asked.namespace)
-                && fits(&self.resource, asked.resource)
-                && fits(&self.api_group, asked.api_group)
+        if attributes.resource_request {
+            fits(&self.namespace, attributes.namespace)
+                && fits(&self.resource, attributes.resource)
+                && fits(&self.api_group, attributes.api_group)
         } else {
             match self.path.strip_suffix('*') {
-                Some(above) => asked.path.starts_with(above.trim_end_matches('*')),
-                None => self.path == asked.path,
+                Some(above) => attributes.path.starts_with(above.trim_end_matches('*')),
+                None => self.path == attributes.path,
             }
         }
     }
@@ -93,13 +93,13 @@ fn fits(pattern: &str, given: &str) -> bool {
     pattern == "*" || pattern == given
 }
 
-/// Decides by policies.
+/// The ABAC authorizer.
 #[derive(Debug, Clone, Default)]
 pub struct Abac(pub Vec<Policy>);
 
 impl Authorizer for Abac {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
-        let permitted = self.0.iter().any(|policy| policy.permits(asked));
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        let permitted = self.0.iter().any(|policy| policy.permits(attributes));
         let decision = match permitted {
             true => Decision::Allow("".into()),
             false => Decision::NoOpinion("No policy matched.".into()),
@@ -131,7 +131,7 @@ impl Authorizer for Abac {
 mod tests {
     use super::*;
 
-    fn asked<'a>(user: &'a User, verb: &'a str, resource: &'a str, path: &'a str) -> Attributes<'a> {
+    fn attributes<'a>(user: &'a User, verb: &'a str, resource: &'a str, path: &'a str) -> Attributes<'a> {
         Attributes {
             user,
             verb,
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Whether policies permit something, each written as `user group ro apigroup resource namespace path`.
+    /// Whether policies allow a request, each written as `user group ro apigroup resource namespace path`.
     fn may(policy: &str, user: &User, verb: &str, what: &str) -> bool {
         let fields: Vec<_> = policy.split(' ').map(|it| it.trim_matches('-').to_owned()).collect();
         let [user_name, group, read_only, api_group, resource, namespace, path] = &fields[..] else {
@@ -162,7 +162,7 @@ mod tests {
             path: path.clone(),
         };
         let (resource, path) = if what.starts_with('/') { ("", what) } else { (what, "/api/v1/x") };
-        let decided = Abac(vec![policy.settled()]).authorize(&asked(user, verb, resource, path)).now();
+        let decided = Abac(vec![policy.settled()]).authorize(&attributes(user, verb, resource, path)).now();
         match decided.unwrap() {
             Decision::Allow(_) => true,
             other => {
@@ -186,7 +186,7 @@ mod tests {
             ("ann dev - - pods here -", "get", "pods", false),
             ("bob ops - - pods here -", "get", "pods", false),
             ("- ops - - pods here -", "get", "pods", true),
-            // nobody is named
+            // no subject
             ("- - - * * * *", "get", "pods", false),
             ("- * - - pods here -", "get", "pods", true),
             ("* nobodys - - pods here -", "get", "pods", true),
@@ -197,7 +197,7 @@ mod tests {
             ("ann - - - deployments here -", "get", "deployments", false),
             ("ann - - apps deployments here -", "get", "deployments", true),
             ("ann - - * * * -", "get", "deployments", true),
-            // a path is no resource, and the other way round
+            // paths and resources do not match each other
             ("ann - - - - - *", "get", "pods", false),
             ("ann - - * * * -", "get", "/a", false),
             ("ann - - - - - *", "post", "/anything", true),

@@ -1,10 +1,10 @@
-//! May they: the decision on one request, and the words of a refusal.
+//! The [`Authorizer`] interface: the decision on one request, and the message of a refusal.
 //!
-//! What always holds: a decision is a function of what is asked and of what the authorizer was made with. No
-//! opinion is not permission: who asks treats it as a refusal once every authorizer has been asked.
+//! Invariants: a decision is a function of the attributes and of the authorizer's configuration. `NoOpinion` does
+//! not allow: the request is refused once every authorizer has been consulted.
 //!
-//! Here is what needs no roles: the masters' group may do everything, and an operator may have everybody do
-//! everything or nothing. What roles permit is in [`rbac`](crate::rbac).
+//! This module has the authorizers without roles: `system:masters`, `AlwaysAllow` and `AlwaysDeny`. Roles are in
+//! [`rbac`](crate::rbac).
 
 use env::MaybeReady;
 use std::borrow::Cow;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use crate::user::{MASTERS, User};
 
-/// What is to be decided: who wants to do what.
+/// The attributes of a request that is to be authorized.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
-    /// Who asks, after impersonation.
+    /// The user, after impersonation.
     pub user: &'a User,
-    /// `get`, `list`, `deletecollection`, …; for other paths the HTTP method in lower case.
+    /// `get`, `list`, `deletecollection`, …; for non-resource paths the HTTP method in lower case.
     pub verb: &'a str,
     /// The API group, empty for the core one.
     pub api_group: &'a str,
@@ -26,54 +26,54 @@ pub struct Attributes<'a> {
     pub version: &'a str,
     /// The plural name of the resource.
     pub resource: &'a str,
-    /// The part of the resource that is meant, empty for the whole.
+    /// The subresource, empty for the resource itself.
     pub subresource: &'a str,
-    /// Empty for what lies in no namespace and for requests across all of them.
+    /// Empty for cluster-scoped resources and for requests across all namespaces.
     pub namespace: &'a str,
-    /// Empty where no single object is meant.
+    /// Empty where no single object is requested.
     pub name: &'a str,
     /// The request's path.
     pub path: &'a str,
-    /// Whether an API resource is asked for; otherwise the path alone says what.
+    /// Whether an API resource is requested; otherwise only the path counts.
     pub resource_request: bool,
 }
 
-/// The answer, with the reason that is recorded or told.
+/// The decision, with the reason that is recorded or returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Permitted.
+    /// Allowed.
     Allow(Cow<'static, str>),
-    /// Refused, and nobody else need be asked.
+    /// Refused; no other authorizer is consulted.
     Deny(Cow<'static, str>),
-    /// Not permitted by this authorizer; another one may.
+    /// Not allowed by this authorizer; another one may allow it.
     NoOpinion(Cow<'static, str>),
-    /// It could not be decided, which permits nothing. Another authorizer may still permit it.
+    /// The authorizer failed, which allows nothing. Another one may still allow the request.
     Failed(Box<Failure>),
 }
 
-/// Why something could not be decided.
+/// Why an authorizer failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Failure {
-    /// Refused all the same, and nobody else need be asked.
+    /// Refused nevertheless; no other authorizer is consulted.
     pub denied: bool,
-    /// Why those who could decide permit nothing; may be empty.
+    /// The reason of the authorizers that had no opinion; may be empty.
     pub reason: String,
-    /// What went wrong.
+    /// The error.
     pub error: String,
 }
 
 impl Decision {
-    /// A failure that leaves the decision to others.
+    /// A failure that leaves the decision to other authorizers.
     pub fn failed(error: impl Into<String>) -> Self {
         Self::Failed(Box::new(Failure { error: error.into(), ..Failure::default() }))
     }
 
-    /// Whether the request may go on.
+    /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
 
-    /// Whether it is refused whatever others say.
+    /// Whether it is refused regardless of other authorizers.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::Deny(_) => true,
@@ -82,7 +82,7 @@ impl Decision {
         }
     }
 
-    /// Why, as far as there is something to say.
+    /// The reason; may be empty.
     pub fn reason(&self) -> &str {
         match self {
             Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
@@ -90,7 +90,7 @@ impl Decision {
         }
     }
 
-    /// What went wrong, where something did.
+    /// The error, if the authorizer failed.
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Failed(failure) => Some(&failure.error),
@@ -99,26 +99,26 @@ impl Decision {
     }
 }
 
-/// Decides what users may do.
+/// Decides which requests of users are allowed.
 pub trait Authorizer: Send + Sync {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision>;
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision>;
 
-    /// What a user may do in a namespace, as far as that can be listed.
+    /// The rules of a user in a namespace, as far as they can be listed.
     fn rules(&self, user: &User, namespace: &str) -> Rules;
 }
 
-/// What somebody may do. The order means nothing.
+/// The rules that apply to a user, in no particular order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     pub resources: Vec<ResourceRule>,
     pub paths: Vec<PathRule>,
-    /// There is more than is listed.
+    /// The list is incomplete.
     pub incomplete: bool,
     /// Why it is incomplete.
     pub problem: String,
 }
 
-/// These verbs on these resources; `*` is every one.
+/// Verbs on resources; `*` matches every one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceRule {
     pub verbs: Vec<String>,
@@ -128,25 +128,25 @@ pub struct ResourceRule {
     pub names: Vec<String>,
 }
 
-/// These verbs on these paths; `*` at the end is everything below.
+/// Verbs on non-resource paths; a `*` at the end matches everything below.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathRule {
     pub verbs: Vec<String>,
     pub paths: Vec<String>,
 }
 
-/// A way to decide that an operator can choose.
+/// An authorization mode of `--authorization-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     AlwaysAllow,
     AlwaysDeny,
-    /// By the lines of a file.
+    /// ABAC: the lines of a policy file.
     Abac,
-    /// As another server says.
+    /// A webhook.
     Webhook,
-    /// What node agents may do with what concerns their node.
+    /// The node authorizer: kubelets and the objects of their node.
     Node,
-    /// By roles.
+    /// RBAC: roles and bindings.
     Rbac,
 }
 
@@ -161,7 +161,7 @@ impl Mode {
     ];
 }
 
-/// Several problems as one: each once, in brackets when there are more than one.
+/// Joins problems as upstream's aggregate does: each once, in brackets if there are several.
 pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for problem in problems {
@@ -176,33 +176,33 @@ pub fn joined(problems: impl IntoIterator<Item = String>) -> String {
     }
 }
 
-/// Several authorizers, asked one after the other until one decides. The masters' group is above them all.
+/// Several authorizers, consulted in order until one decides. Members of `system:masters` are always allowed.
 #[derive(Clone, Default)]
 pub struct Chain {
     pub authorizers: Vec<Arc<dyn Authorizer>>,
 }
 
 impl Authorizer for Chain {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
-        if asked.user.is_in(MASTERS) {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        if attributes.user.is_in(MASTERS) {
             return Decision::Allow("".into()).into();
         }
         let mut reasons = Reasons::default();
         for (at, authorizer) in self.authorizers.iter().enumerate() {
-            match authorizer.authorize(asked) {
+            match authorizer.authorize(attributes) {
                 MaybeReady::Now(decision) => {
                     if let Some(decided) = reasons.add(decision) {
                         return decided.into();
                     }
                 }
-                // from the first that takes its time on, all of it does
+                // from the first authorizer that is not ready at once, the rest runs asynchronously
                 MaybeReady::Later(decision) => {
                     return MaybeReady::later(async move {
                         if let Some(decided) = reasons.add(decision.await) {
                             return decided;
                         }
                         for authorizer in &self.authorizers[at + 1..] {
-                            if let Some(decided) = reasons.add(authorizer.authorize(asked).get().await) {
+                            if let Some(decided) = reasons.add(authorizer.authorize(attributes).get().await) {
                                 return decided;
                             }
                         }
@@ -229,7 +229,7 @@ impl Authorizer for Chain {
     }
 }
 
-/// Why nobody has an opinion so far.
+/// The reasons and errors of the authorizers so far.
 #[derive(Default)]
 struct Reasons {
     reasons: Vec<Cow<'static, str>>,
@@ -237,7 +237,7 @@ struct Reasons {
 }
 
 impl Reasons {
-    /// Gives the decision back if it is one.
+    /// Returns the decision if it is final.
     fn add(&mut self, decision: Decision) -> Option<Decision> {
         match decision {
             Decision::NoOpinion(reason) => self.because(reason),
@@ -265,7 +265,7 @@ impl Reasons {
     }
 }
 
-/// Permits everything.
+/// Allows everything.
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
@@ -281,7 +281,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-/// Permits nothing.
+/// Allows nothing.
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
@@ -294,11 +294,11 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
-/// The message of the refusal, as the API words it, with an authorizer's reason, which may be empty.
-pub fn forbidden_message(asked: &Attributes<'_>, reason: &str) -> String {
+/// The message of a refusal in upstream's words, with an authorizer's reason, which may be empty.
+pub fn forbidden_message(attributes: &Attributes<'_>, reason: &str) -> String {
     let mut message = String::new();
     // writing to a string cannot fail
-    let _ = write_refusal(&mut message, asked);
+    let _ = write_refusal(&mut message, attributes);
     if !reason.is_empty() {
         message.push_str(": ");
         message.push_str(reason);
@@ -306,24 +306,24 @@ pub fn forbidden_message(asked: &Attributes<'_>, reason: &str) -> String {
     message
 }
 
-fn write_refusal(out: &mut String, asked: &Attributes<'_>) -> std::fmt::Result {
-    let (user, verb) = (&asked.user.name, asked.verb);
-    if !asked.resource_request {
-        return write!(out, "forbidden: User {user:?} cannot {verb} path {:?}", asked.path);
+fn write_refusal(out: &mut String, attributes: &Attributes<'_>) -> std::fmt::Result {
+    let (user, verb) = (&attributes.user.name, attributes.verb);
+    if !attributes.resource_request {
+        return write!(out, "forbidden: User {user:?} cannot {verb} path {:?}", attributes.path);
     }
-    out.push_str(asked.resource);
-    if !asked.api_group.is_empty() {
-        write!(out, ".{}", asked.api_group)?;
+    out.push_str(attributes.resource);
+    if !attributes.api_group.is_empty() {
+        write!(out, ".{}", attributes.api_group)?;
     }
-    if !asked.name.is_empty() {
-        write!(out, " {:?}", asked.name)?;
+    if !attributes.name.is_empty() {
+        write!(out, " {:?}", attributes.name)?;
     }
-    write!(out, " is forbidden: User {user:?} cannot {verb} resource \"{}", asked.resource)?;
-    if !asked.subresource.is_empty() {
-        write!(out, "/{}", asked.subresource)?;
+    write!(out, " is forbidden: User {user:?} cannot {verb} resource \"{}", attributes.resource)?;
+    if !attributes.subresource.is_empty() {
+        write!(out, "/{}", attributes.subresource)?;
     }
-    write!(out, "\" in API group {:?} ", asked.api_group)?;
-    match asked.namespace {
+    write!(out, "\" in API group {:?} ", attributes.api_group)?;
+    match attributes.namespace {
         "" => write!(out, "at the cluster scope"),
         namespace => write!(out, "in the namespace {namespace:?}"),
     }

@@ -1,4 +1,4 @@
-//! Acting as somebody else: the user that a request's `Impersonate-…` headers ask for.
+//! Impersonation: the user that a request's `Impersonate-…` headers name.
 //!
 //! | header | meaning |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `Impersonate-Group`, repeated | the groups |
 //! | `Impersonate-Extra-<key>`, repeated | an extra attribute; the key is percent-decoded and lower case |
 //!
-//! This module reads what is asked, and says what a caller must be permitted for it. Whether it is permitted is
-//! for the caller of this module to settle.
+//! This module parses the headers and lists the permissions that the caller needs. The caller of this module checks
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -16,39 +16,39 @@ use crate::authorize::Attributes;
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, service_account, service_account_groups};
 use crate::{AuthError, user};
 
-/// What every header of impersonation starts with, in lower case.
+/// The prefix of all impersonation headers, in lower case.
 pub const HEADER_PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// The user asked for, or `None` where nothing is asked. Header names count in any case. `group` is the API group
-/// of what users have besides a name and groups.
+/// The impersonated user, or `None` without such headers. Header names are case-insensitive. `group` is the API
+/// group of uids and extra attributes.
 pub fn requested<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
     group: &str,
-) -> Option<Result<Wanted, AuthError>> {
-    let mut asked = Asked::default();
+) -> Option<Result<ImpersonatedUser, AuthError>> {
+    let mut parsed = ImpersonationHeaders::default();
     for (name, value) in headers {
-        if let Err(problem) = asked.read(name, value) {
+        if let Err(problem) = parsed.read(name, value) {
             return Some(Err(problem));
         }
     }
-    asked.into_user(group)
+    parsed.into_user(group)
 }
 
-/// Somebody whom a caller wants to act as.
+/// An impersonated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ImpersonatedUser {
     pub user: User,
-    /// How many of the user's groups were asked for; the others follow from who it is.
-    asked_groups: usize,
+    /// How many of the user's groups were requested; the others follow from the user.
+    requested_groups: usize,
 }
 
-impl Wanted {
-    /// Everything that `caller` must be permitted, in the order in which a refusal is told. `group` is the API
-    /// group of what users have besides a name and groups.
+impl ImpersonatedUser {
+    /// All permissions that `caller` needs, in the order in which they are checked. `group` is the API group of
+    /// uids and extra attributes.
     pub fn needed<'a>(&'a self, caller: &'a User, group: &'a str) -> Vec<Attributes<'a>> {
         let user = &self.user;
         let plain = Attributes {
@@ -67,7 +67,7 @@ impl Wanted {
             Some((namespace, name)) => Attributes { resource: "serviceaccounts", namespace, name, ..plain },
             None => plain,
         }];
-        let groups = user.groups.iter().take(self.asked_groups);
+        let groups = user.groups.iter().take(self.requested_groups);
         needed.extend(groups.map(|name| Attributes { resource: "groups", name, ..plain }));
         let more = Attributes { api_group: group, ..plain };
         for (key, values) in &user.extra {
@@ -82,14 +82,14 @@ impl Wanted {
 }
 
 #[derive(Default)]
-struct Asked {
+struct ImpersonationHeaders {
     name: Option<String>,
     uid: Option<String>,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
-impl Asked {
+impl ImpersonationHeaders {
     fn read(&mut self, name: &str, value: &[u8]) -> Result<(), AuthError> {
         let is_ours = name.get(..HEADER_PREFIX.len()).is_some_and(|n| n.eq_ignore_ascii_case(HEADER_PREFIX));
         if !is_ours {
@@ -100,7 +100,7 @@ impl Asked {
             return Err(AuthError::HeaderNotText(name));
         };
         match name.as_str() {
-            // of a repeated header that may stand once, the first counts
+            // of a repeated single-valued header, the first counts
             USER => drop(self.name.get_or_insert_with(|| value.to_owned())),
             UID => drop(self.uid.get_or_insert_with(|| value.to_owned())),
             GROUP => self.groups.push(value.to_owned()),
@@ -113,10 +113,10 @@ impl Asked {
         Ok(())
     }
 
-    fn into_user(self, group: &str) -> Option<Result<Wanted, AuthError>> {
+    fn into_user(self, group: &str) -> Option<Result<ImpersonatedUser, AuthError>> {
         let uid = self.uid.filter(|uid| !uid.is_empty());
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
-            // told as references to objects, in the order of their fields, most of which are empty
+            // upstream prints object references, most of whose fields are empty
             let mut orphans: Vec<_> =
                 self.groups.iter().map(|name| format!("{{Group  {name}    }}")).collect();
             let extra = self.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it)));
@@ -126,18 +126,18 @@ impl Asked {
                 .then(|| Err(AuthError::ImpersonationWithoutUser(orphans.join(" "))));
         };
         let mut groups = self.groups;
-        let asked_groups = groups.len();
+        let requested_groups = groups.len();
         if groups.is_empty() {
             groups.extend(service_account(&name).into_iter().flat_map(|(ns, _)| service_account_groups(ns)));
         }
         let mut user = User { uid: uid.unwrap_or_default(), groups, extra: self.extra, ..User::named(name) };
         settle_authentication(&mut user);
-        Some(Ok(Wanted { user, asked_groups }))
+        Some(Ok(ImpersonatedUser { user, requested_groups }))
     }
 }
 
-/// Everybody is in one of the two groups of (un)authenticated users, also somebody impersonated. Who asks
-/// for a named user among the unauthenticated gets just that.
+/// Adds the group of authenticated users, also to an impersonated user, unless the request names an anonymous user
+/// or the unauthenticated group.
 fn settle_authentication(user: &mut User) {
     if user.name == ANONYMOUS {
         user.join(UNAUTHENTICATED);
@@ -146,7 +146,7 @@ fn settle_authentication(user: &mut User) {
     }
 }
 
-/// Percent-decodes a key; one that is not well encoded is taken as it is.
+/// Percent-decodes a key; a malformed key stays as it is.
 pub fn unescape(key: &str) -> String {
     let mut decoded = Vec::with_capacity(key.len());
     let mut rest = key.bytes();
@@ -171,7 +171,7 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn ask(headers: &[(&str, &str)]) -> Option<Result<Wanted, AuthError>> {
+    fn ask(headers: &[(&str, &str)]) -> Option<Result<ImpersonatedUser, AuthError>> {
         requested(headers.iter().map(|(name, value)| (*name, value.as_bytes())), "authentication.k8s.io")
     }
 
@@ -228,15 +228,15 @@ mod tests {
     fn each_part_needs_a_permission() {
         let caller = User::named("carol");
         let needed = |headers: &[(&str, &str)]| {
-            let wanted = ask(headers).unwrap().unwrap();
-            let needed = wanted.needed(&caller, "authentication.k8s.io");
-            let told = |one: &Attributes<'_>| {
+            let user = ask(headers).unwrap().unwrap();
+            let needed = user.needed(&caller, "authentication.k8s.io");
+            let message = |one: &Attributes<'_>| {
                 format!(
                     "{}/{}/{}/{}/{}",
                     one.api_group, one.resource, one.subresource, one.namespace, one.name
                 )
             };
-            needed.iter().map(told).collect::<Vec<_>>()
+            needed.iter().map(message).collect::<Vec<_>>()
         };
         assert_eq!(needed(&[("impersonate-user", "bob")]), ["/users///bob"]);
         assert_eq!(

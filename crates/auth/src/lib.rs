@@ -1,12 +1,11 @@
-//! Who is calling, and may they.
+//! Authentication and authorization.
 //!
-//! Authentication turns what a connection or request shows into a [`User`]: [`x509`] reads a client
-//! certificate, [`impersonate`] reads the headers with which one user asks to act as another. Authorization
-//! is an [`Authorizer`]: a function from [`Attributes`] to a [`Decision`]; [`rbac`] decides by roles,
-//! [`abac`] by a list of policies.
+//! Authentication turns credentials into a [`User`]: [`x509`] reads a client certificate, [`impersonate`] reads the
+//! impersonation headers. Authorization is an [`Authorizer`]: a function from [`Attributes`] to a [`Decision`];
+//! [`rbac`] decides by roles, [`abac`] by a list of policies.
 //!
-//! What always holds: nothing here does I/O, the only state is the policy of the moment, and nothing here knows HTTP or renders a
-//! `Status`. A certificate's chain is checked where the TLS connection is made; this crate only reads names.
+//! Invariants: this crate does no I/O, its only state is the current policy, and it knows neither HTTP nor
+//! `Status`.
 
 pub mod abac;
 pub mod authorize;
@@ -24,16 +23,16 @@ pub use rbac::Rbac;
 pub use tokens::Tokens;
 pub use user::*;
 
-/// Why a caller's claim about who it is could not be taken.
+/// Why credentials or impersonation headers were rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The bytes are not a certificate, or its subject holds something that is not text.
+    /// The bytes are not a certificate, or its subject is not text.
     #[error("x509: malformed certificate: {0}")]
     MalformedCertificate(String),
-    /// A certificate that names nobody: it neither identifies nor offends.
+    /// A certificate without a common name: it does not authenticate, and is not an error.
     #[error("x509: certificate has no common name")]
     NoCommonName,
-    /// Impersonation of groups, uid or extra without saying whose they are.
+    /// Impersonation of groups, uid or extra without a user.
     #[error("requested [{0}] without impersonating a user")]
     ImpersonationWithoutUser(String),
     /// A header value that is not UTF-8.

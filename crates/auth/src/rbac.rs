@@ -1,9 +1,9 @@
-//! Roles: who may do what because a role was bound to them.
+//! The RBAC authorizer: decides by roles and their bindings.
 //!
-//! What always holds: the [`Policy`] of a moment never changes, it is replaced by another one. Reading the current
-//! policy takes no lock. Rules only add up: nothing here refuses, it just does not permit.
+//! Invariants: a [`Policy`] is immutable once published and is replaced as a whole. Reading the current policy
+//! takes no lock. Rules are purely additive: this authorizer allows or has no opinion.
 //!
-//! What it does not do: read objects, follow them, or gather roles from others; who feeds it does.
+//! It does not read or watch objects, and does not aggregate ClusterRoles; its caller does.
 
 mod covers;
 mod policy;
@@ -23,13 +23,13 @@ pub use covers::{TooMany, compacted, missing, refusal};
 pub use policy::Policy;
 pub use rule::Rule;
 
-/// A role with everything that it permits.
+/// A role with all its rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Role {
-    /// Empty for roles of the whole cluster.
+    /// Empty for a ClusterRole.
     pub namespace: String,
     pub name: String,
-    /// Its own rules, then those of the roles that it gathers.
+    /// Its own rules, then those of the roles that it aggregates.
     pub rules: Vec<Arc<[Rule]>>,
 }
 
@@ -39,20 +39,20 @@ impl Role {
     }
 }
 
-/// A role given to subjects.
+/// A binding of a role to subjects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    /// Where it counts; empty for the whole cluster.
+    /// Its namespace; empty for a ClusterRoleBinding.
     pub namespace: String,
     pub name: String,
     pub role: RoleRef,
     pub subjects: Vec<Subject>,
 }
 
-/// Which role is meant.
+/// A reference to a role.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RoleRef {
-    /// A role of the whole cluster, and not one of the binding's namespace.
+    /// Whether it refers to a ClusterRole; otherwise to a Role in the binding's namespace.
     pub of_cluster: bool,
     pub name: String,
 }
@@ -62,13 +62,13 @@ impl RoleRef {
         if self.of_cluster { "ClusterRole" } else { "Role" }
     }
 
-    /// The resource that holds such roles.
+    /// The resource of the role.
     pub fn plural(&self) -> &'static str {
         if self.of_cluster { "clusterroles" } else { "roles" }
     }
 }
 
-/// Who is given a role.
+/// The subject of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     User(String),
@@ -88,7 +88,7 @@ impl Subject {
     }
 }
 
-/// A word, and a name in quotes. Most names need no escaping.
+/// Appends a word and a quoted name. Most names need no escaping.
 fn quote(out: &mut String, word: &str, name: &[&str]) {
     out.push_str(word);
     let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
@@ -101,19 +101,19 @@ fn quote(out: &mut String, word: &str, name: &[&str]) {
     }
 }
 
-/// Decides by the roles of a moment, which can be replaced at any time.
+/// The authorizer with its current policy, which can be replaced at any time.
 pub struct Rbac {
     group: String,
     policy: ArcSwap<Policy>,
 }
 
 impl Rbac {
-    /// Nobody may do anything yet.
+    /// An authorizer with an empty policy.
     pub fn new(names: &Names) -> Self {
         Rbac { group: names.group("rbac.authorization"), policy: ArcSwap::default() }
     }
 
-    /// The group of roles and bindings.
+    /// The API group of roles and bindings.
     pub fn group(&self) -> &str {
         &self.group
     }
@@ -126,23 +126,23 @@ impl Rbac {
         self.policy.load_full()
     }
 
-    /// What cannot be told because roles are missing; empty when none are.
+    /// The error for missing roles; empty if none are missing.
     fn problem(&self, dangling: &[&RoleRef]) -> String {
-        let told = dangling.iter().map(|role| {
+        let missing = dangling.iter().map(|role| {
             let kind = if role.of_cluster { "clusterrole" } else { "role" };
             format!("{kind}.{} {:?} not found", self.group, role.name)
         });
-        joined(told)
+        joined(missing)
     }
 }
 
 impl Rbac {
-    fn decide(&self, asked: &Attributes<'_>) -> Decision {
+    fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         let policy = self.policy.load();
         let mut dangling = false;
-        for grant in policy.grants(asked.user, asked.namespace) {
+        for grant in policy.grants(attributes.user, attributes.namespace) {
             match policy.granted(grant) {
-                Some(role) if role.rules().any(|rule| rule.allows(asked)) => {
+                Some(role) if role.rules().any(|rule| rule.allows(attributes)) => {
                     return Decision::Allow(grant.reason().into());
                 }
                 Some(_) => {}
@@ -152,14 +152,14 @@ impl Rbac {
         if !dangling {
             return Decision::NoOpinion(Cow::Borrowed(""));
         }
-        let (_, dangling) = policy.held(asked.user, asked.namespace);
+        let (_, dangling) = policy.held(attributes.user, attributes.namespace);
         Decision::NoOpinion(format!("RBAC: {}", self.problem(&dangling)).into())
     }
 }
 
 impl Authorizer for Rbac {
-    fn authorize<'a>(&'a self, asked: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
-        self.decide(asked).into()
+    fn authorize<'a>(&'a self, attributes: &'a Attributes<'a>) -> MaybeReady<'a, Decision> {
+        self.decide(attributes).into()
     }
 
     fn rules(&self, user: &User, namespace: &str) -> Rules {

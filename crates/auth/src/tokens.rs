@@ -1,8 +1,8 @@
-//! What knows tokens, and the simplest that does: a file, one line each, `token,user,uid` and optionally
-//! `"group,group"`.
+//! Token authentication: the [`Authenticator`] interface, and the static token file with lines of `token,user,uid`
+//! and optionally `"group,group"`.
 //!
-//! Several [`Authenticator`]s are asked one after the other until one knows the token. One that finds fault with
-//! a token does not keep the next from knowing it; what it says is told only if nobody does.
+//! [`Authenticator`]s are tried in order until one accepts the token. An error of one does not keep the next from
+//! accepting it; the errors are reported only if none does.
 
 use crate::User;
 use env::MaybeReady;
@@ -10,57 +10,55 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Who each token stands for. Tokens are kept and looked for by their digests, so that the time a search takes
-/// tells nothing about them.
+/// The users of static tokens. Tokens are stored and looked up by digest, so that the time of a lookup reveals
+/// nothing about them.
 #[derive(Debug, Default)]
 pub struct Tokens {
     users: HashMap<[u8; 32], Arc<User>>,
-    /// How long the tokens are: others need no digest.
+    /// The lengths of the tokens: a token of another length needs no digest.
     lengths: BTreeSet<usize>,
-    /// What is odd about the file, though it can be used.
+    /// Problems of the file that do not prevent its use.
     pub oddities: Vec<BadLine>,
 }
 
-/// Who a token stands for.
+/// The result of a successful authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     pub user: Arc<User>,
-    /// For which of the audiences that were asked for the token is meant. Left empty by those who do not
-    /// [read audiences](Authenticator::reads_audiences).
+    /// The requested audiences that the token is valid for. Left empty by authenticators that do not [read
+    /// audiences](Authenticator::reads_audiences).
     pub audiences: Arc<[String]>,
-    /// What the record of the request should say about the token: keys and texts.
+    /// Audit annotations about the token: keys and values.
     pub annotations: Vec<(String, String)>,
 }
 
 impl Identified {
-    /// Somebody, whomever the token is meant for.
+    /// A user whose token has no audiences.
     pub fn anywhere(user: Arc<User>) -> Self {
         Identified { user, audiences: Arc::new([]), annotations: Vec::new() }
     }
 }
 
-/// What an authenticator makes of a token.
+/// An authenticator's verdict on a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stands for this user.
+    /// The token's user.
     Known(Identified),
-    /// It is none of those that this authenticator can tell anything about.
+    /// Not a token of this authenticator.
     Unknown,
-    /// It looks like one of them and must not be believed. Reviews of tokens tell why, so the text must not
-    /// hold the token or anything secret.
+    /// A token of this authenticator that is not valid. TokenReviews return the reason, so it must not contain the
+    /// token or a secret.
     Refused(String),
 }
 
-/// Knows whom tokens stand for.
+/// Authenticates tokens.
 pub trait Authenticator: Send + Sync {
-    /// Whether tokens say for whom they are meant. Where they do not they are meant for this server, which is
-    /// seen to by who asks.
+    /// Whether tokens have audiences. A token without audiences is valid for this server; the caller sees to that.
     fn reads_audiences(&self) -> bool {
         false
     }
 
-    /// `audiences` are those of whoever was shown the token; there is at least one unless the server itself has
-    /// none.
+    /// `audiences` are those of the server that received the token: at least one, unless the API server has none.
     fn identify<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> MaybeReady<'a, Verdict>;
 }
 
@@ -72,7 +70,7 @@ impl Authenticator for Tokens {
     }
 }
 
-/// A line that cannot be read.
+/// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct BadLine {
@@ -81,8 +79,8 @@ pub struct BadLine {
 }
 
 impl Tokens {
-    /// Reads the file's text. Blank lines and those that begin with `#` say nothing, nor do those without a token;
-    /// of lines with the same token the last counts.
+    /// Parses the file. Blank lines, comments (`#`) and lines without a token are skipped; of several lines with
+    /// the same token the last counts.
     pub fn parse(text: &str) -> Result<Self, BadLine> {
         let mut tokens = Tokens::default();
         for (at, line) in text.lines().enumerate() {
@@ -95,7 +93,7 @@ impl Tokens {
                 return Err(bad("a token, a user name and a uid are needed, separated by commas"));
             };
             if token.is_empty() {
-                tokens.oddities.push(bad("it has no token and says nothing"));
+                tokens.oddities.push(bad("it has no token and is ignored"));
                 continue;
             }
             if name.is_empty() {
@@ -106,13 +104,13 @@ impl Tokens {
                 groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), groups: groups.collect(), ..User::named(name.as_str()) };
             if tokens.insert(token, user) {
-                tokens.oddities.push(bad("its token stands in an earlier line too, which no longer counts"));
+                tokens.oddities.push(bad("its token repeats that of an earlier line, which is ignored"));
             }
         }
         Ok(tokens)
     }
 
-    /// Adds a token of a user; says whether it stood for another one before.
+    /// Adds a user's token; returns whether it replaces another user's.
     pub fn insert(&mut self, token: &str, user: User) -> bool {
         self.lengths.insert(token.len());
         self.users.insert(digest(token), Arc::new(user.authenticated())).is_some()
@@ -130,7 +128,7 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// The comma-separated columns of a line; a quoted column may hold commas, and quotes as two.
+/// The comma-separated columns of a line; a quoted column may contain commas, and doubled quotes.
 fn columns(line: &str) -> Option<Vec<String>> {
     let mut out = vec![String::new()];
     let mut chars = line.trim().chars().peekable();
@@ -152,17 +150,17 @@ fn push(columns: &mut [String], c: char) {
     }
 }
 
-/// What an `Authorization` header has to say about a token.
+/// The bearer token of an `Authorization` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearer<'a> {
     Token(&'a str),
-    /// There is one space too many before the token, which is therefore not looked at.
+    /// The token is preceded by more than one space, and is therefore ignored.
     Misplaced,
-    /// Nothing: it is empty or speaks of something else.
+    /// The header is empty or has another scheme.
     Nothing,
 }
 
-/// The token that an `Authorization` header carries: the second of its words, whatever follows.
+/// Parses an `Authorization` header: the token is its second word.
 pub fn bearer(header: &str) -> Bearer<'_> {
     let mut words = header.trim().splitn(3, ' ');
     match (words.next(), words.next(), words.next()) {

@@ -1,66 +1,66 @@
-//! A user: the name, uid, groups and extra attributes that every later decision is made on.
+//! A user: the name, uid, groups and extra attributes that authorization and admission decide on.
 //!
-//! What always holds: an identified user is in `system:authenticated`, the anonymous one in
-//! `system:unauthenticated`, and nobody is put into a group twice by this module.
+//! Invariants: an authenticated user is in `system:authenticated`, the anonymous one in `system:unauthenticated`;
+//! this module adds no group twice.
 
 use std::collections::BTreeMap;
 
-/// The name of a caller who showed no credentials.
+/// The user name of a request without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The name under which the API server calls itself.
+/// The API server's own user name.
 pub const APISERVER: &str = "system:apiserver";
-/// The group that may do everything, whatever the authorizers say.
+/// The group whose members are always allowed.
 pub const MASTERS: &str = "system:masters";
-/// The group of everybody who was identified.
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody who was not.
+/// The group of all unauthenticated users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group of all service accounts.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// What comes before `<namespace>:<name>` in a service account's user name.
+/// The prefix of `<namespace>:<name>` in a service account's user name.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
-/// The group of all node agents.
+/// The group of all kubelets.
 pub const NODES: &str = "system:nodes";
-/// What comes before the node's name in a node agent's user name.
+/// The prefix of the node's name in a kubelet's user name.
 pub const NODE_PREFIX: &str = "system:node:";
 
-/// Who is calling.
+/// The user of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
     /// Unique among the users active at one time.
     pub name: String,
-    /// Unique over time; empty where the authenticator knows none.
+    /// Unique over time; empty if the authenticator has none.
     pub uid: String,
-    /// Every group the user is in, in the order in which they were learnt.
+    /// Every group of the user, in the order in which they were added.
     pub groups: Vec<String>,
-    /// Whatever else the authenticator knows; keys are lower case.
+    /// Extra attributes of the authenticator; keys are lower case.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// A user with a name and nothing else, not even the group of the authenticated.
+    /// A user with only a name, without the group of authenticated users.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The caller who showed no credentials.
+    /// The user of a request without credentials.
     pub fn anonymous() -> Self {
         Self { groups: vec![UNAUTHENTICATED.to_owned()], ..Self::named(ANONYMOUS) }
     }
 
-    /// The API server calling itself.
+    /// The API server's own user.
     pub fn apiserver() -> Self {
         Self { groups: vec![MASTERS.to_owned()], ..Self::named(APISERVER) }.authenticated()
     }
 
-    /// A service account, with the groups that all of them are in.
+    /// A service account, with the groups of all service accounts.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let groups = service_account_groups(namespace).to_vec();
         let user = Self::named(format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"));
         Self { groups, ..user }.authenticated()
     }
 
-    /// The same user with the group that identification confers.
+    /// The same user with the group of authenticated users.
     #[must_use]
     pub fn authenticated(mut self) -> Self {
         if self.lacks_authenticated() {
@@ -69,8 +69,8 @@ impl User {
         self
     }
 
-    /// Whether identification would confer a group that the user is not in. Who was identified as nobody, by
-    /// somebody who vouches for it, stays nobody.
+    /// Whether authentication would add a group. A user that an authenticator identified as anonymous stays
+    /// anonymous.
     pub fn lacks_authenticated(&self) -> bool {
         !self.is_anonymous() && !self.is_in(AUTHENTICATED) && !self.is_in(UNAUTHENTICATED)
     }
@@ -80,7 +80,7 @@ impl User {
         self.groups.iter().any(|held| held == group)
     }
 
-    /// Whether the user showed no credentials.
+    /// Whether the user is the anonymous one.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
     }
@@ -92,13 +92,13 @@ impl User {
     }
 }
 
-/// Namespace and name of the service account that a user name stands for, if it stands for one.
+/// Namespace and name of a service account's user name; `None` for other names.
 pub fn service_account(user_name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (is_label(namespace) && is_subdomain(name)).then_some((namespace, name))
 }
 
-/// The groups that a service account of `namespace` is in, besides that of the authenticated.
+/// The groups of a service account of `namespace`, besides that of authenticated users.
 pub fn service_account_groups(namespace: &str) -> [String; 2] {
     [SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
@@ -113,7 +113,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn is_subdomain(text: &str) -> bool {
-    // a part of a subdomain may be longer than a label on its own may be
+    // a part of a subdomain may be longer than a label
     let part = |part: &str| {
         let edges = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         part.chars().all(|c| edges(c) || c == '-') && part.starts_with(edges) && part.ends_with(edges)

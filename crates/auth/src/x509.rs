@@ -1,7 +1,7 @@
-//! Users from client certificates: the common name is the user's name, each organization a group.
+//! Users of client certificates: the common name is the user name, each organization a group.
 //!
-//! What always holds: a certificate's names count for nothing until its chain has been verified against the
-//! authority for clients, which [`Authorities`] does, once per connection.
+//! Invariant: the names of a certificate count only after [`Authorities`] has verified its chain, once per
+//! connection.
 
 mod chain;
 mod chain_error;
@@ -22,7 +22,7 @@ use x509_parser::x509::AttributeTypeAndValue;
 
 use crate::{AuthError, User};
 
-/// The user that a verified leaf certificate speaks for, already in the group of the authenticated.
+/// The user of a verified leaf certificate, in the group of authenticated users.
 pub fn identify(leaf_der: &[u8]) -> Result<User, AuthError> {
     let (_, certificate) = X509Certificate::from_der(leaf_der).map_err(malformed)?;
     let subject = certificate.subject();
@@ -45,18 +45,18 @@ pub fn common_name(der: &[u8]) -> Option<String> {
     Some(name.map(text).transpose().ok()?.unwrap_or_default())
 }
 
-/// The last moment at which a certificate is valid, in Unix seconds.
+/// The end of a certificate's validity, in Unix seconds.
 pub fn valid_until(der: &[u8]) -> Option<i64> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }
 
-/// The structure with a certificate's public key.
+/// The `SubjectPublicKeyInfo` of a certificate.
 pub fn public_key(der: &[u8]) -> Option<&[u8]> {
     X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.tbs_certificate.subject_pki.raw)
 }
 
-/// The names and addresses that a certificate is for, as text; nothing of one that cannot be read.
+/// The DNS names and IP addresses of a certificate, as text; empty if it cannot be parsed.
 pub fn names(leaf_der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(leaf_der) else { return Vec::new() };
     let common = certificate.subject().iter_common_name().filter_map(|one| text(one).ok());

@@ -1,4 +1,4 @@
-//! One resource type's cache: publishing, reading and watching put together.
+//! The cache of one resource type: publishing, reading and watching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl<E: Entry> Cache<E> {
     /// At start, a store that retained some history loads the state at the oldest retained revision and then
     /// [applies](Self::apply) the changes since, which refills the ring and shares each payload. Later, a
     /// follower of a remote store that lost its place loads the new state; present watchers are then cut off
-    /// as lagged, since nobody can tell them what happened in between.
+    /// as lagged, since the events in between are unknown.
     pub fn load(&self, entries: impl IntoIterator<Item = Arc<E>>, revision: u64) {
         let contents = Arc::new(Contents::of(entries, revision));
         let newest = contents.newest;
@@ -83,11 +83,11 @@ impl<E: Entry> Cache<E> {
         drop((old, dropped));
     }
 
-    /// Publishes changes of this type: readers see them, then watchers are told.
+    /// Publishes changes of this type: readers see them, then watchers receive them.
     ///
-    /// One caller at a time, in revision order; changes of one revision come in one call. What is not newer
-    /// than the state is known already and is skipped, so that a follower may begin again a little earlier.
-    /// The caller raises [`Published`] once the batch is in every cache it concerns.
+    /// One caller at a time, in revision order; changes of one revision come in one call. Changes that are not
+    /// newer than the state are skipped, so that a watcher of a remote store may resume a little earlier. The
+    /// caller raises [`Published`] once the batch is in every cache that it concerns.
     pub fn apply(&self, changes: Vec<Change<E>>) {
         if changes.is_empty() {
             return;
@@ -132,7 +132,7 @@ impl<E: Entry> Cache<E> {
         Snapshot::new(published.max(contents.newest), contents)
     }
 
-    /// The revision of the newest change of this type: what was made from an earlier state is as good as new until
+    /// The revision of the newest change of this type: a result computed from an earlier state stays valid until
     /// this changes.
     pub fn newest(&self) -> u64 {
         self.shared.contents.load().newest
@@ -182,8 +182,8 @@ impl<E: Entry> Cache<E> {
         self.watch_after_in(0, revision, interest)
     }
 
-    /// The same for one of a group of watchers, which are told of an event one right after the other: those
-    /// that share a connection can then share what it costs to send.
+    /// The same for one of a group of watchers, which receive an event one right after the other: watchers that
+    /// share a connection can then share the cost of sending.
     pub fn watch_after_in(&self, group: u64, revision: u64, interest: Interest) -> Result<Watcher<E>, Gone> {
         let (seat, tail) = {
             let mut publishing = self.shared.publishing.lock();

@@ -1,4 +1,4 @@
-//! A change as watchers see it: new state, previous state, and the encoded forms made so far.
+//! An event: new state, previous state, and the encoded forms made so far.
 //!
 //! An event is immutable and shared by the ring and every queue it waits in. Encoded forms are made on first
 //! demand, once, whatever the number of watchers; while the event is in the ring their bytes count against
@@ -73,7 +73,7 @@ impl<E: Entry> Event<E> {
         }
     }
 
-    /// The encoded form kept in `slot`, made by `make` if nobody asked for it before. What a slot means is the
+    /// The encoded form kept in `slot`, made by `make` on first use. What a slot means is the
     /// callers' agreement. `make` must not ask this event for the same slot. A slot that does not exist is
     /// never kept: the form is made anew each time.
     pub fn encoded(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {

@@ -1,8 +1,8 @@
-//! Who wants to know of which events, indexed so that an event touches only the watchers it interests.
+//! The hub of watchers, indexed so that an event touches only the watchers that it interests.
 //!
 //! Each watcher has one seat, in the one list its interest belongs to. An event goes to the list of all, and to
 //! those of its namespace, its object and its term; when the term changed, of both terms. The lists are
-//! disjoint, so nobody is told twice. Empty lists are removed: the hub holds nothing for watchers that are gone.
+//! disjoint, so no watcher gets an event twice. Empty lists are removed: the hub holds nothing for watchers that are gone.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(crate) struct Hub<E> {
     terms: HashMap<Arc<str>, Vec<Seat<E>>>,
     next_id: u64,
     closed: bool,
-    /// How many watchers have a seat, for those who ask without the lock.
+    /// How many watchers have a seat, for readers without the lock.
     seated: Arc<AtomicUsize>,
     pub(crate) deliveries: u64,
     pub(crate) lagged: u64,

@@ -1,10 +1,10 @@
-//! What a watcher wants to hear of: the part of a watch request that the hub can index.
+//! The interest of a watcher: the part of a watch request that the hub can index.
 
 use std::sync::Arc;
 
 use crate::{Entry, Event, Key};
 
-/// The events a watcher is informed of. Finer selection (labels, other fields) is the caller's.
+/// The events that a watcher receives. The caller applies finer selection (labels, other fields).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Every object.
@@ -25,7 +25,7 @@ pub enum Interest {
 }
 
 impl Interest {
-    /// Whether `event` is one to inform of.
+    /// Whether `event` matches.
     pub fn matches<E: Entry>(&self, event: &Event<E>) -> bool {
         let has_term = |wanted: &str| {
             let (new, old) = event.terms();

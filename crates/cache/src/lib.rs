@@ -10,7 +10,7 @@
 //!                              ──▶ Published::raise (once the whole batch is in every cache)
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - Readers never lock: a [`Snapshot`] is an immutable, structurally shared map and costs one atomic load.
 //! - A snapshot is exact: it holds every change up to its revision and none later (see [`Cache::snapshot`]).
 //! - A watcher gets each event that interests it once, in order, with nothing left out between the revision
@@ -119,7 +119,7 @@ impl Default for Options {
     }
 }
 
-/// The revision asked for is older than what is retained.
+/// The requested revision is older than the retained history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("revision is no longer available; the oldest is {oldest}")]
 pub struct Gone {

@@ -1,8 +1,8 @@
-//! Older states kept at hand, so that paging through a long list neither rebuilds its state for each page nor
-//! is cut short because heavy writing has shortened the ring.
+//! Pinned snapshots: older states for paginated lists, so that a page neither rebuilds its state nor fails because
+//! heavy writing has shortened the ring.
 //!
-//! Few (the least recently used goes first) and kept no longer than events are. A pinned state shares all that
-//! has not changed since with the current one.
+//! There are few (the least recently used is evicted first), and they are kept no longer than events. A pinned
+//! state shares all unchanged objects with the current one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

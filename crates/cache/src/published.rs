@@ -1,7 +1,7 @@
 //! The revision up to which every cache of a server is complete.
 //!
-//! The one publisher raises it after a batch has been applied to all caches, never before: who reads
-//! revision R here finds every change up to R in any cache it looks at afterwards. It never goes back.
+//! The one publisher raises it after a batch has been applied to all caches, never before: a reader of revision R
+//! finds every change up to R in any cache that it reads afterwards. It never goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,8 +33,8 @@ impl Published {
         }
     }
 
-    /// Waits until `revision` is published, for reads that must not be older; gives what is published then.
-    /// Waits as long as it takes: the caller sets the deadline.
+    /// Waits until `revision` is published, for consistent reads; returns the published revision. It has no
+    /// timeout: the caller sets one.
     pub async fn reached(&self, revision: u64) -> u64 {
         loop {
             let mut raised = std::pin::pin!(self.raised.notified());

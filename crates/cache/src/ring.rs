@@ -1,4 +1,4 @@
-//! The recent events, oldest first: what a watch resumes from and what older states are rebuilt with.
+//! The ring of recent events, oldest first, from which watches resume and older states are rebuilt.
 //!
 //! ```text
 //! oldest = 7   [8: put a] [9: put b] [12: delete a]        newest change = 12
@@ -73,7 +73,7 @@ impl<E: Entry> Ring<E> {
         Dropped(dropped)
     }
 
-    /// Forgets everything: nothing before `oldest` can be told any more.
+    /// Drops all events: nothing before `oldest` can be replayed any more.
     pub(crate) fn reset(&mut self, oldest: u64) -> Dropped<E> {
         let dropped = std::iter::from_fn(|| self.pop()).collect();
         self.oldest = oldest;

@@ -1,4 +1,4 @@
-//! What a reader sees: the objects of one type at one revision, unchanging for as long as it is held.
+//! A snapshot: the immutable objects of one type at one revision.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Types: whether an expression can be meant, and what it gives.
+//! The type checker.
 //!
-//! Every part of an expression gets a type, names get what they refer to, and calls get the overloads that
-//! could take them. All issues are told.
+//! Every part of an expression gets a type, names get their references, and calls get their possible overloads. All
+//! issues are reported.
 
 use crate::declared::Declared;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, Parsed};
@@ -12,14 +12,14 @@ use crate::types::{Bindings, Type, more_general};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An expression whose types fit.
+/// A type-checked expression.
 pub(crate) struct Checked {
     pub parsed: Parsed,
     /// By id.
     pub types: Vec<Type>,
     /// The overloads that could take each call, by id.
     pub calls: HashMap<Id, Vec<&'static str>>,
-    /// What is the name of a type, by id.
+    /// Names of types, by id.
     pub names: HashMap<Id, &'static str>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn check(
     Some(Checked { parsed, types, calls, names })
 }
 
-/// Types that have a name: what values of them call it, and the type itself.
+/// Named types: the name, and the type itself.
 fn named_type(name: &str) -> Option<(&'static str, Type)> {
     let (name, ty) = match name {
         "int" => ("int", Type::Int),
@@ -144,7 +144,7 @@ impl Checker<'_, '_> {
         self.set(expr.id, ty);
     }
 
-    /// What a name refers to.
+    /// The reference of a name.
     fn lookup(&mut self, id: Id, name: &str) -> Option<Type> {
         let plain = name.strip_prefix('.').unwrap_or(name);
         if let Some((_, ty)) = self.scopes.iter().rev().find(|(variable, _)| variable == plain) {
@@ -259,7 +259,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// The type of all values in a literal, given the one of those before.
+    /// The common type of all values in a literal, given that of the previous ones.
     fn join(&mut self, before: Option<Type>, expr: &Expr) -> Option<Type> {
         let ty = self.ty(expr);
         let Some(before) = before else { return Some(ty) };
@@ -351,7 +351,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// A type as it is spelled where fields are asked of what has none.
+/// A type as errors about field selection spell it.
 fn spelled(ty: &Type) -> String {
     match ty {
         Type::Null => "null:NULL_VALUE".to_owned(),

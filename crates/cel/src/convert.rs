@@ -1,11 +1,11 @@
-//! Values of one type as values of another.
+//! Type conversions.
 
 use crate::fault::{Outcome, fail};
 use crate::time::{self, Timestamp};
 use crate::value::{CelValue, Text};
 use std::sync::Arc;
 
-/// What the function of a type makes of a value.
+/// The result of a type's conversion function.
 pub(crate) fn convert<'a>(to: &str, value: CelValue<'a>) -> Outcome<CelValue<'a>> {
     match to {
         "dyn" => return Ok(value),
@@ -41,7 +41,7 @@ pub(crate) fn convert<'a>(to: &str, value: CelValue<'a>) -> Outcome<CelValue<'a>
         "timestamp" => match &value {
             CelValue::Int(seconds) => Some(CelValue::Timestamp(Timestamp::from_unix(*seconds)?)),
             CelValue::String(text) => match time::parse_timestamp(text) {
-                // what is out of range is told apart from what is no time
+                // a time out of range has another error than an invalid one
                 Some(time) => {
                     Timestamp::from_unix(time.seconds)?;
                     Some(CelValue::Timestamp(time))
@@ -107,7 +107,7 @@ fn to_double(value: &CelValue<'_>) -> Option<f64> {
     }
 }
 
-/// A number as text; what does not fit is none.
+/// A number as text; `None` if it does not fit.
 fn parse_double(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text).to_ascii_lowercase();
     match unsigned.as_str() {

@@ -1,28 +1,28 @@
-//! What evaluating costs, and what it may cost.
+//! Runtime cost and its limits.
 //!
-//! The unit is about the work of looking at one value. Costs depend on the values and not on the machine, so
-//! that the same rule fails on the same object everywhere.
+//! The unit is about the work of reading one value. Costs depend on the values and not on the machine, so that the
+//! same rule fails on the same object everywhere.
 
 use crate::fault::{Fault, Outcome};
 use crate::value::{CelValue, List};
 
-/// What one evaluation may cost.
+/// The limit of one evaluation.
 pub const PER_CALL: u64 = 1_000_000;
-/// What all evaluations for one object may cost together.
+/// The limit of all evaluations for one object.
 pub const PER_OBJECT: u64 = 10_000_000;
-/// What a rule may be estimated to cost.
+/// The limit of a rule's estimate.
 pub const PER_EXPRESSION: u64 = 10_000_000;
-/// What all rules of a schema may be estimated to cost.
+/// The limit of the estimates of all rules of a schema.
 pub const PER_SCHEMA: u64 = 100_000_000;
 
 pub(crate) const LIST: u64 = 10;
 pub(crate) const MAP: u64 = 30;
-/// What looking at one character costs.
+/// The cost of reading one character.
 pub(crate) const PER_CHARACTER: f64 = 0.1;
-/// What one character of a pattern adds.
+/// The cost of one character of a pattern.
 pub(crate) const PER_PATTERN_CHARACTER: f64 = 0.25;
 
-/// What has been spent of what may be.
+/// The remaining budget.
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: u64,
@@ -50,7 +50,7 @@ impl Default for Budget {
     }
 }
 
-/// What a call costs, as far as the function decides.
+/// The cost model of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charge {
     One,
@@ -112,7 +112,7 @@ impl Charge {
         }
     }
 
-    /// The cost for these arguments, but for what the result adds.
+    /// The cost for these arguments, without that of the result.
     pub fn cost(self, args: &[Outcome<CelValue<'_>>]) -> u64 {
         let size = |nth: usize| match args.get(nth) {
             Some(Ok(value)) => value.size().unwrap_or(1) as u64,
@@ -138,7 +138,7 @@ impl Charge {
         }
     }
 
-    /// What the result adds.
+    /// The cost of the result.
     pub fn of_result(self, result: &Outcome<CelValue<'_>>) -> u64 {
         match (self, result) {
             (Charge::Result, Ok(value)) => {
@@ -150,7 +150,7 @@ impl Charge {
     }
 }
 
-/// What looking at every part of a value costs.
+/// The cost of traversing a value.
 fn traversal(value: &CelValue<'_>) -> u64 {
     let text = |bytes: usize| (bytes as f64 * PER_CHARACTER) as u64;
     let items = |list: &List<'_>| list.iter().map(|it| it.map_or(1, |it| traversal(&it))).sum();

@@ -1,8 +1,7 @@
-//! What values are declared to be: the type that an expression sees, how large they can get, and how the tree
-//! of an object is to be read.
+//! Declarations of values: the type that an expression sees, its maximum size, and how an object's tree is read.
 //!
-//! A declaration comes from a structural schema, or is put together by hand. Nothing that the schema does not
-//! describe can be reached by an expression; it still counts when objects are compared.
+//! A declaration comes from a structural schema, or is built by hand. An expression cannot reach fields outside the
+//! schema; they still count when objects are compared.
 
 use crate::escape::escape;
 use crate::types::Type;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 /// The largest request, from which the sizes of values without a limit follow.
 const LARGEST_REQUEST: i64 = 3 * 1024 * 1024;
 
-/// What a value is declared to be.
+/// The declaration of a value.
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub(crate) shape: Shape,
@@ -45,7 +44,7 @@ pub(crate) enum Shape {
     Unreadable,
 }
 
-/// How the items of a list are told apart, which decides when lists are equal and what adding them means.
+/// The list type, which decides the equality and the concatenation of lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListKind {
     Atomic,
@@ -277,13 +276,13 @@ fn object(schema: &Value, name: &str, resource: bool) -> Declared {
         add("metadata", Declared::object(&format!("{name}.metadata"), names), false);
     }
     fields.sort_by(|a, b| a.name.cmp(&b.name));
-    // an object of which nothing is told is no object that could be read, unless it may hold anything
+    // an object without properties is not readable, unless it preserves unknown fields
     let told = resource || own.is_some() || flag(schema, EMBEDDED) || flag(schema, PRESERVE);
     let object = Object { name: name.to_owned(), fields, known: told };
     Declared::new(Shape::Object(Arc::new(object)), 0, smallest)
 }
 
-/// Whether a schema of a resource says itself what all resources have.
+/// Whether a schema of a resource declares the fields of all resources itself.
 fn says_what_resources_have(schema: &Value) -> bool {
     let is = |path: &[&str], kind: &str| schema.at(path).is_some_and(|it| it.text(&["type"]) == kind);
     is(&["properties", "kind"], "string")
@@ -300,7 +299,7 @@ fn string(schema: &Value) -> Declared {
         "duration" => Declared::new(Shape::Duration, 32, 3),
         "date" => Declared::new(Shape::Date, 12, 12),
         "date-time" => Declared::new(Shape::DateTime, 32, 21),
-        // lengths are told in characters, of up to four bytes
+        // lengths are in characters of up to four bytes
         _ => {
             let largest = limit(schema, "maxLength").map_or(whole, |it| it.saturating_mul(4));
             Declared::new(Shape::String, largest, 2)

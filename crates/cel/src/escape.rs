@@ -1,5 +1,5 @@
-//! Names of fields as expressions write them: characters and words that the language keeps for itself are
-//! written out, `a-b` as `a__dash__b` and `namespace` as `__namespace__`.
+//! Escaped field names: reserved characters and words are spelled out, `a-b` as `a__dash__b` and `namespace` as
+//! `__namespace__`.
 
 use crate::parser::RESERVED;
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ pub fn escape(name: &str) -> Option<String> {
     Some(out)
 }
 
-/// The name behind what an expression writes; `None` where it stands for no name.
+/// The field name of an escaped identifier; `None` if it is not a valid one.
 pub fn unescape(escaped: &str) -> Option<Cow<'_, str>> {
     if !escaped.contains("__") {
         return Some(Cow::Borrowed(escaped));

@@ -1,7 +1,7 @@
-//! What an expression can cost at least and at most, before there are values.
+//! The cost estimate of an expression, minimum and maximum, without values.
 //!
-//! Sizes come from what is declared; what has no limit is as large as a request can be. A rule whose estimate
-//! is too high is refused when it is written, so that it cannot fail later on.
+//! Sizes come from declarations; an unlimited value is as large as a request can be. A rule whose estimate is too
+//! high is rejected when it is written, so that it does not fail later.
 
 use crate::check::Checked;
 use crate::cost::{LIST, MAP, PER_CHARACTER, PER_PATTERN_CHARACTER, compares};
@@ -54,13 +54,13 @@ fn scaled(size: u64, factor: f64) -> u64 {
     if scaled >= ALL { 1 << 63 } else { scaled as u64 }
 }
 
-/// The cost of a call, and the size of what it gives.
+/// The cost of a call, and the size of its result.
 struct CallEstimate {
     cost: Estimate,
     size: Option<Estimate>,
 }
 
-/// The cost of an expression; `root` is what the sizes of its variables are taken from.
+/// The cost of an expression; `root` declares the sizes of its variables.
 pub(crate) fn estimate(checked: &Checked, root: Option<&Declared>) -> Estimate {
     let mut estimator =
         Estimator { checked, root, paths: HashMap::new(), sizes: HashMap::new(), ranges: Vec::new() };
@@ -74,9 +74,9 @@ struct Estimator<'c> {
     root: Option<&'c Declared>,
     /// Where values come from, by id.
     paths: HashMap<Id, Path>,
-    /// Sizes of what calls give, by id.
+    /// Sizes of the results of calls, by id.
     sizes: HashMap<Id, Estimate>,
-    /// The variables of the folds around, and what they walk over.
+    /// The variables of the enclosing folds, and their ranges.
     ranges: Vec<(String, Id)>,
 }
 

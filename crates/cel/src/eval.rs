@@ -1,8 +1,7 @@
-//! Evaluation.
+//! The evaluator.
 //!
-//! A value that is missing or wrong is a fault, which goes up until something does not need the value: `&&` and
-//! `||` go on with their other side, whichever side it was. Every step is charged; what costs more than it may
-//! ends at once.
+//! A missing or invalid value is a fault, which propagates until the value is not needed: `&&` and `||` continue
+//! with their other side, in either order. Every step is charged; exceeding the budget ends the evaluation at once.
 
 use crate::cost::{Budget, Charge, LIST, MAP};
 use crate::expr::op;
@@ -21,7 +20,7 @@ pub(crate) struct Evaluator<'a, 'b> {
     /// Variables of the folds around.
     locals: Vec<Outcome<CelValue<'a>>>,
     budget: &'b mut Budget,
-    /// Patterns that the values gave, the last ones last: most are asked for again with the next item.
+    /// Patterns from values, most recent last: most are used again for the next item.
     patterns: Vec<(String, Regex)>,
     room: Room,
 }
@@ -33,7 +32,7 @@ const PER_COST: u64 = 64;
 /// How many patterns are kept.
 const PATTERNS: usize = 8;
 
-/// What does not end everything.
+/// Whether a fault can be absorbed.
 fn ended<T>(outcome: Outcome<T>) -> Result<Outcome<T>, Fault> {
     match outcome {
         Err(Fault::OverBudget) => Err(Fault::OverBudget),
@@ -57,7 +56,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
             Node::Or(sides) => self.logic(&sides[0], &sides[1], true),
             Node::Call(call) => self.call(call),
             Node::OneOf(value, members) => match ended(self.eval(value))? {
-                // what is not there is none of them
+                // an absent value equals none of them
                 Err(_) => Ok(CelValue::Bool(false)),
                 Ok(value) => Ok(CelValue::Bool(value.key().is_ok_and(|key| members.contains(&key)))),
             },
@@ -173,7 +172,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
                 for (nth, arg) in many.iter().enumerate() {
                     let arg = ended(self.eval(arg))?;
                     if nth + 1 < many.len() && arg.is_err() {
-                        // what follows is not looked at, and the call costs nothing
+                        // the remaining arguments are not evaluated, and the call costs nothing
                         return arg;
                     }
                     args.push(arg);
@@ -196,7 +195,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
         }
     }
 
-    /// A function of text whose pattern is not a constant.
+    /// A string function whose pattern is not a constant.
     fn searched(
         &mut self,
         function: &'static str,
@@ -275,7 +274,7 @@ impl<'a, 'b> Evaluator<'a, 'b> {
     }
 }
 
-/// What a fold walks over: the items of a list, the keys of a map.
+/// The range of a fold: the items of a list, or the keys of a map.
 enum Items<'a> {
     List(List<'a>),
     Keys(Vec<CelValue<'a>>),
@@ -305,7 +304,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// What messages call the types of values that cannot be walked over.
+/// The names in messages of types that cannot be iterated.
 fn native_name(value: &CelValue<'_>) -> &'static str {
     match value {
         CelValue::Null => "types.Null",
@@ -380,7 +379,7 @@ fn binary<'a>(call: &Call, left: CelValue<'a>, right: CelValue<'a>) -> Outcome<C
     };
     match call.function {
         op::EQUALS => operators::equal(&left, &right).map(CelValue::Bool),
-        // what cannot be compared is not the same
+        // incomparable values are not equal
         op::NOT_EQUALS => Ok(CelValue::Bool(!operators::equal(&left, &right).unwrap_or(false))),
         op::LESS => ordered(Ordering::is_lt),
         op::LESS_EQUALS => ordered(Ordering::is_le),

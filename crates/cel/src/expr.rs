@@ -1,4 +1,4 @@
-//! An expression as it was read, macros already written out.
+//! The syntax tree, with macros expanded.
 
 /// Tells the parts of one expression apart; its place in the text is kept beside it.
 pub(crate) type Id = u32;
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
         values: Vec<Expr>,
     },
     Fold(Box<Fold>),
-    /// What could not be read; the issue is told.
+    /// A syntax error; the issue is already reported.
     Broken,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Fold {
     pub result: Expr,
 }
 
-/// What a fold calls the value that it works on.
+/// The name of a fold's accumulator.
 pub(crate) const ACCUMULATOR: &str = "__result__";
 
 /// An expression with the places of its parts.

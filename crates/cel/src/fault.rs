@@ -1,4 +1,4 @@
-//! What can go wrong while an expression is evaluated.
+//! Evaluation errors.
 
 use std::sync::Arc;
 

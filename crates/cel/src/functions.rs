@@ -1,6 +1,6 @@
-//! The functions that expressions can call, with the types they take and give.
+//! The function declarations: overloads with their parameter and result types.
 //!
-//! A function has overloads in a fixed order, which is that in which they are tried.
+//! A function's overloads are tried in their fixed order.
 
 use crate::types::{Bindings, Type};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
-//! The words of an expression.
+//! The lexer: splits an expression into tokens.
 //!
-//! The longest word that fits is taken. Where none fits, everything up to the character that cannot go on is
-//! one issue, and reading goes on behind it.
+//! The longest match wins. Where no token matches, everything up to the offending character is one issue, and
+//! lexing continues behind it.
 
 use crate::source::Source;
 
@@ -45,7 +45,7 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Word::Equals => "'=='",
@@ -139,7 +139,7 @@ pub(crate) fn words<'t>(source: &mut Source<'t>) -> Vec<Token<'t>> {
     out
 }
 
-/// The word at the beginning and its length, or the length of what is none.
+/// The first token and its length, or the length of an invalid piece.
 fn word(rest: &str, first: char) -> Result<(Word, usize), usize> {
     let two = |second: char, both: Word, one: Option<Word>| {
         let next = rest[1..].chars().next();
@@ -245,7 +245,7 @@ fn raw_string(quoted: &str) -> Option<usize> {
     quoted[1 + end..].starts_with(quote).then_some(end + 2)
 }
 
-/// The length of a quoted text, or of what could not be one.
+/// The length of a string literal, or of an invalid one.
 fn string(quoted: &str) -> Result<usize, usize> {
     let quote = &quoted[..1];
     let three = quote.repeat(3);
@@ -273,7 +273,7 @@ fn closed(quoted: &str, mark: &str) -> Result<usize, usize> {
     }
 }
 
-/// The length of an escape, or of what is none.
+/// The length of an escape sequence, or of an invalid one.
 fn escape(rest: &str) -> Result<usize, usize> {
     let mut chars = rest.chars().skip(1);
     let mut length = 1;

@@ -1,17 +1,16 @@
-//! The Common Expression Language, as rules of the API use it.
+//! The Common Expression Language, as validation rules of the API use it.
 //!
 //! ```text
 //! text ─ lexer ─ parser (macros) ─► Expr ─ check ─► Checked ─┬─ plan ─► Node ─ eval ─► value
 //!                                                           └─ estimate ─► cost
 //! ```
 //!
-//! An [`Env`] declares what variables are; it compiles an expression once to a [`Program`], which is evaluated
-//! any number of times, by any number of threads, against the trees of objects as they are. What always holds:
-//! an expression cannot loop, its nesting is bounded, and everything it does is charged to a [`Budget`], so
-//! that no expression and no object can hold anybody up.
+//! An [`Env`] declares the variables; it compiles an expression once to a [`Program`], which is evaluated any
+//! number of times, by any number of threads, against the trees of objects in place. Invariants: an expression
+//! cannot loop, its nesting is bounded, and every step is charged to a [`Budget`], so that no expression and no
+//! object can block the server.
 //!
-//! Words, types, results, faults and costs are those that clients know from release 1.26; the cases in `tests/`
-//! were recorded there.
+//! Syntax, types, results, errors and costs are those of release 1.26; the cases in `tests/` were recorded there.
 
 mod check;
 mod convert;

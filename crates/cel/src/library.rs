@@ -1,4 +1,4 @@
-//! Functions that are called by name.
+//! The library of named functions.
 
 use crate::convert;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
@@ -11,7 +11,7 @@ use regex::Regex;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Calls a function; the first argument is what it is called on.
+/// Calls a function; the first argument is the receiver.
 ///
 /// `overload` is the only one that could be meant, where that is known.
 pub(crate) fn call<'a>(

@@ -3,7 +3,7 @@
 use crate::expr::Literal;
 use crate::lexer::Word;
 
-/// The value of a word, or what is wrong with it.
+/// The value of a token, or why it is invalid.
 pub(crate) fn read(word: Word, text: &str, negative: bool) -> Result<Literal, String> {
     let signed = |text: &str| if negative { format!("-{text}") } else { text.to_owned() };
     Ok(match word {
@@ -35,7 +35,7 @@ fn based(text: &str) -> (&str, u32) {
     text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16))
 }
 
-/// What stands between the quotes.
+/// The contents of a string literal.
 fn unquoted(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let raw = text.starts_with(['r', 'R']);
@@ -59,7 +59,7 @@ fn unquoted(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Appends what an escape stands for, and gives what follows it.
+/// Appends the character of an escape sequence, and returns the rest.
 fn escaped<'t>(rest: &'t str, bytes: bool, out: &mut Vec<u8>) -> Result<&'t str, String> {
     const UNABLE: &str = "unable to unescape string";
     let kind = rest.chars().next().ok_or("unable to unescape string, found '\\' as last character")?;

@@ -1,4 +1,4 @@
-//! Calls that are written out before anything looks at them: `has`, and walks over lists and maps.
+//! Macros, which the parser expands: `has`, and comprehensions over lists and maps.
 
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, op};
 use crate::parser::Parser;
@@ -136,7 +136,7 @@ impl Make<'_, '_, '_> {
         [init, condition, step, result]
     }
 
-    /// A list of what `item` gives, of those for which `filter` holds.
+    /// A list of the results of `item`, for the items that satisfy `filter`.
     fn collect(&mut self, item: Expr, filter: Option<Expr>) -> [Expr; 4] {
         let so_far = self.accumulator();
         let init = self.part(Kind::List(Vec::new()));

@@ -1,6 +1,6 @@
-//! What operators do.
+//! The operators.
 //!
-//! Numbers of different types are equal when they are the same number, and can be ordered; they are never added.
+//! Numbers of different types are equal if their values are, and can be ordered; they cannot be added.
 
 use crate::declared::ListKind;
 use crate::fault::{Fault, Outcome, fail, no_such_overload};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The fault of an operator that this value does not have.
 pub(crate) fn lacks(value: &CelValue<'_>, function: &str) -> Fault {
     match value {
-        // these are asked themselves, and know nothing of the function's name
+        // these overloads compare by themselves and do not depend on the function's name
         CelValue::String(_) | CelValue::Timestamp(_) | CelValue::Duration(_) => no_such_overload(),
         _ => Fault::new(format!("no such overload: {function}")),
     }
@@ -59,7 +59,7 @@ pub(crate) fn add<'a>(a: CelValue<'a>, b: CelValue<'a>) -> Outcome<CelValue<'a>>
     }
 }
 
-/// Items of a set are added once; those with a key take the place of the one that has it.
+/// Items of a set are added once; an item with a map key replaces the one with the same key.
 fn add_lists<'a>(a: List<'a>, b: List<'a>) -> Outcome<List<'a>> {
     let Some(kind) = a.kind() else {
         if a.is_empty() {
@@ -68,7 +68,7 @@ fn add_lists<'a>(a: List<'a>, b: List<'a>) -> Outcome<List<'a>> {
         if b.is_empty() {
             return Ok(a);
         }
-        // a list that nobody else holds grows where it is
+        // a list without other references grows in place
         let mut items = match a {
             List::Made(items, _) => Arc::try_unwrap(items).unwrap_or_else(|shared| (*shared).clone()),
             tree => tree.iter().collect::<Outcome<Vec<_>>>()?,
@@ -111,7 +111,7 @@ fn add_lists<'a>(a: List<'a>, b: List<'a>) -> Outcome<List<'a>> {
     Ok(List::Made(Arc::new(items), Some(ItemKind(kind))))
 }
 
-/// What an item of a list is told apart by.
+/// The identity of a list item.
 fn item_key(item: &CelValue<'_>, fields: &[String]) -> Outcome<Vec<Option<Key>>> {
     let CelValue::Map(map) = item else {
         return fail(format!(
@@ -222,7 +222,7 @@ fn compare_int_uint(int: i64, uint: u64) -> Ordering {
     u64::try_from(int).map_or(Ordering::Less, |int| int.cmp(&uint))
 }
 
-/// The order of two values; `function` is what asks for it.
+/// The order of two values; `function` is the operator that needs it.
 pub(crate) fn compare(function: &str, a: &CelValue<'_>, b: &CelValue<'_>) -> Outcome<Ordering> {
     let is_nan = |it: &CelValue<'_>| matches!(it, CelValue::Double(number) if number.is_nan());
     let number = |it: &CelValue<'_>| matches!(it, CelValue::Int(_) | CelValue::Uint(_) | CelValue::Double(_));
@@ -269,7 +269,7 @@ pub(crate) fn equal<'a>(a: &CelValue<'a>, b: &CelValue<'a>) -> Outcome<bool> {
         (CelValue::Opaque(a), CelValue::Opaque(b)) => a == b,
         (CelValue::List(a), CelValue::List(b)) => return equal_lists(a, b),
         (CelValue::Map(a), CelValue::Map(b)) => return equal_maps(a, b),
-        // what is declared can only be compared with its like
+        // a declared value is compared only with one of the same declaration
         (CelValue::List(a), _) if a.is_declared() => return Err(no_such_overload()),
         (CelValue::Map(a), _) if a.is_declared() => return Err(no_such_overload()),
         (CelValue::Url(_), _) => return Err(no_such_overload()),
@@ -284,7 +284,7 @@ fn equal_lists<'a>(a: &List<'a>, b: &List<'a>) -> Outcome<bool> {
     match a.kind() {
         None => {
             for (a, b) in a.iter().zip(b.iter()) {
-                // what cannot be compared does not tell them apart
+                // incomparable values count as equal
                 if let Ok(false) = equal(&a?, &b?) {
                     return Ok(false);
                 }
@@ -331,7 +331,7 @@ fn equal_maps<'a>(a: &Map<'a>, b: &Map<'a>) -> Outcome<bool> {
         return Ok(false);
     }
     if let (Map::Object(mine, fields), Map::Object(theirs, _)) = (a, b) {
-        // what the schema does not describe counts where both have it
+        // fields outside the schema count if both have them
         let unknown = mine.iter().filter(|(key, _)| fields.0.field(key).is_none());
         for (key, value) in unknown {
             if theirs.get(key).is_some_and(|it| it != value) {

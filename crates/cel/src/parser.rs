@@ -1,7 +1,7 @@
-//! From words to an expression.
+//! The parser: from tokens to an expression.
 //!
-//! Nesting is bounded: an expression that is too deep is an issue, never a deep stack. Where the text stops
-//! making sense reading stops, so that the first thing wrong is told and not what follows from it.
+//! Nesting is bounded: an expression that is too deep is an issue, never a deep stack. Parsing stops at the first
+//! syntax error, so that its consequences are not reported.
 
 use crate::expr::{Expr, Id, Kind, Parsed, op};
 use crate::lexer::{self, Token, Word};
@@ -46,14 +46,14 @@ pub(crate) fn parse(source: &mut Source<'_>) -> Option<Parsed> {
 
 /// Why reading stopped.
 pub(crate) enum Halt {
-    /// The issue is told.
+    /// The issue is already reported.
     Told,
     TooDeep(String),
 }
 
 type Read<T> = Result<T, Halt>;
 
-/// An expression and how deep what it was read from goes.
+/// An expression and the nesting depth of its source.
 struct Deep {
     expr: Expr,
     height: u32,
@@ -67,11 +67,11 @@ pub(crate) struct Parser<'s, 't> {
     places: Vec<u32>,
     /// How many expressions are open.
     depth: u32,
-    /// What may close each of the open groups.
+    /// The closing tokens of the open groups.
     closers: Vec<&'static [Word]>,
 }
 
-/// What an operand begins with.
+/// The tokens that may begin an operand.
 const OPERAND: &[Word] = &[
     Word::LeftBracket,
     Word::LeftBrace,
@@ -90,7 +90,7 @@ const OPERAND: &[Word] = &[
     Word::Ident,
 ];
 
-/// What may follow an operand, besides what closes the group that it is in.
+/// The tokens that may follow an operand, besides the closing token of its group.
 const AFTER: &[Word] = &[
     Word::Equals,
     Word::NotEquals,
@@ -195,7 +195,7 @@ impl<'t> Parser<'_, 't> {
         self.words.get(self.at + 1).map_or(Word::End, |it| it.word)
     }
 
-    /// A new id for what stands at an offset.
+    /// A new id for an offset.
     pub fn id(&mut self, at: usize) -> Id {
         self.places.push(at as u32);
         (self.places.len() - 1) as Id
@@ -209,7 +209,7 @@ impl<'t> Parser<'_, 't> {
         Expr { id: self.id(at), kind }
     }
 
-    /// Reports what is wrong at an offset, and goes on with something that stands for it.
+    /// Reports an issue at an offset, and continues with an error expression.
     pub fn broken(&mut self, at: usize, why: impl Into<String>) -> Expr {
         let location = self.source.location(at);
         self.source.report(location, why);
@@ -268,7 +268,7 @@ impl<'t> Parser<'_, 't> {
         AFTER.contains(&word) || closers.contains(&word)
     }
 
-    /// Reads what stands in a group.
+    /// Parses the contents of a group.
     fn within<T>(&mut self, closers: &'static [Word], read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.closers.len() >= DEEPEST_READ {
             let many = self.deepest_group() >= DEEPEST;

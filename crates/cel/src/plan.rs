@@ -1,5 +1,5 @@
-//! From a checked expression to one that can be evaluated: names become slots, constants are worked out, patterns
-//! are compiled.
+//! The planner: turns a checked expression into an executable one. Names become slots, constants are folded,
+//! patterns are compiled.
 
 use crate::check::Checked;
 use crate::cost::Charge;
@@ -33,7 +33,7 @@ pub(crate) enum Node {
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
     Fold(Box<Walk>),
-    /// Appends to the list that a fold makes; `free` where what is appended is a constant.
+    /// Appends to the list that a fold builds; `free` if the item is a constant.
     Append {
         slot: usize,
         item: Box<Node>,
@@ -254,7 +254,7 @@ fn constants(nodes: &[Node]) -> Option<Vec<CelValue<'static>>> {
     nodes.iter().map(constant).collect()
 }
 
-/// What is equal to an item of a list of plain values; `None` where the list has others.
+/// The comparable form of an item of a list of plain values; `None` for other lists.
 fn members(list: &List<'static>) -> Option<HashSet<Key>> {
     let mut members = HashSet::new();
     for item in list.iter() {

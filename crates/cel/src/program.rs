@@ -1,4 +1,4 @@
-//! Compiling and evaluating: what users of this crate call.
+//! The public interface: compiling and evaluating.
 
 use crate::check;
 use crate::cost::Budget;
@@ -15,7 +15,7 @@ use crate::value::CelValue;
 use schema::Value;
 use std::sync::Arc;
 
-/// What expressions can refer to.
+/// The variables of expressions.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
     variables: Arc<Vec<(String, Declared)>>,
@@ -120,7 +120,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// What evaluating it costs at least and at most.
+    /// Its estimated cost.
     pub fn cost(&self) -> Estimate {
         self.cost
     }

@@ -1,7 +1,7 @@
-//! How much an evaluation may make.
+//! The memory limit of an evaluation.
 //!
-//! Costs count looking, not making: a short text can be replaced by a long one everywhere for the cost of the
-//! short one. So what text and lists come to is counted beside the cost, before they are made.
+//! Costs count reads, not allocations: a short text can be replaced by a long one everywhere for the cost of the
+//! short one. So the size of created texts and lists is limited beside the cost, before they are created.
 
 use crate::expr::op;
 use crate::fault::{Fault, Outcome};
@@ -9,7 +9,7 @@ use crate::value::{CelValue, List};
 
 /// Bytes that one evaluation may make altogether.
 const MOST: u64 = 256 << 20;
-/// About what an item of a list takes.
+/// The approximate size of a list item.
 const ITEM: u64 = 64;
 
 pub(crate) struct Room {
@@ -21,12 +21,12 @@ impl Room {
         Room { left: MOST }
     }
 
-    /// Takes the room for what a function will make of these arguments.
+    /// Reserves memory for the result of a function with these arguments.
     pub fn take(&mut self, function: &str, args: &[&CelValue<'_>]) -> Outcome<()> {
         self.bytes(made(function, args))
     }
 
-    /// Takes the room for what a function has made, where that was bounded by what there was.
+    /// Reserves memory for a result whose size its arguments bounded.
     pub fn took(&mut self, result: &Outcome<CelValue<'_>>) -> Outcome<()> {
         match result {
             Ok(CelValue::List(List::Made(items, _))) => self.bytes(items.len() as u64 * ITEM),

@@ -1,11 +1,10 @@
-//! The text of an expression, where things stand in it, and what is wrong with it.
+//! The source of an expression: positions, and issues at them.
 //!
-//! Positions are counted in characters, not bytes. An issue shows its line with a mark below it, in the form
-//! that users of the language know.
+//! Positions count characters, not bytes. An issue prints its line with a mark below it, as upstream does.
 
 use std::fmt;
 
-/// The most issues that are shown; of more only the number is told.
+/// The most issues that are printed; of further ones only the number is.
 const MOST_SHOWN: usize = 100;
 /// Lines longer than this are not shown.
 const LONGEST_SHOWN: usize = 16_384;
@@ -111,7 +110,7 @@ impl<'t> Source<'t> {
         (line as i64 + 1, (offset - start) as i64)
     }
 
-    /// The same for what types are wrong with: here the first character of a line counts to the line before.
+    /// The same for type errors: here the first character of a line counts to the line before.
     pub fn checked_location(&self, offset: usize) -> (i64, i64) {
         let line = self.ends.partition_point(|end| *end < offset);
         let start = if line == 0 { 0 } else { self.ends[line - 1] };

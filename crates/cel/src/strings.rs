@@ -1,4 +1,4 @@
-//! Functions of text. Positions count characters.
+//! String functions. Positions count characters.
 
 use crate::fault::{Outcome, fail};
 use crate::value::CelValue;

@@ -1,4 +1,4 @@
-//! Times and durations.
+//! Timestamps and durations.
 
 use crate::fault::{Outcome, fail, no_such_overload};
 use crate::value::CelValue;
@@ -15,7 +15,7 @@ pub struct Timestamp {
     pub offset: i32,
 }
 
-/// The first and last second that there is: those of the years 1 to 9999.
+/// The first and last valid second: those of the years 1 to 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 const SECOND: i64 = 1_000_000_000;
@@ -75,7 +75,7 @@ impl Timestamp {
     }
 }
 
-/// What calendar and clock show.
+/// A calendar date and time of day.
 struct Civil {
     year: i64,
     month: i64,

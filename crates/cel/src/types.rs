@@ -1,4 +1,4 @@
-//! Types of expressions, and when one fits where another is wanted.
+//! Types of expressions, and assignability.
 //!
 //! Type parameters are numbered and bound as a check goes on; a comparison that fails leaves no bindings behind.
 
@@ -23,11 +23,11 @@ pub enum Type {
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
     Object(Arc<Object>),
-    /// The type of a type; of any type where none is told.
+    /// The type of a type; of any type if unspecified.
     Type(Option<Arc<Type>>),
     /// Stands for another type that may be found out later.
     Param(u32),
-    /// Wrong, which is already told; fits everywhere.
+    /// An error that is already reported; assignable to every type.
     Error,
     /// Never found out; fits nowhere.
     Unknown,
@@ -90,11 +90,11 @@ impl fmt::Display for Type {
     }
 }
 
-/// What type parameters stand for so far.
+/// The current bindings of type parameters.
 #[derive(Default)]
 pub(crate) struct Bindings {
     bound: Vec<Option<Type>>,
-    /// What was there before each change, to go back.
+    /// The previous bindings, for rollback.
     changes: Vec<(u32, Option<Type>)>,
 }
 
@@ -182,7 +182,7 @@ impl Bindings {
         Fit::No
     }
 
-    /// Whether a parameter is no part of what it would stand for.
+    /// The occurs check: whether a parameter is not part of the type that it would be bound to.
     fn is_free_of(&self, param: &Type, within: &Type) -> bool {
         if param == within {
             return false;

@@ -1,4 +1,4 @@
-//! Addresses, as expressions take them apart.
+//! URLs, and the functions that read their parts.
 
 use crate::value::{CelValue, MadeMap, Map};
 use schema::problem::quoted;
@@ -14,7 +14,7 @@ pub struct Url {
     path: String,
     query: Option<String>,
     fragment: String,
-    /// What follows the scheme where that is no path.
+    /// The part after the scheme if it is not a path.
     opaque: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Values while an expression is evaluated.
+//! Runtime values.
 //!
-//! Values of an object are read where they stand, as their declaration says; nothing is copied before it is
-//! asked for. Values that an expression makes are counted and shared.
+//! Values of an object are read in place, by their declaration; nothing is copied before it is needed. Values that
+//! an expression creates are reference-counted.
 
 use crate::declared::{Declared, ListKind, Object, Shape};
 use crate::escape;
@@ -57,7 +57,7 @@ impl Deref for Text<'_> {
 pub enum List<'a> {
     /// In an object.
     Tree(TreeList<'a>),
-    /// Made by an expression; of lists in objects that were added, how their items are told apart.
+    /// Created by an expression; for concatenated lists of objects, with the identity of their items.
     Made(Arc<Vec<CelValue<'a>>>, Option<ItemKind<'a>>),
 }
 
@@ -68,7 +68,7 @@ pub struct TreeList<'a> {
     kind: ItemKind<'a>,
 }
 
-/// How the items of a list in an object are told apart.
+/// The list type of a list in an object, which defines the identity of its items.
 #[derive(Debug, Clone, Copy)]
 pub struct ItemKind<'a>(pub(crate) &'a ListKind);
 
@@ -86,7 +86,7 @@ pub enum Map<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(pub(crate) &'a Object);
 
-/// What the values of a map are.
+/// The declaration of a map's values.
 #[derive(Debug, Clone, Copy)]
 pub struct Values<'a>(pub(crate) &'a Declared);
 
@@ -97,7 +97,7 @@ pub struct MadeMap<'a> {
     index: HashMap<Key, usize>,
 }
 
-/// What keys of maps and members of sets are compared by.
+/// The comparable form of map keys and set members.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Null,
@@ -163,7 +163,7 @@ fn unsigned(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// What is not declared is what the tree says.
+/// An undeclared value follows the tree.
 static ANY: Declared = Declared { shape: Shape::Dyn, nullable: true, largest: 0, smallest: 1 };
 static ATOMIC: ListKind = ListKind::Atomic;
 
@@ -176,7 +176,7 @@ impl<'a> CelValue<'a> {
         CelValue::List(List::Made(Arc::new(items), None))
     }
 
-    /// What the function `string` makes of it; `None` where that fails.
+    /// The result of the function `string`; `None` where that fails.
     pub fn text(&self) -> Option<String> {
         match crate::convert::convert("string", self.clone()) {
             Ok(CelValue::String(text)) => Some(text.to_string()),
@@ -279,7 +279,7 @@ impl<'a> CelValue<'a> {
         })
     }
 
-    /// Reads what is not declared.
+    /// Reads an undeclared value.
     pub fn any(value: &'a Value) -> CelValue<'a> {
         match value {
             Value::Null => CelValue::Null,
@@ -295,7 +295,7 @@ impl<'a> CelValue<'a> {
         }
     }
 
-    /// How many items, entries, characters or bytes it has; `None` for what has no size.
+    /// The number of items, entries, characters or bytes; `None` for values without a size.
     pub(crate) fn size(&self) -> Option<usize> {
         Some(match self {
             CelValue::String(text) => text.chars().count(),
@@ -306,7 +306,7 @@ impl<'a> CelValue<'a> {
         })
     }
 
-    /// What it is compared by as a key or in a set.
+    /// Its comparable form as a key or set member.
     pub(crate) fn key(&self) -> Outcome<Key> {
         Ok(match self {
             CelValue::Null => Key::Null,
@@ -384,7 +384,7 @@ impl<'a> List<'a> {
         (0..self.len()).map(|at| self.at(at))
     }
 
-    /// How the items are told apart, where the list is one of a declared kind.
+    /// The identity of the items, if the list has a declared type.
     pub(crate) fn kind(&self) -> Option<&'a ListKind> {
         match self {
             List::Tree(list) => (!list.is_undeclared()).then_some(list.kind.0),
@@ -482,7 +482,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a field, by its name in the tree; what is null is not there.
+    /// The value of a field, by its name in the tree; null counts as absent.
     pub(crate) fn find_field(&self, name: &str) -> Outcome<Option<CelValue<'a>>> {
         let Map::Object(map, fields) = self else { return self.find_text(name) };
         let Some(value) = map.get(name).filter(|it| !it.is_null()) else { return Ok(None) };

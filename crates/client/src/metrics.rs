@@ -41,7 +41,7 @@ struct Shared {
     waited: Family<Histogram>,
     worked: Family<Histogram>,
     leads: Family<Gauge>,
-    calls: Arc<outbound::Counted>,
+    calls: Arc<outbound::ClientMetrics>,
 }
 
 impl Default for Metrics {
@@ -86,7 +86,7 @@ impl Metrics {
             waited: registry.family(WAITED),
             worked: registry.family(WORKED),
             leads: registry.family(LEADS),
-            calls: outbound::Counted::new(&registry),
+            calls: outbound::ClientMetrics::new(&registry),
             registry,
         };
         Metrics { shared: Arc::new(shared) }
@@ -104,7 +104,7 @@ impl Metrics {
     }
 
     /// The metrics of requests to the API server.
-    pub fn calls(&self) -> Arc<outbound::Counted> {
+    pub fn calls(&self) -> Arc<outbound::ClientMetrics> {
         self.shared.calls.clone()
     }
 

@@ -1,4 +1,4 @@
-//! The times at which a schedule is due, as a period or as fields of a calendar.
+//! The due times of a schedule: a period, or calendar fields.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -7,7 +7,7 @@ pub(crate) enum Due {
     At(Fields),
 }
 
-/// Numbers that match, as bits.
+/// Matching numbers, as bits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub minutes: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Fields {
     pub days: u64,
     pub months: u64,
     pub weekdays: u64,
-    /// Days of the month and of the week were both asked for: either is enough.
+    /// Both the day of the month and the day of the week are restricted: either may match.
     pub either: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn has(bits: u64, number: impl Into<i64>) -> bool {
     u32::try_from(number.into()).ok().and_then(|at| bits.checked_shr(at)).is_some_and(|bits| bits & 1 == 1)
 }
 
-/// What a clock and a calendar on a wall show.
+/// A local date and time.
 pub(crate) struct Wall {
     pub date: jiff::civil::Date,
     /// Seconds since midnight.

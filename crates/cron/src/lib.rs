@@ -1,10 +1,10 @@
-//! Schedules in the notation of cron, and when they are due.
+//! Cron schedules: parsing, and the next and last due times.
 //!
-//! Five fields, a word for what is common, or `@every` and a duration; before them a time zone may stand. What is
-//! wrong with a schedule is told in the words that clients know.
+//! A schedule has five fields, or is a macro such as `@daily`, or `@every` with a duration; a time zone may precede
+//! it. Errors are in upstream's words.
 //!
-//! What always holds: a time is due when the clock on the wall of the zone shows it. What the wall never shows,
-//! because clocks are put forward, is not due that day; what it shows twice is due twice.
+//! Invariants: a schedule is due when the local time of its zone matches. A local time that is skipped because
+//! clocks go forward is not due that day; one that occurs twice is due twice.
 
 mod due;
 mod parse;
@@ -17,10 +17,10 @@ use due::{Due, Wall, has};
 const DAY: i64 = 86_400;
 const HOUR: i64 = 3_600;
 const MINUTE: i64 = 60;
-/// For how many years a schedule is searched; one that is due in none of them never is.
+/// How many years are searched; a schedule that is due in none of them never is.
 const YEARS: i16 = 5;
 
-/// When something is to be done again and again. Times are Unix seconds.
+/// A schedule. Times are Unix seconds.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     due: Due,
@@ -28,13 +28,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// What a text says; without a zone of its own it is meant in this one.
+    /// Parses a schedule; without its own zone it is in this one.
     pub fn parse(text: &str, zone: Zone) -> Result<Self, String> {
         let (due, own) = parse::schedule(text)?;
         Ok(Schedule { due, zone: own.unwrap_or(zone) })
     }
 
-    /// The first time after another; none where it is never due.
+    /// The first due time after another; `None` if there is none.
     pub fn next(&self, after: i64) -> Option<i64> {
         let fields = match &self.due {
             Due::Every(pause) => return after.checked_add(*pause),
@@ -61,7 +61,7 @@ impl Schedule {
         }
     }
 
-    /// The last time that is after `from` and not after `until`. What is due every so often is counted from `from`.
+    /// The last due time that is after `from` and not after `until`. Periods count from `from`.
     pub fn latest(&self, from: i64, until: i64) -> Option<i64> {
         let fields = match &self.due {
             Due::Every(pause) => {
@@ -94,7 +94,7 @@ impl Schedule {
         Some(Wall { date: wall.date(), second })
     }
 
-    /// When the next day begins. A day whose clocks are changed is longer or shorter, and may have no midnight.
+    /// The start of the next day. A day with a clock change is longer or shorter, and may have no midnight.
     fn next_midnight(&self, time: i64, second: i64) -> Option<i64> {
         let there = time.checked_add(DAY - second)?;
         let wall = self.wall(there)?;

@@ -1,4 +1,4 @@
-//! Texts of schedules, and names of zones.
+//! The parser of schedules.
 
 use crate::due::{Due, Fields};
 use crate::zone::Zone;
@@ -23,7 +23,7 @@ const FIELDS: [Bounds; 5] = [
     Bounds { least: 0, most: 6, names: DAYS },
 ];
 
-/// What a text says, and the zone that it names itself; or what is wrong with it.
+/// The schedule of a text, and the zone that it names; or why it is invalid.
 pub(crate) fn schedule(text: &str) -> Result<(Due, Option<Zone>), String> {
     let zoned = ["TZ=", "CRON_TZ="].iter().find_map(|start| text.strip_prefix(start));
     let (zone, rest) = match zoned {
@@ -70,7 +70,7 @@ fn due(text: &str) -> Result<Due, String> {
 fn word(word: &str) -> Result<Due, String> {
     if let Some(duration) = word.strip_prefix("@every ") {
         return match time::parse_duration(duration) {
-            // whole seconds, and one at least
+            // whole seconds, at least one
             Ok(nanos) => Ok(Due::Every((nanos / 1_000_000_000).max(1))),
             Err(why) => Err(format!("failed to parse duration {word}: {why}")),
         };
@@ -85,11 +85,11 @@ fn word(word: &str) -> Result<Due, String> {
     })
 }
 
-/// The numbers that a field has.
+/// The numbers of a field.
 #[derive(Clone, Copy, Default)]
 struct Field {
     bits: u64,
-    /// Whether it leaves the choice open.
+    /// Whether it is unrestricted.
     any: bool,
 }
 
@@ -120,7 +120,7 @@ fn range(text: &str, bounds: &Bounds) -> Result<Field, String> {
     let step = match parts[..] {
         [_] => 1,
         [_, step] => {
-            // a lone number with a step goes on to the end
+            // a number with a step ranges to the end
             if ends.len() == 1 {
                 end = bounds.most;
             }

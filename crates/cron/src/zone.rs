@@ -1,22 +1,22 @@
 //! Time zones by name.
 //!
-//! The rules are the machine's, since those are kept up to date; where it has none, those that came with the build.
+//! The rules are those of the operating system, which are kept up to date; without them, those of the build.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use std::sync::OnceLock;
 
-/// The time zones that have a name, sorted.
+/// All time zone names, sorted.
 static ZONES: &str = include_str!("timezones.txt");
 
-/// Zones are known as files of their names, and so are their problems.
+/// Upstream reads zones as files of their names, and reports problems of these files.
 const LONGEST_PART: usize = 255;
 
-/// Where machines keep the rules of zones.
+/// Where operating systems keep time zone rules.
 const DIRECTORY: &str = "/usr/share/zoneinfo";
 
-/// What a clock on a wall shows where.
+/// A time zone: converts instants to local time.
 #[derive(Debug, Clone)]
 pub struct Zone(TimeZone);
 
@@ -42,7 +42,7 @@ impl Zone {
     }
 }
 
-/// What is wrong with the name of a time zone, if anything.
+/// Validates the name of a time zone.
 pub fn check_zone(zone: &str) -> Result<(), String> {
     if matches!(zone, "" | "UTC" | "Local") {
         return Ok(());

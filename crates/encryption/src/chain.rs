@@ -1,14 +1,14 @@
-//! The providers of a resource, in order: the first one seals, all of them open.
+//! The providers of a resource, in order: the first one encrypts, all of them decrypt.
 
 use crate::cipher::{self, Cipher};
 use crate::kms::{self, Envelope};
-use crate::metrics::{Measures, Way};
-use crate::{Failure, Form};
+use crate::metrics::{Direction, EncryptionMetrics};
+use crate::{Form, TransformError};
 use bytes::Bytes;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// How values are sealed with keys that the configuration holds.
+/// A cipher whose keys stand in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Cbc,
@@ -17,7 +17,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// As the configuration and stored values call it.
+    /// Its name in the configuration and in stored values.
     pub fn name(self) -> &'static str {
         match self {
             Family::Cbc => "aescbc",
@@ -57,9 +57,9 @@ struct Key {
     cipher: Box<dyn Cipher>,
 }
 
-/// One who seals and opens.
+/// One provider, which encrypts and decrypts.
 pub(crate) enum Provider {
-    /// Leaves values as they are.
+    /// Leaves values as plaintext.
     Identity,
     Keys(Keys),
     Server {
@@ -77,7 +77,7 @@ pub(crate) struct Keys {
 }
 
 impl Provider {
-    /// One with keys, each with its name, of lengths that were checked.
+    /// A provider with named keys, whose lengths have been checked.
     pub fn keys(family: Family, keys: &[(String, Zeroizing<Vec<u8>>)], reserved: &str) -> Self {
         let prefix = format!("{reserved}{}:v1:", family.name());
         let keys = keys.iter().filter_map(|(name, secret)| {
@@ -89,7 +89,7 @@ impl Provider {
         Provider::Keys(Keys { prefix, family, keys })
     }
 
-    /// One that asks a key server.
+    /// A provider that uses a KMS plugin.
     pub fn server(settings: &kms::Settings, reserved: &str, envelope: Arc<Envelope>) -> Self {
         let version = match settings.version {
             kms::Version::V1 => "v1",
@@ -109,114 +109,121 @@ impl Provider {
 }
 
 impl Keys {
-    fn open(&self, key: &str, sealed: &[u8], measures: &Measures) -> Result<(Bytes, Form), Failure> {
+    fn decrypt(
+        &self,
+        key: &str,
+        encrypted: &[u8],
+        metrics: &EncryptionMetrics,
+    ) -> Result<(Bytes, Form), TransformError> {
         let mut failures = Vec::new();
         for one in &self.keys {
-            let Some(rest) = sealed.strip_prefix(one.prefix.as_bytes()) else { continue };
-            let began = measures.world.elapsed();
-            let opened = one.cipher.open(rest, key).map_err(Failure::from);
-            measures.transformed(Way::Out, &one.prefix, began, &opened);
-            match opened {
+            let Some(rest) = encrypted.strip_prefix(one.prefix.as_bytes()) else { continue };
+            let began = metrics.world.elapsed();
+            let decrypted = one.cipher.decrypt(rest, key).map_err(TransformError::from);
+            metrics.record_transformation(Direction::Out, &one.prefix, began, &decrypted);
+            match decrypted {
                 Ok(plain) => return Ok((plain.into(), one.form)),
                 Err(why) => failures.push(why),
             }
         }
-        let none = Failure::from(self.family.no_key());
-        Err(if failures.is_empty() { none } else { Failure::all(&failures) })
+        let none = TransformError::from(self.family.no_key());
+        Err(if failures.is_empty() { none } else { TransformError::all(&failures) })
     }
 }
 
 /// See the module.
 pub(crate) struct Chain {
     pub providers: Vec<Arc<Provider>>,
-    /// What sealed values begin with, whoever sealed them.
+    /// The prefix of all encrypted values, of every provider.
     pub reserved: Arc<str>,
 }
 
 impl Chain {
-    /// Whether values stay as they are when they are written.
-    pub fn writes_clear(&self) -> bool {
+    /// Whether values are written as plaintext.
+    pub fn is_plaintext(&self) -> bool {
         self.providers.first().is_none_or(|first| matches!(**first, Provider::Identity))
     }
 
-    /// The value as it is to be kept, and in which form that is.
-    pub async fn seal(
+    /// The value as it is stored, and its form.
+    pub async fn encrypt(
         &self,
         key: &str,
         plain: &Bytes,
-        measures: &Measures,
-    ) -> Result<(Bytes, Form), Failure> {
+        metrics: &EncryptionMetrics,
+    ) -> Result<(Bytes, Form), TransformError> {
         let Some(first) = self.providers.first() else { return Ok((plain.clone(), Form::CLEAR)) };
-        let began = measures.world.elapsed();
-        let sealed = self.sealed_by(first, key, plain, measures).await;
-        measures.transformed(Way::In, first.prefix(), began, &sealed);
-        sealed
+        let began = metrics.world.elapsed();
+        let encrypted = self.encrypt_with(first, key, plain, metrics).await;
+        metrics.record_transformation(Direction::In, first.prefix(), began, &encrypted);
+        encrypted
     }
 
-    async fn sealed_by(
+    async fn encrypt_with(
         &self,
         provider: &Provider,
         key: &str,
         plain: &Bytes,
-        measures: &Measures,
-    ) -> Result<(Bytes, Form), Failure> {
+        metrics: &EncryptionMetrics,
+    ) -> Result<(Bytes, Form), TransformError> {
         let mut out = provider.prefix().as_bytes().to_vec();
         match provider {
             Provider::Identity => Ok((plain.clone(), Form::CLEAR)),
             Provider::Keys(Keys { keys, family, .. }) => {
-                let first = keys.first().ok_or_else(|| Failure::from(family.no_key()))?;
-                let began = measures.world.elapsed();
+                let first = keys.first().ok_or_else(|| TransformError::from(family.no_key()))?;
+                let began = metrics.world.elapsed();
                 out.extend_from_slice(first.prefix.as_bytes());
-                let sealed = first.cipher.seal(plain, key, &measures.world, &mut out).map_err(Failure::from);
-                measures.transformed(Way::In, &first.prefix, began, &sealed);
-                sealed.map(|()| (out.into(), first.form))
+                let encrypted =
+                    first.cipher.encrypt(plain, key, &metrics.world, &mut out).map_err(TransformError::from);
+                metrics.record_transformation(Direction::In, &first.prefix, began, &encrypted);
+                encrypted.map(|()| (out.into(), first.form))
             }
             Provider::Server { envelope, form, .. } => {
-                let used = envelope.seal(key, plain, &mut out).await?;
+                let used = envelope.encrypt(key, plain, &mut out).await?;
                 Ok((out.into(), Form { provider: *form, key: used }))
             }
         }
     }
 
-    /// The value as it was written, and in which form it was kept. Several providers may know what it begins with:
-    /// keys of one name may differ from each other.
-    pub async fn open(
+    /// The plaintext of a stored value, and the form in which it was stored. Several providers may match the
+    /// prefix: different keys may have the same name.
+    pub async fn decrypt(
         &self,
         key: &str,
-        sealed: &Bytes,
-        measures: &Measures,
-    ) -> Result<(Bytes, Form), Failure> {
+        encrypted: &Bytes,
+        metrics: &EncryptionMetrics,
+    ) -> Result<(Bytes, Form), TransformError> {
         let mut failures = Vec::new();
-        let whole = measures.world.elapsed();
+        let whole = metrics.world.elapsed();
         for provider in &self.providers {
             let prefix = provider.prefix();
-            let Some(rest) = sealed.strip_prefix(prefix.as_bytes()) else { continue };
-            let began = measures.world.elapsed();
-            let opened = match &**provider {
-                Provider::Identity if sealed.starts_with(self.reserved.as_bytes()) => continue,
-                Provider::Identity => Ok((sealed.clone(), Form::CLEAR)),
-                Provider::Keys(keys) => keys.open(key, rest, measures),
+            let Some(rest) = encrypted.strip_prefix(prefix.as_bytes()) else { continue };
+            let began = metrics.world.elapsed();
+            let decrypted = match &**provider {
+                Provider::Identity if encrypted.starts_with(self.reserved.as_bytes()) => continue,
+                Provider::Identity => Ok((encrypted.clone(), Form::CLEAR)),
+                Provider::Keys(keys) => keys.decrypt(key, rest, metrics),
                 Provider::Server { envelope, form, .. } => envelope
-                    .open(key, rest)
+                    .decrypt(key, rest)
                     .await
                     .map(|(plain, used)| (plain.into(), Form { provider: *form, key: used })),
             };
-            let shown = if prefix.is_empty() { "identity" } else { prefix };
-            measures.transformed(Way::Out, shown, began, &opened);
-            match opened {
-                Ok(opened) => return Ok(opened),
+            let as_published = if prefix.is_empty() { "identity" } else { prefix };
+            metrics.record_transformation(Direction::Out, as_published, began, &decrypted);
+            match decrypted {
+                Ok(decrypted) => return Ok(decrypted),
                 Err(why) => failures.push(why),
             }
         }
         if !failures.is_empty() {
-            return Err(Failure::all(&failures));
+            return Err(TransformError::all(&failures));
         }
-        let none = Err(Failure::from("no matching prefix found: no provider of its resource can open it"));
-        measures.transformed(Way::Out, "unknown", whole, &none);
+        let none =
+            Err(TransformError::from("no matching prefix found: no provider of its resource can decrypt it"));
+        metrics.record_transformation(Direction::Out, "unknown", whole, &none);
         none
     }
 
-    /// Whether values would be kept in another form than this one if they were written now.
+    /// Whether a value in this form would be stored in another form if it were written now.
     pub fn is_stale(&self, form: Form) -> bool {
         let (provider, key) = match self.providers.first().map(|first| &**first) {
             None | Some(Provider::Identity) => (Form::CLEAR.provider, Some(Form::CLEAR.key)),

@@ -1,13 +1,13 @@
-//! Ciphers: how a value is sealed with one key, byte for byte as others who share the store do it.
+//! The ciphers, byte-compatible with upstream's stored format.
 //!
 //! ```text
-//! aescbc     16 bytes of initial vector, then blocks, the last one padded (PKCS #7)
-//! aesgcm     12 bytes of nonce, as many bytes as the value has, 16 bytes of tag; bound to the key in the store
-//! secretbox  24 bytes of nonce, 16 bytes of tag, as many bytes as the value has
+//! aescbc     16 bytes of initialization vector, then blocks, the last one padded (PKCS #7)
+//! aesgcm     12 bytes of nonce, the ciphertext (as long as the value), 16 bytes of tag; the store key is authenticated
+//! secretbox  24 bytes of nonce, 16 bytes of tag, the ciphertext (as long as the value)
 //! ```
 //!
-//! What always holds: a nonce is drawn anew for each value. Nothing that is opened is believed before its tag is
-//! checked, where the cipher has one; `aescbc` has none.
+//! Invariants: each value gets a fresh random nonce. No plaintext is returned before its tag is verified, where the
+//! cipher has one; `aescbc` has none.
 
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::consts::{U12, U16};
@@ -26,28 +26,28 @@ const TAG: usize = 16;
 const GCM_NONCE: usize = 12;
 const BOX_NONCE: usize = 24;
 
-/// Lengths of keys, in bytes, that AES takes.
+/// AES key lengths, in bytes.
 pub(crate) const AES_KEYS: &[usize] = &[16, 24, 32];
-/// The same for the secret box.
+/// Secretbox key lengths, in bytes.
 pub(crate) const BOX_KEYS: &[usize] = &[32];
 
 const SHORT: &str = "the stored data was shorter than the required size";
 const NOT_BLOCKS: &str = "the stored data is not a multiple of the block size";
-const PADDING: &str = "the padding is wrong: the data was changed, or sealed with another key";
+const PADDING: &str = "the padding is wrong: the data was changed, or encrypted with another key";
 const TAMPERED: &str =
-    "message authentication failed: the data was changed or moved, or sealed with another key";
+    "message authentication failed: the data was changed or moved, or encrypted with another key";
 const TOO_LONG: &str = "the value is too long for the cipher";
 
-/// One key and what is done with it.
+/// A cipher with one key.
 pub(crate) trait Cipher: Send + Sync {
-    /// Appends the sealed value to `out`.
-    fn seal(&self, plain: &[u8], key: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str>;
+    /// Appends the encrypted value to `out`.
+    fn encrypt(&self, plain: &[u8], key: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str>;
 
-    /// The value that was sealed, if it was sealed with this key and for this key of the store.
-    fn open(&self, sealed: &[u8], key: &str) -> Result<Vec<u8>, &'static str>;
+    /// Decrypts a value that was encrypted with this key and for this store key.
+    fn decrypt(&self, encrypted: &[u8], key: &str) -> Result<Vec<u8>, &'static str>;
 }
 
-/// Draws random bytes to the end of `out`; says where they begin.
+/// Appends random bytes to `out`; returns where they begin.
 fn draw(count: usize, world: &World, out: &mut Vec<u8>) -> usize {
     let at = out.len();
     out.resize(at + count, 0);
@@ -63,7 +63,7 @@ impl<C> Cipher for Gcm<C>
 where
     AesGcm<C, U12>: AeadInPlace<NonceSize = U12, TagSize = U16> + Send + Sync,
 {
-    fn seal(&self, plain: &[u8], key: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    fn encrypt(&self, plain: &[u8], key: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
         out.reserve(GCM_NONCE + plain.len() + TAG);
         let start = draw(GCM_NONCE, world, out);
         out.extend_from_slice(plain);
@@ -74,16 +74,16 @@ where
         Ok(())
     }
 
-    fn open(&self, sealed: &[u8], key: &str) -> Result<Vec<u8>, &'static str> {
-        if sealed.len() < GCM_NONCE + TAG {
+    fn decrypt(&self, encrypted: &[u8], key: &str) -> Result<Vec<u8>, &'static str> {
+        if encrypted.len() < GCM_NONCE + TAG {
             return Err(SHORT);
         }
-        let (nonce, rest) = sealed.split_at(GCM_NONCE);
+        let (nonce, rest) = encrypted.split_at(GCM_NONCE);
         let (text, tag) = rest.split_at(rest.len() - TAG);
         let (nonce, tag) = (aes_gcm::Nonce::from_slice(nonce), aes_gcm::Tag::from_slice(tag));
         let mut plain = text.to_vec();
-        let opened = self.0.decrypt_in_place_detached(nonce, key.as_bytes(), &mut plain, tag);
-        opened.map_err(|_| TAMPERED)?;
+        let decrypted = self.0.decrypt_in_place_detached(nonce, key.as_bytes(), &mut plain, tag);
+        decrypted.map_err(|_| TAMPERED)?;
         Ok(plain)
     }
 }
@@ -94,7 +94,7 @@ impl<C> Cipher for Cbc<C>
 where
     C: BlockCipher + BlockEncrypt + BlockDecrypt + BlockSizeUser<BlockSize = U16> + Clone + Send + Sync,
 {
-    fn seal(&self, plain: &[u8], _: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    fn encrypt(&self, plain: &[u8], _: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
         let padded = (plain.len() / BLOCK + 1) * BLOCK;
         out.reserve(BLOCK + padded);
         let start = draw(BLOCK, world, out);
@@ -107,8 +107,8 @@ where
         Ok(())
     }
 
-    fn open(&self, sealed: &[u8], _: &str) -> Result<Vec<u8>, &'static str> {
-        let (vector, text) = sealed.split_at_checked(BLOCK).ok_or(SHORT)?;
+    fn decrypt(&self, encrypted: &[u8], _: &str) -> Result<Vec<u8>, &'static str> {
+        let (vector, text) = encrypted.split_at_checked(BLOCK).ok_or(SHORT)?;
         if text.is_empty() || !text.len().is_multiple_of(BLOCK) {
             return Err(NOT_BLOCKS);
         }
@@ -123,7 +123,7 @@ where
 struct SecretBox(XSalsa20Poly1305);
 
 impl Cipher for SecretBox {
-    fn seal(&self, plain: &[u8], _: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
+    fn encrypt(&self, plain: &[u8], _: &str, world: &World, out: &mut Vec<u8>) -> Result<(), &'static str> {
         out.reserve(BOX_NONCE + TAG + plain.len());
         let start = draw(BOX_NONCE, world, out);
         out.extend_from_slice(&[0; TAG]);
@@ -136,11 +136,11 @@ impl Cipher for SecretBox {
         Ok(())
     }
 
-    fn open(&self, sealed: &[u8], _: &str) -> Result<Vec<u8>, &'static str> {
-        if sealed.len() < BOX_NONCE + TAG {
+    fn decrypt(&self, encrypted: &[u8], _: &str) -> Result<Vec<u8>, &'static str> {
+        if encrypted.len() < BOX_NONCE + TAG {
             return Err(SHORT);
         }
-        let (nonce, rest) = sealed.split_at(BOX_NONCE);
+        let (nonce, rest) = encrypted.split_at(BOX_NONCE);
         let (tag, text) = rest.split_at(TAG);
         let (nonce, tag) =
             (crypto_secretbox::Nonce::from_slice(nonce), crypto_secretbox::Tag::from_slice(tag));
@@ -150,7 +150,7 @@ impl Cipher for SecretBox {
     }
 }
 
-/// AES with authentication; nothing where the key is of no length that there is.
+/// AES-GCM; `None` for an invalid key length.
 pub(crate) fn gcm(key: &[u8]) -> Option<Box<dyn Cipher>> {
     Some(match key.len() {
         16 => Box::new(Gcm(AesGcm::<Aes128, U12>::new_from_slice(key).ok()?)),
@@ -160,7 +160,7 @@ pub(crate) fn gcm(key: &[u8]) -> Option<Box<dyn Cipher>> {
     })
 }
 
-/// AES in chained blocks; nothing where the key is of no length that there is.
+/// AES-CBC; `None` for an invalid key length.
 pub(crate) fn cbc(key: &[u8]) -> Option<Box<dyn Cipher>> {
     Some(match key.len() {
         16 => Box::new(Cbc(Aes128::new_from_slice(key).ok()?)),

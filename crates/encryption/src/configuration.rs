@@ -1,6 +1,6 @@
-//! What an operator says: which resources are sealed by whom.
+//! `EncryptionConfiguration`: which providers encrypt which resources.
 //!
-//! Everything that is wrong is told at once, with the paths and in the words that operators know.
+//! All problems are reported at once, with their field paths and in upstream's words.
 
 use crate::chain::Family;
 use crate::kms;
@@ -23,12 +23,12 @@ const EXPECTED: &str =
 const SEVERAL: &str =
     "more than one provider specified in a single element, should split into different list elements";
 
-/// What else decides what may stand in a configuration.
+/// Server settings that decide what a configuration may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether another configuration may take its place while the server runs.
+    /// Whether the configuration may be replaced while the server runs.
     pub reloads: bool,
-    /// Whether key servers of the second version may be asked.
+    /// Whether KMS v2 is enabled.
     pub second_version: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Names with their groups.
+    /// Resource names with their groups.
     pub resources: Vec<(String, String)>,
     pub providers: Vec<ProviderSettings>,
 }
@@ -52,7 +52,7 @@ pub(crate) enum ProviderSettings {
     Server(kms::Settings),
 }
 
-/// Secrets are not for logs.
+/// Keeps secrets out of logs.
 impl fmt::Debug for ProviderSettings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Debug for ProviderSettings {
 }
 
 impl Configuration {
-    /// Reads a file's content, or tells everything that is wrong with it.
+    /// Parses a file, or reports all its problems.
     pub fn read(text: &[u8], names: &Names, rules: Rules) -> Result<Self, String> {
         let parsed = yaml::parse(text, Limits::default()).map_err(|why| why.to_string())?;
         if let Some(field) = parsed.repeated.first() {
@@ -79,7 +79,7 @@ impl Configuration {
         if found != (kind, version.as_str()) {
             return Err(format!("{:?} of {:?} is not of the kind {kind} of {version}", found.0, found.1));
         }
-        let mut reading = Reading { rules, wrong: Vec::new(), servers: BTreeSet::new() };
+        let mut reading = Parser { rules, wrong: Vec::new(), servers: BTreeSet::new() };
         let configuration = reading.whole(&whole);
         match &reading.wrong[..] {
             [] => Ok(configuration),
@@ -88,8 +88,8 @@ impl Configuration {
         }
     }
 
-    /// Whether everything is kept as it is.
-    pub fn is_clear(&self) -> bool {
+    /// Whether every value is stored as plaintext.
+    pub fn is_plaintext(&self) -> bool {
         let mut providers = self.entries.iter().flat_map(|entry| &entry.providers);
         providers.all(|provider| *provider == ProviderSettings::Identity)
     }
@@ -101,14 +101,14 @@ impl Configuration {
     }
 }
 
-struct Reading {
+struct Parser {
     rules: Rules,
     wrong: Vec<String>,
-    /// Names of key servers so far.
+    /// Names of KMS providers so far.
     servers: BTreeSet<String>,
 }
 
-impl Reading {
+impl Parser {
     fn required(&mut self, path: &str, what: impl fmt::Display) {
         self.wrong.push(format!("{path}: Required value: {what}"));
     }
@@ -117,7 +117,7 @@ impl Reading {
         self.wrong.push(format!("{path}: Invalid value: {value}: {what}"));
     }
 
-    /// The items of a list; what is no list is wrong.
+    /// The items of a list; another type is reported.
     fn items<'v>(&mut self, value: &'v Value, field: &'static str, path: &str) -> &'v [Value] {
         match value.at(&[field]) {
             None | Some(Value::Null) => &[],
@@ -129,7 +129,7 @@ impl Reading {
         }
     }
 
-    /// A text; what is none is wrong.
+    /// A string; another type is reported.
     fn text<'v>(&mut self, value: &'v Value, field: &'static str, path: &str) -> &'v str {
         match value.at(&[field]) {
             None | Some(Value::Null) => "",
@@ -223,7 +223,7 @@ impl Reading {
             self.required(&path, "secret is a mandatory field for a key");
             return None;
         }
-        // others step over ends of lines inside
+        // upstream's decoder skips line breaks
         let secret = Zeroizing::new(secret.replace(['\r', '\n'], ""));
         let Ok(secret) = STANDARD.decode(secret.as_bytes()) else {
             self.invalid(&path, "\"REDACTED\"", "secrets must be base64 encoded");
@@ -269,7 +269,7 @@ impl Reading {
         Some(kms::Settings { name: name.to_owned(), version: version?, endpoint: endpoint?, timeout, cache })
     }
 
-    /// Names stand before values, and in the second version end at a colon.
+    /// The name is part of the stored prefix; in KMS v2 it ends at a colon.
     fn server_name(&mut self, name: &str, version: &str, path: &str) {
         if name.is_empty() {
             self.required(path, "name is a mandatory field for a provider");

@@ -1,12 +1,12 @@
-//! All providers of a configuration, by where the objects of their resources are kept.
+//! All providers of a configuration, by the key prefixes of their resources.
 //!
-//! What always holds: whoever looks sees one configuration whole, and waits for nobody. A resource that a new
-//! configuration no longer names is still looked after: its values are in the clear from then on.
+//! Invariants: a reader sees one whole configuration, without waiting. A resource that a new configuration no
+//! longer names stays covered: its values are written as plaintext from then on.
 
 use crate::chain::{Chain, Provider};
 use crate::configuration::{Configuration, ProviderSettings};
 use crate::kms::{Envelope, Probe, Version};
-use crate::metrics::Measures;
+use crate::metrics::EncryptionMetrics;
 use arc_swap::ArcSwap;
 use env::World;
 use metrics::Registry;
@@ -16,38 +16,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the objects of a resource are kept, by its name and group: what their keys in the store begin with.
+/// The key prefix of a resource's objects in the store, by its name and group.
 pub type Locate = Box<dyn Fn(&str, &str) -> String + Send + Sync>;
 
-/// What a key is called in the store behind, to which values are bound.
+/// The name of a key in the underlying store, to which ciphertexts are bound.
 pub type Rename = Box<dyn Fn(&str) -> String + Send + Sync>;
 
-/// What a keyring is made of besides a configuration.
+/// The dependencies of a keyring.
 pub struct Parts<'a> {
     pub world: World,
     pub registry: &'a Registry,
     pub names: &'a Names,
     pub locate: Locate,
-    /// Where keys are not called there what they are called here.
+    /// The mapping of keys, if the underlying store names them differently.
     pub rename: Option<Rename>,
-    /// Whether configurations come one after the other, so that health is told for all key servers together.
+    /// Whether the configuration is reloaded; then one health check covers all KMS providers.
     pub reloads: bool,
 }
 
 /// See the module.
 pub struct Keyring {
     current: ArcSwap<Plan>,
-    pub(crate) measures: Arc<Measures>,
+    pub(crate) metrics: Arc<EncryptionMetrics>,
     reserved: Arc<str>,
     locate: Locate,
     rename: Option<Rename>,
     reloads: bool,
 }
 
-/// One configuration.
+/// The providers of one configuration.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// By what keys begin with, in order; none begins with another.
+    /// Sorted by key prefix; no prefix begins with another.
     chains: Vec<(Box<str>, Arc<Chain>)>,
     probes: Vec<Arc<Probe>>,
 }
@@ -60,11 +60,11 @@ impl Plan {
         key.starts_with(&**prefix).then_some(chain)
     }
 
-    /// Whether all key servers are well; else what is wrong with which.
-    pub async fn well(&self) -> Result<(), String> {
+    /// Checks that all KMS providers are healthy, and reports which are not.
+    pub async fn check_health(&self) -> Result<(), String> {
         let mut wrong = Vec::new();
         for (at, probe) in self.probes.iter().enumerate() {
-            if let Err(why) = probe.look().await {
+            if let Err(why) = probe.check().await {
                 wrong.push(format!("kms-provider-{at}: {why}"));
             }
         }
@@ -75,18 +75,18 @@ impl Plan {
         }
     }
 
-    /// How long it may take to find that out.
-    pub fn longest_look(&self) -> Duration {
-        self.probes.iter().map(|probe| probe.longest()).sum()
+    /// The longest time that [`Self::check_health`] may take.
+    pub fn check_timeout(&self) -> Duration {
+        self.probes.iter().map(|probe| probe.check_timeout()).sum()
     }
 }
 
 impl Keyring {
-    /// Nothing is configured: nothing is sealed, and nothing that is sealed can be opened.
+    /// A keyring without a configuration: nothing is encrypted, and nothing can be decrypted.
     pub fn empty(parts: Parts<'_>) -> Self {
         Keyring {
             current: ArcSwap::default(),
-            measures: Arc::new(Measures::new(parts.registry, parts.world)),
+            metrics: Arc::new(EncryptionMetrics::new(parts.registry, parts.world)),
             reserved: parts.names.sealed_prefix().into(),
             locate: parts.locate,
             rename: parts.rename,
@@ -101,7 +101,7 @@ impl Keyring {
         keyring
     }
 
-    /// What a configuration comes to here.
+    /// Builds the providers of a configuration.
     pub(crate) fn plan(&self, configuration: &Configuration) -> Plan {
         let mut by_resource: BTreeMap<String, Vec<Arc<Provider>>> = BTreeMap::new();
         let mut probes = Vec::new();
@@ -131,7 +131,7 @@ impl Keyring {
             ProviderSettings::Identity => Provider::Identity,
             ProviderSettings::Keys(family, keys) => Provider::keys(*family, keys, &self.reserved),
             ProviderSettings::Server(settings) => {
-                let envelope = Arc::new(Envelope::new(settings, &self.measures));
+                let envelope = Arc::new(Envelope::new(settings, &self.metrics));
                 probes.push(Arc::new(Probe::new(envelope.clone())));
                 Provider::server(settings, &self.reserved, envelope)
             }
@@ -142,21 +142,21 @@ impl Keyring {
         self.current.load_full()
     }
 
-    pub(crate) fn exchange(&self, plan: Plan) {
+    pub(crate) fn replace(&self, plan: Plan) {
         self.current.store(Arc::new(plan));
     }
 
-    /// What a key is called in the store behind.
-    pub(crate) fn bound<'k>(&self, key: &'k str) -> Cow<'k, str> {
+    /// The name of a key in the underlying store.
+    pub(crate) fn underlying_key<'k>(&self, key: &'k str) -> Cow<'k, str> {
         self.rename.as_ref().map_or(Cow::Borrowed(key), |rename| rename(key).into())
     }
 
-    /// What sealed values begin with.
+    /// The prefix of encrypted values.
     pub(crate) fn reserved(&self) -> &Arc<str> {
         &self.reserved
     }
 
-    /// What the health checks of key servers are called, in order.
+    /// Names of the KMS providers' health checks, in order.
     pub fn checks(&self) -> Vec<String> {
         let plan = self.current.load();
         let any = |version: Version| plan.probes.iter().any(|probe| probe.version() == version);
@@ -166,12 +166,12 @@ impl Keyring {
         (0..plan.probes.len()).map(|at| format!("kms-provider-{at}")).collect()
     }
 
-    /// How the check at a place went.
+    /// Runs the health check at an index.
     pub async fn check(&self, at: usize) -> Result<(), String> {
         let (plan, together) = (self.current(), self.checks().first().is_some_and(|it| it == TOGETHER));
         match plan.probes.get(at) {
-            _ if together => plan.well().await,
-            Some(probe) => probe.look().await,
+            _ if together => plan.check_health().await,
+            Some(probe) => probe.check().await,
             None => Ok(()),
         }
     }

@@ -1,115 +1,119 @@
-//! Values that only key holders can read.
+//! Encryption at rest.
 //!
-//! A [`Sealed`] store stands before another one: what is written to it is sealed before it gets there, and what comes
-//! from there is opened. Whoever is above sees values as they were written and knows nothing of this.
+//! A [`EncryptedStore`] wraps another store: it encrypts values on the way in and decrypts them on the way out. Its callers
+//! see plaintext and do not notice it.
 //!
-//! # What stands in the store, shown as data
+//! # The stored format, as data
 //!
-//! A value begins with how it was sealed and with which key, so that others who share the store, and this server
-//! after the keys have changed, know how to open it:
+//! A value begins with its provider and key name, so that other servers that share the store, and this server after
+//! a key rotation, can decrypt it:
 //!
 //! ```text
-//! {"kind":...                               identity: as it is
+//! {"kind":...                               identity: plaintext
 //! k8s:enc:aescbc:v1:<key>:<bytes>           aescbc, aesgcm, secretbox: see `cipher`
-//! k8s:enc:kms:v2:<server>:<bytes>           kms: with a key of its own, which a key server sealed; see `kms`
+//! k8s:enc:kms:v2:<server>:<bytes>           kms: with its own DEK, which a KMS plugin encrypted; see `kms`
 //! ```
 //!
-//! An operator names providers by resource, in order ([`Configuration`]). The first one seals; all of them open.
+//! An operator configures providers per resource, in order ([`Configuration`]). The first one encrypts; all of them
+//! decrypt.
 //!
 //! # Rotation
 //!
-//! A new key goes to the end, then to the front, then everything is written again, then the old one goes. So that
-//! writing again is not in vain for objects that do not change, the store remembers in which form each value is kept
-//! and says which ones would be kept otherwise if they were written now (`Store::is_stale`).
+//! A new key is added at the end, then moved to the front, then all objects are rewritten, then the old key is
+//! removed. To make rewriting effective for objects that do not change, the store records the form of each stored
+//! value and reports those that would be stored in another form now (`Store::is_stale`).
 //!
-//! What always holds: a value of a resource that the configuration names is never written in another form than that
-//! of the first provider. Keys of resources that it does not name cost one look at a sorted list. Reads of objects
-//! come from caches above and never get here.
+//! Invariants: a value of a configured resource is only written in the form of the first provider. A key of any
+//! other resource costs one binary search. Reads of objects come from the caches above and do not reach this crate.
 
 mod chain;
 mod cipher;
+mod config_reload;
 mod configuration;
+mod decrypt;
+mod encrypted_store;
 mod keyring;
 mod kms;
 mod metrics;
-mod open;
 mod recover;
-mod reload;
-mod sealed;
 #[cfg(test)]
 mod tests;
 
+pub use config_reload::{ConfigReloader, content};
 pub use configuration::{Configuration, Rules};
+pub use encrypted_store::EncryptedStore;
 pub use keyring::{Keyring, Locate, Parts, Rename};
-pub use recover::Unopened;
-pub use reload::{Follower, content};
-pub use sealed::Sealed;
+pub use recover::DecryptError;
 
 use sha2::{Digest, Sha256};
 
-/// Why a value could not be sealed or opened.
+/// Why a value could not be encrypted or decrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct TransformError {
     pub message: String,
-    /// As the codes of procedures call it.
+    /// The gRPC code's name.
     pub code: &'static str,
-    /// Whether the same may work a little later.
-    pub passing: bool,
+    /// Whether a retry may succeed.
+    pub is_transient: bool,
 }
 
-impl Failure {
+impl TransformError {
     fn new(message: String) -> Self {
-        Failure { message, code: "Unknown", passing: false }
+        TransformError { message, code: "Unknown", is_transient: false }
     }
 
-    /// The same, and what was being done.
+    /// Prefixes the error with its context.
     fn within(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Several in one.
-    fn all(failures: &[Failure]) -> Self {
+    /// Combines several errors.
+    fn all(failures: &[TransformError]) -> Self {
         if let [one] = failures {
             return one.clone();
         }
-        let mut told: Vec<&str> = Vec::new();
+        let mut message: Vec<&str> = Vec::new();
         for failure in failures {
-            if !told.contains(&failure.message.as_str()) {
-                told.push(&failure.message);
+            if !message.contains(&failure.message.as_str()) {
+                message.push(&failure.message);
             }
         }
-        let message = if let [one] = told[..] { one.to_owned() } else { format!("[{}]", told.join(", ")) };
-        Failure { passing: failures.iter().any(|it| it.passing), ..Failure::new(message) }
+        let message =
+            if let [one] = message[..] { one.to_owned() } else { format!("[{}]", message.join(", ")) };
+        TransformError {
+            is_transient: failures.iter().any(|it| it.is_transient),
+            ..TransformError::new(message)
+        }
     }
 }
 
-impl From<String> for Failure {
+impl From<String> for TransformError {
     fn from(message: String) -> Self {
-        Failure::new(message)
+        TransformError::new(message)
     }
 }
 
-impl From<&'static str> for Failure {
+impl From<&'static str> for TransformError {
     fn from(message: &'static str) -> Self {
-        Failure::new(message.to_owned())
+        TransformError::new(message.to_owned())
     }
 }
 
-/// In which form a value is kept: by whom it was sealed, with which key.
+/// The form of a stored value: its provider and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// Provider and key, where the key is one of ours.
+    /// Digest of provider and key, if the key is in the configuration.
     pub provider: u64,
-    /// Which key a key server used, where it says so.
+    /// Digest of the KMS plugin's key id, if known.
     pub key: u64,
 }
 
 impl Form {
-    /// As it is.
+    /// Plaintext.
     const CLEAR: Form = Form { provider: 0, key: 0 };
 
-    /// What stands for a text and a secret, without telling it.
+    /// A digest of a text and a secret that does not reveal them.
     fn digest(parts: &[&[u8]]) -> u64 {
         let mut digest = Sha256::new();
         for part in parts {

@@ -1,6 +1,6 @@
-//! What is counted of sealing and opening.
+//! Metrics of encryption and decryption.
 
-use crate::Failure;
+use crate::TransformError;
 use env::World;
 use metrics::{About, Counter, Family, Gauge, Histogram, Registry, counts};
 use parking_lot::Mutex;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// From five microseconds on, each twice the one before.
+/// From five microseconds, doubling.
 static STEPS: [u64; 25] = counts(5_000, 2);
 static FEW_STEPS: [u64; 14] = counts(5_000, 2);
-/// From a minute on.
+/// From one minute.
 static MINUTES: [u64; 10] = counts(60_000_000_000, 2);
 
 const DURATION: About = About::alpha(
@@ -49,24 +49,24 @@ const ARRIVALS: About = About::alpha(
 .by(&["transformation_type"])
 .seconds(&MINUTES);
 
-/// Whether values go to the store or come from there.
+/// The direction of a transformation: to the store, or from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     In,
     Out,
 }
 
-impl Way {
+impl Direction {
     fn name(self) -> &'static str {
         match self {
-            Way::In => "to_storage",
-            Way::Out => "from_storage",
+            Direction::In => "to_storage",
+            Direction::Out => "from_storage",
         }
     }
 }
 
 /// See the module.
-pub(crate) struct Measures {
+pub(crate) struct EncryptionMetrics {
     pub world: World,
     durations: [Histogram; 2],
     operations: Family<Counter>,
@@ -74,22 +74,22 @@ pub(crate) struct Measures {
     generation: Histogram,
     arrivals: [Histogram; 2],
     last: [Mutex<Option<Duration>>; 2],
-    /// The share of the room that was taken when it was last looked at, as the bits of a float.
+    /// The cache's last fill ratio, as the bits of a float.
     fill: Arc<AtomicU64>,
 }
 
-impl Measures {
+impl EncryptionMetrics {
     pub fn new(registry: &Registry, world: World) -> Self {
         let both = |about: About| {
             let family = registry.family::<Histogram>(about);
-            [Way::In, Way::Out].map(|way| family.of(&[way.name()]))
+            [Direction::In, Direction::Out].map(|way| family.of(&[way.name()]))
         };
         let fill = Arc::<AtomicU64>::default();
         let shown = fill.clone();
         registry.ask::<Gauge>(FILL, move |out| out.add(&[], f64::from_bits(shown.load(Ordering::Relaxed))));
-        // randomness does not fail: the process would end
+        // stays 0: a failure of the random source ends the process
         registry.one::<Counter>(GENERATION_FAILURES);
-        Measures {
+        EncryptionMetrics {
             durations: both(DURATION),
             operations: registry.family(OPERATIONS),
             misses: registry.one(MISSES),
@@ -101,8 +101,14 @@ impl Measures {
         }
     }
 
-    /// A value was sealed or opened, or could not be, under what it begins with.
-    pub fn transformed<T>(&self, way: Way, prefix: &str, began: Duration, outcome: &Result<T, Failure>) {
+    /// Records a transformation and its result, by the value's prefix.
+    pub fn record_transformation<T>(
+        &self,
+        way: Direction,
+        prefix: &str,
+        began: Duration,
+        outcome: &Result<T, TransformError>,
+    ) {
         let status = outcome.as_ref().err().map_or("OK", |failure| failure.code);
         self.operations.of(&[way.name(), prefix, status]).inc();
         if outcome.is_ok() {
@@ -110,18 +116,18 @@ impl Measures {
         }
     }
 
-    /// A value came by that has a key of its own.
-    pub fn arrived(&self, way: Way) {
+    /// Records a value with its own DEK.
+    pub fn record_arrival(&self, way: Direction) {
         let now = self.world.elapsed();
         let before = self.last[way as usize].lock().replace(now).unwrap_or(now);
         self.arrivals[way as usize].took(now.saturating_sub(before));
     }
 
-    pub fn generated(&self, began: Duration) {
+    pub fn record_generation(&self, began: Duration) {
         self.generation.took(self.world.elapsed().saturating_sub(began));
     }
 
-    pub fn filled(&self, share: f64) {
+    pub fn record_fill(&self, share: f64) {
         self.fill.store(share.to_bits(), Ordering::Relaxed);
     }
 }

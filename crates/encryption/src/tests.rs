@@ -1,7 +1,7 @@
-//! Providers and the store that they make.
+//! Tests of the providers and of the encrypting store.
 
 use crate::keyring::{Keyring, Parts};
-use crate::{Configuration, Failure, Form, Rules, Sealed};
+use crate::{Configuration, EncryptedStore, Form, Rules, TransformError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub(crate) const RULES: Rules = Rules { reloads: true, second_version: true };
 pub(crate) const KEY: &str = "/registry/secrets/default/golden";
 const PLAIN: &[u8] = b"{\"kind\":\"Secret\"}";
 
-/// A key of so many bytes as the configuration has it.
+/// A key of so many bytes, as in the configuration.
 fn secret(size: u8) -> String {
     STANDARD.encode((0..size).collect::<Vec<u8>>())
 }
@@ -25,7 +25,7 @@ fn key(name: &str, size: u8) -> String {
     format!("{{name: {name}, secret: {}}}", secret(size))
 }
 
-/// A configuration of secrets with these providers.
+/// A configuration of `secrets` with these providers.
 fn configuration(providers: &str) -> Configuration {
     let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n";
     let text = format!("{head}resources:\n- resources: [secrets]\n  providers: [{providers}]\n");
@@ -49,22 +49,22 @@ fn counted(providers: &str, registry: &Registry) -> Keyring {
     )
 }
 
-async fn seal(keyring: &Keyring, plain: &[u8]) -> (Bytes, Form) {
+async fn encrypt(keyring: &Keyring, plain: &[u8]) -> (Bytes, Form) {
     let plan = keyring.current();
     let chain = plan.of(KEY).unwrap();
-    chain.seal(KEY, &Bytes::copy_from_slice(plain), &keyring.measures).await.unwrap()
+    chain.encrypt(KEY, &Bytes::copy_from_slice(plain), &keyring.metrics).await.unwrap()
 }
 
-async fn open(keyring: &Keyring, key: &str, sealed: &[u8]) -> Result<(Bytes, Form), Failure> {
+async fn decrypt(keyring: &Keyring, key: &str, encrypted: &[u8]) -> Result<(Bytes, Form), TransformError> {
     let plan = keyring.current();
-    plan.of(key).unwrap().open(key, &Bytes::copy_from_slice(sealed), &keyring.measures).await
+    plan.of(key).unwrap().decrypt(key, &Bytes::copy_from_slice(encrypted), &keyring.metrics).await
 }
 
-async fn why(keyring: &Keyring, key: &str, sealed: &[u8]) -> String {
-    open(keyring, key, sealed).await.unwrap_err().message
+async fn why(keyring: &Keyring, key: &str, encrypted: &[u8]) -> String {
+    decrypt(keyring, key, encrypted).await.unwrap_err().message
 }
 
-/// Every provider that holds its keys, each with a size that they may have.
+/// Every provider with configured keys, each with a valid key size.
 fn families() -> [(&'static str, u8); 7] {
     [
         ("aescbc", 16),
@@ -88,7 +88,7 @@ async fn what_upstream_sealed_is_opened() {
     for (family, size) in families() {
         let line = golden.iter().find(|line| line[..2] == [family, &size.to_string()]).unwrap();
         let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
-        let (plain, form) = open(&keyring, KEY, &hex(line[2])).await.unwrap();
+        let (plain, form) = decrypt(&keyring, KEY, &hex(line[2])).await.unwrap();
         assert_eq!(plain, PLAIN, "{family} {size}");
         assert!(!keyring.current().of(KEY).unwrap().is_stale(form));
     }
@@ -100,11 +100,11 @@ async fn values_of_any_length_there_and_back() {
         let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
         for length in (0..50).chain([4096, 100_000]) {
             let plain = vec![b'x'; length];
-            let (sealed, form) = seal(&keyring, &plain).await;
-            assert!(sealed.starts_with(format!("k8s:enc:{family}:v1:key1:").as_bytes()), "{sealed:?}");
-            assert!(length < 16 || !sealed.windows(16).any(|part| part == [b'x'; 16]));
-            assert_eq!(open(&keyring, KEY, &sealed).await.unwrap(), (Bytes::from(plain), form));
-            assert_ne!(seal(&keyring, &vec![b'x'; length]).await.0, sealed, "a nonce is used once");
+            let (encrypted, form) = encrypt(&keyring, &plain).await;
+            assert!(encrypted.starts_with(format!("k8s:enc:{family}:v1:key1:").as_bytes()), "{encrypted:?}");
+            assert!(length < 16 || !encrypted.windows(16).any(|part| part == [b'x'; 16]));
+            assert_eq!(decrypt(&keyring, KEY, &encrypted).await.unwrap(), (Bytes::from(plain), form));
+            assert_ne!(encrypt(&keyring, &vec![b'x'; length]).await.0, encrypted, "a nonce is used once");
         }
     }
 }
@@ -113,18 +113,18 @@ async fn values_of_any_length_there_and_back() {
 async fn what_was_changed_cut_or_moved_is_refused() {
     for (family, size) in families() {
         let keyring = keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size)));
-        let (sealed, _) = seal(&keyring, PLAIN).await;
+        let (encrypted, _) = encrypt(&keyring, PLAIN).await;
         let head = format!("k8s:enc:{family}:v1:key1:").len();
-        for length in head..sealed.len() {
-            // without a tag, whole blocks that are missing at the end show only in the padding
-            assert!(open(&keyring, KEY, &sealed[..length]).await.is_err(), "{family} {length}");
+        for length in head..encrypted.len() {
+            // without a tag, missing blocks at the end show only in the padding
+            assert!(decrypt(&keyring, KEY, &encrypted[..length]).await.is_err(), "{family} {length}");
         }
-        let mut changed = sealed.to_vec();
+        let mut changed = encrypted.to_vec();
         *changed.last_mut().unwrap() ^= 1;
-        assert!(open(&keyring, KEY, &changed).await.is_err(), "{family}");
-        let moved = open(&keyring, "/registry/secrets/default/other", &sealed).await;
+        assert!(decrypt(&keyring, KEY, &changed).await.is_err(), "{family}");
+        let moved = decrypt(&keyring, "/registry/secrets/default/other", &encrypted).await;
         assert_eq!(moved.is_err(), family == "aesgcm", "{family}");
-        let cut = why(&keyring, KEY, &sealed[..head + 5]).await;
+        let cut = why(&keyring, KEY, &encrypted[..head + 5]).await;
         assert_eq!(cut, "the stored data was shorter than the required size");
     }
 }
@@ -132,20 +132,20 @@ async fn what_was_changed_cut_or_moved_is_refused() {
 #[tokio::test]
 async fn only_the_right_key_of_the_right_name_opens() {
     for (family, size) in families() {
-        let (sealed, _) =
-            seal(&keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size))), PLAIN).await;
+        let (encrypted, _) =
+            encrypt(&keyring(&format!("{family}: {{keys: [{}]}}", key("key1", size))), PLAIN).await;
         let other = STANDARD.encode(vec![9; size.into()]);
         let wrong = keyring(&format!("{family}: {{keys: [{{name: key1, secret: {other}}}]}}"));
-        assert!(open(&wrong, KEY, &sealed).await.is_err(), "{family}");
+        assert!(decrypt(&wrong, KEY, &encrypted).await.is_err(), "{family}");
         let renamed = keyring(&format!("{family}: {{keys: [{}]}}", key("key2", size)));
-        let told = why(&renamed, KEY, &sealed).await;
-        assert!(told.starts_with("no matching key was found for the provided "), "{told}");
-        let told = why(&keyring("identity: {}"), KEY, &sealed).await;
-        assert!(told.starts_with("no matching prefix found"), "{told}");
-        // keys of one name: the one that fits is found, wherever it stands
+        let message = why(&renamed, KEY, &encrypted).await;
+        assert!(message.starts_with("no matching key was found for the provided "), "{message}");
+        let message = why(&keyring("identity: {}"), KEY, &encrypted).await;
+        assert!(message.starts_with("no matching prefix found"), "{message}");
+        // of several keys with one name, the matching one is found
         let both = format!("{family}: {{keys: [{{name: key1, secret: {other}}}, {}]}}", key("key1", size));
         let both = keyring(&both);
-        let (plain, form) = open(&both, KEY, &sealed).await.unwrap();
+        let (plain, form) = decrypt(&both, KEY, &encrypted).await.unwrap();
         assert_eq!(plain, PLAIN);
         assert!(both.current().of(KEY).unwrap().is_stale(form), "{family}");
     }
@@ -154,20 +154,20 @@ async fn only_the_right_key_of_the_right_name_opens() {
 #[tokio::test]
 async fn whatever_the_first_provider_would_not_write_is_stale() {
     let old = format!("aescbc: {{keys: [{}]}}", key("old", 32));
-    let (sealed, _) = seal(&keyring(&old), PLAIN).await;
+    let (encrypted, _) = encrypt(&keyring(&old), PLAIN).await;
     let stale = async |providers: &str, value: &[u8]| {
         let keyring = keyring(providers);
-        let (plain, form) = open(&keyring, KEY, value).await.unwrap();
+        let (plain, form) = decrypt(&keyring, KEY, value).await.unwrap();
         assert_eq!(plain, PLAIN);
         keyring.current().of(KEY).unwrap().is_stale(form)
     };
-    assert!(!stale(&old, &sealed).await);
+    assert!(!stale(&old, &encrypted).await);
     let new = key("new", 32);
-    assert!(stale(&format!("aescbc: {{keys: [{new}, {}]}}", key("old", 32)), &sealed).await);
-    assert!(!stale(&format!("aescbc: {{keys: [{}, {new}]}}", key("old", 32)), &sealed).await);
+    assert!(stale(&format!("aescbc: {{keys: [{new}, {}]}}", key("old", 32)), &encrypted).await);
+    assert!(!stale(&format!("aescbc: {{keys: [{}, {new}]}}", key("old", 32)), &encrypted).await);
     let both = format!("secretbox: {{keys: [{new}]}}}}, {{{old}");
-    assert!(stale(&format!("{{{both}}}"), &sealed).await);
-    assert!(stale(&format!("{{identity: {{}}}}, {{{old}}}"), &sealed).await);
+    assert!(stale(&format!("{{{both}}}"), &encrypted).await);
+    assert!(stale(&format!("{{identity: {{}}}}, {{{old}}}"), &encrypted).await);
     assert!(stale(&format!("{{{old}}}, {{identity: {{}}}}"), PLAIN).await);
     assert!(!stale(&format!("{{identity: {{}}}}, {{{old}}}"), PLAIN).await);
 }
@@ -176,10 +176,10 @@ async fn whatever_the_first_provider_would_not_write_is_stale() {
 async fn what_is_done_is_counted() {
     let registry = Registry::default();
     let keyring = counted(&format!("aesgcm: {{keys: [{}]}}", key("key1", 32)), &registry);
-    let (sealed, _) = seal(&keyring, PLAIN).await;
-    open(&keyring, KEY, &sealed).await.unwrap();
-    open(&keyring, KEY, &sealed[..30]).await.unwrap_err();
-    open(&keyring, KEY, PLAIN).await.unwrap_err();
+    let (encrypted, _) = encrypt(&keyring, PLAIN).await;
+    decrypt(&keyring, KEY, &encrypted).await.unwrap();
+    decrypt(&keyring, KEY, &encrypted[..30]).await.unwrap_err();
+    decrypt(&keyring, KEY, PLAIN).await.unwrap_err();
     let text = registry.text();
     let operations = |way: &str, prefix: &str, status: &str, count: u32| {
         let labels =
@@ -199,27 +199,27 @@ async fn what_is_done_is_counted() {
     assert!(text.contains("apiserver_envelope_encryption_dek_cache_fill_percent 0\n"), "{text}");
 }
 
-/// A sealed store over one in memory, what its subscriber sees, and the store behind it.
-struct Standing {
+/// An encrypting store over one in memory, its subscriber's changes, and the underlying store.
+struct TestStore {
     store: Arc<dyn Store>,
     seen: Arc<Mutex<Vec<Change>>>,
     keyring: Arc<Keyring>,
 }
 
-async fn standing(providers: &str) -> Standing {
+async fn test_store(providers: &str) -> TestStore {
     let inner = Arc::new(store::memory::open(&store::Options::default(), world()));
     let keyring = Arc::new(keyring(providers));
-    let made = Sealed::over(inner, Vec::new(), Some(keyring.clone()), || unreachable!()).await;
+    let made = EncryptedStore::over(inner, Vec::new(), Some(keyring.clone()), || unreachable!()).await;
     let (store, _) = made.unwrap();
     let seen = Arc::<Mutex<Vec<Change>>>::default();
     let sees = seen.clone();
     store.start(Box::new(move |changes| sees.lock().extend_from_slice(changes))).unwrap();
-    Standing { store, seen, keyring }
+    TestStore { store, seen, keyring }
 }
 
 #[tokio::test]
 async fn a_subscriber_sees_what_was_written() {
-    let it = standing(&format!("aescbc: {{keys: [{}]}}", key("key1", 32))).await;
+    let it = test_store(&format!("aescbc: {{keys: [{}]}}", key("key1", 32))).await;
     let note: store::Note = Arc::new(5u32);
     it.store.write(Write::put(KEY, Expect::Absent, PLAIN).with_note(note)).await.unwrap();
     it.store.write(Write::put(KEY, Expect::Present, &b"again"[..])).await.unwrap();
@@ -238,29 +238,29 @@ async fn a_subscriber_sees_what_was_written() {
 #[tokio::test]
 async fn a_key_is_stale_until_it_is_written_with_the_new_key() {
     let (old, new) = (key("old", 32), key("new", 24));
-    let it = standing(&format!("aescbc: {{keys: [{old}]}}")).await;
+    let it = test_store(&format!("aescbc: {{keys: [{old}]}}")).await;
     let (one, two) = ("/registry/secrets/a/one", "/registry/secrets/a/two");
     for key in [one, two] {
         it.store.write(Write::put(key, Expect::Absent, PLAIN)).await.unwrap();
     }
     let stale = || [one, two, "/registry/pods/a/b"].map(|key| it.store.is_stale(key));
     assert_eq!(stale(), [false; 3]);
-    it.keyring.exchange(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}, {old}]}}"))));
+    it.keyring.replace(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}, {old}]}}"))));
     assert_eq!(stale(), [true, true, false]);
     it.store.write(Write::put(one, Expect::Present, PLAIN)).await.unwrap();
     assert_eq!(stale(), [false, true, false]);
     it.store.write(Write::delete(two, Expect::Present)).await.unwrap();
-    // what is no longer named is kept in the clear from now on, and so is whatever is written again
+    // a resource that is no longer configured is written as plaintext
     let nothing = Configuration::default();
-    it.keyring.exchange(it.keyring.plan(&nothing));
+    it.keyring.replace(it.keyring.plan(&nothing));
     assert_eq!(stale(), [true, false, false]);
     it.store.write(Write::put(one, Expect::Present, PLAIN)).await.unwrap();
     assert_eq!(stale(), [false; 3]);
-    it.keyring.exchange(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}]}}"))));
-    assert_eq!(stale(), [true, true, false], "what is not there is taken for what is in the clear");
+    it.keyring.replace(it.keyring.plan(&configuration(&format!("aescbc: {{keys: [{new}]}}"))));
+    assert_eq!(stale(), [true, true, false], "an absent key counts as plaintext");
 }
 
-/// A store that others write to as well: what it is given arrives as if they had.
+/// A store with other writers: values that it is given arrive as theirs.
 struct Shared(Mutex<Option<store::Subscriber>>);
 
 impl Shared {
@@ -315,25 +315,26 @@ async fn what_others_write_is_opened() {
     let (old, new) = (key("old", 32), key("new", 16));
     let keyring = Arc::new(keyring(&format!("aesgcm: {{keys: [{new}, {old}]}}")));
     let shared = Arc::new(Shared(Mutex::new(None)));
-    let made = Sealed::over(shared.clone(), Vec::new(), Some(keyring.clone()), || unreachable!()).await;
+    let made =
+        EncryptedStore::over(shared.clone(), Vec::new(), Some(keyring.clone()), || unreachable!()).await;
     let (store, _) = made.unwrap();
     let seen = Arc::<Mutex<Vec<Change>>>::default();
     let sees = seen.clone();
     store.start(Box::new(move |changes| sees.lock().extend_from_slice(changes))).unwrap();
-    let (by_old, _) = seal(&self::keyring(&format!("aesgcm: {{keys: [{old}]}}")), PLAIN).await;
+    let (by_old, _) = encrypt(&self::keyring(&format!("aesgcm: {{keys: [{old}]}}")), PLAIN).await;
     shared.arrives(1, KEY, by_old.clone());
     assert!(store.is_stale(KEY));
-    let (by_new, _) = seal(&keyring, b"new").await;
+    let (by_new, _) = encrypt(&keyring, b"new").await;
     shared.arrives(2, KEY, by_new);
     assert!(!store.is_stale(KEY));
     shared.arrives(3, "/registry/pods/a/b", PLAIN);
-    // moved there by somebody: handed on as it is, which nobody can read
+    // a ciphertext of another key: passed on encrypted
     shared.arrives(4, "/registry/secrets/a/other", by_old.clone());
     let values: Vec<_> = seen.lock().iter().map(|change| change.value.clone().unwrap()).collect();
     assert_eq!(values, [Bytes::from(PLAIN), Bytes::from("new"), Bytes::from(PLAIN), by_old]);
 }
 
-/// What was found in a store, at a revision.
+/// A recovered record.
 fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> Recovered {
     let revision = Revision(revision);
     Recovered { revision, key: key.into(), value, previous: None, at: 0, expires_at: None, history }
@@ -342,26 +343,29 @@ fn record(revision: u64, key: &str, value: Option<Bytes>, history: bool) -> Reco
 #[tokio::test]
 async fn what_was_recovered_is_opened_or_told() {
     let (old, new) = (key("old", 32), key("new", 32));
-    let (by_old, _) = seal(&keyring(&format!("aescbc: {{keys: [{old}]}}")), b"1").await;
+    let (by_old, _) = encrypt(&keyring(&format!("aescbc: {{keys: [{old}]}}")), b"1").await;
     let after = Arc::new(keyring(&format!("aescbc: {{keys: [{new}]}}")));
-    let (by_new, _) = seal(&after, b"2").await;
+    let (by_new, _) = encrypt(&after, b"2").await;
     let over = async |records: Vec<Recovered>, keyring: Option<Arc<Keyring>>| {
         let shared = Arc::new(Shared(Mutex::new(None)));
-        Sealed::over(shared, records, keyring, || self::keyring("identity: {}")).await
+        EncryptedStore::over(shared, records, keyring, || self::keyring("identity: {}")).await
     };
-    // an object that nobody can open
+    // an object that cannot be decrypted
     let records = vec![record(4, KEY, Some(by_old.clone()), false)];
-    let told = over(records.clone(), Some(after.clone())).await.err().unwrap().to_string();
+    let message = over(records.clone(), Some(after.clone())).await.err().unwrap().to_string();
     assert_eq!(
-        told,
+        message,
         format!(
-            "{KEY} in the store cannot be opened: no matching key was found for the provided AES transformer"
+            "{KEY} in the store cannot be decrypted: no matching key was found for the provided AES transformer"
         )
     );
-    let told = over(vec![record(4, "/registry/pods/a/b", Some(by_old.clone()), false)], None).await;
-    let told = told.err().unwrap().to_string();
-    assert!(told.contains("/registry/pods/a/b") && told.contains("no provider is configured"), "{told}");
-    // one that was replaced since: history begins later
+    let message = over(vec![record(4, "/registry/pods/a/b", Some(by_old.clone()), false)], None).await;
+    let message = message.err().unwrap().to_string();
+    assert!(
+        message.contains("/registry/pods/a/b") && message.contains("no provider is configured"),
+        "{message}"
+    );
+    // a value that was replaced: history begins later
     let pods = "/registry/pods/a/b";
     let gone = "/registry/pods/a/gone";
     let records = vec![
@@ -381,7 +385,7 @@ async fn what_was_recovered_is_opened_or_told() {
         record(6, pods, Some("p2".into()), true),
     ];
     assert_eq!(left, expected);
-    // without anything sealed there is nothing between
+    // without encrypted values the store is not wrapped
     let (store, left) = over(vec![record(1, pods, Some("p".into()), false)], None).await.unwrap();
     assert_eq!((store.oldest(), left.len()), (Revision(3), 1));
 }
@@ -396,12 +400,14 @@ async fn values_are_bound_to_what_their_keys_are_called_behind() {
         let parts = Parts { world: world(), registry: &registry, names, locate, rename, reloads: true };
         Arc::new(Keyring::new(&configuration(&providers), parts))
     };
-    let (sealed, _) = seal(&keyring(&providers), PLAIN).await;
+    let (encrypted, _) = encrypt(&keyring(&providers), PLAIN).await;
     let elsewhere = "/registry/secrets/default/elsewhere";
     let recovered = async |keyring: Arc<Keyring>| {
         let shared = Arc::new(Shared(Mutex::new(None)));
-        let records = vec![record(1, elsewhere, Some(sealed.clone()), false)];
-        Sealed::over(shared, records, Some(keyring), || unreachable!()).await.map(|(_, records)| records)
+        let records = vec![record(1, elsewhere, Some(encrypted.clone()), false)];
+        EncryptedStore::over(shared, records, Some(keyring), || unreachable!())
+            .await
+            .map(|(_, records)| records)
     };
     assert!(recovered(renamed(None)).await.is_err());
     let rename: crate::Rename = Box::new(|key| key.replace("elsewhere", "golden"));

@@ -1,7 +1,7 @@
-//! Time and randomness, handed in rather than read.
+//! The environment of a component: clock and randomness, passed in as [`Env`].
 //!
-//! Below the binary nothing reads the clock or draws random numbers except through an [`Env`] it was
-//! given. Tests hand in a [`Simulated`] one, so that time, expiry and generated names follow from a seed.
+//! Below the binary, all code reads the clock and draws random numbers only through an [`Env`] that it was given.
+//! Tests pass a [`Simulated`] one, so that time, expiry and generated names follow from a seed.
 
 mod maybe_ready;
 
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a component may know of the world outside it.
+/// The clock and the source of randomness.
 pub trait Env: Send + Sync + 'static {
-    /// The wall clock, for timestamps that people and other machines read.
+    /// The wall clock, for timestamps.
     fn now(&self) -> SystemTime;
-    /// A clock that never goes back, for measuring how long something took.
+    /// A monotonic clock, for measuring durations.
     fn elapsed(&self) -> Duration;
     /// Fills `buf` with unpredictable bytes.
     fn fill(&self, buf: &mut [u8]);
@@ -57,7 +57,7 @@ pub fn new_uid(world: &World) -> String {
     uid
 }
 
-/// A world that stands still until told otherwise and whose randomness follows from a seed.
+/// An environment whose clocks move only on demand and whose randomness follows from a seed.
 pub struct Simulated {
     nanos: AtomicU64,
     random: AtomicU64,

@@ -1,7 +1,7 @@
-//! An answer that most often is there at once and sometimes takes its time.
+//! A result that is either ready at once or a future.
 //!
-//! What is decided from memory costs no allocation and no turn of the scheduler; what must ask another server
-//! is a future like any other. Who asks need not know which of the two it is.
+//! A decision from memory costs no allocation and no turn of the scheduler; a decision that calls another server is
+//! a future. The caller need not know which of the two it gets.
 
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ impl<'a, T> MaybeReady<'a, T> {
         MaybeReady::Later(Box::pin(work))
     }
 
-    /// The answer if it is there.
+    /// The result, if it is ready.
     pub fn now(self) -> Option<T> {
         match self {
             MaybeReady::Now(answer) => Some(answer),
@@ -24,7 +24,7 @@ impl<'a, T> MaybeReady<'a, T> {
         }
     }
 
-    /// The answer itself.
+    /// Waits for the result.
     pub async fn get(self) -> T {
         match self {
             MaybeReady::Now(answer) => answer,

@@ -1,11 +1,11 @@
-//! How many seats a level could have used, over a while: what lending is decided by.
+//! The seat demand of a priority level over an interval, by which seats are lent.
 
 use std::time::Duration;
 
-/// How much of the old estimate is kept every time: half of it is forgotten in five minutes of ten-second steps.
+/// The weight of the old estimate at each step: it halves within five minutes of ten-second steps.
 const KEPT: f64 = 0.977;
 
-/// The demand of a level since it was last looked at, and a smooth estimate of what it will be.
+/// The demand of a level in the current interval, and a smoothed estimate.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
     now: u32,
@@ -17,18 +17,18 @@ pub struct Demand {
     smooth: f64,
 }
 
-/// What was wanted over a while.
+/// The seat demand of one interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Demanded {
     pub most: u32,
     pub mean: f64,
     pub deviation: f64,
-    /// An estimate of what will be.
+    /// The smoothed estimate.
     pub smooth: f64,
 }
 
 impl Demand {
-    /// From `at` on this many seats are wanted.
+    /// Records the demand from `at` on.
     pub fn set(&mut self, at: Duration, seats: u32) {
         self.pass(at);
         self.now = seats;
@@ -43,7 +43,7 @@ impl Demand {
         self.since = self.since.max(at);
     }
 
-    /// What was wanted since the last call. Begins a new while.
+    /// The demand since the last call; starts a new interval.
     pub fn look(&mut self, at: Duration) -> Demanded {
         self.pass(at);
         let whole = at.saturating_sub(self.began).as_secs_f64();
@@ -53,7 +53,7 @@ impl Demand {
         } else {
             (f64::from(self.now), 0.0)
         };
-        // up at once, down slowly
+        // it rises at once and falls slowly
         let envelope = mean + deviation;
         self.smooth = envelope.max(KEPT * self.smooth + (1.0 - KEPT) * envelope);
         let seen = Demanded { most: self.most, mean, deviation, smooth: self.smooth };

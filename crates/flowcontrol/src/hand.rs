@@ -1,9 +1,9 @@
-//! Which of many queues a flow may join: a hand of cards, dealt by the flow's hash.
+//! Shuffle sharding: deals a flow a hand of queues by its hash.
 //!
-//! Two flows rarely get the same hand, so a flow that fills its queues leaves nearly every other flow a queue
-//! of its own.
+//! Two flows rarely get the same hand, so a flow that fills its queues leaves nearly every other flow at least one
+//! free queue.
 
-/// The cards of a hand: distinct numbers below `deck`, the same for the same hash.
+/// The hand of a hash: distinct numbers below `deck`, the same for the same hash.
 pub fn deal(mut hash: u64, deck: u16, size: u16) -> impl Iterator<Item = usize> {
     let size = size.min(deck);
     let mut taken: Vec<usize> = Vec::with_capacity(size.into());
@@ -11,7 +11,7 @@ pub fn deal(mut hash: u64, deck: u16, size: u16) -> impl Iterator<Item = usize> 
         let left = u64::from(deck - dealt);
         let mut card = (hash % left) as usize;
         hash /= left;
-        // a number among the cards that are left, turned into a card: taken ones are kept in order
+        // the index among the remaining cards becomes a card number; dealt cards are kept sorted
         let mut place = 0;
         while place < taken.len() && taken[place] <= card {
             card += 1;
@@ -22,7 +22,7 @@ pub fn deal(mut hash: u64, deck: u16, size: u16) -> impl Iterator<Item = usize> 
     })
 }
 
-/// Whether a hash has enough in it to deal such hands fairly.
+/// Whether a hash has enough bits to deal such hands fairly.
 pub fn is_dealable(deck: u16, size: u16) -> bool {
     let bits: f64 = (0..size.min(deck)).map(|dealt| f64::from(deck - dealt).log2()).sum();
     size <= deck && bits <= 60.0

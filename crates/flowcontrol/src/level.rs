@@ -1,4 +1,4 @@
-//! A priority level: seats, those who hold them and those who wait.
+//! A priority level: its seats, the executing requests and the queued ones.
 
 use crate::demand::{Demand, Demanded};
 use crate::queues::{QueueView, Queues, Request, Standing, Width};
@@ -11,27 +11,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What happens with requests for which there is no seat.
+/// How a level handles requests for which no seat is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// There is always a seat.
+    /// Exempt: there is always a seat.
     Exempt,
-    /// They are refused.
+    /// They are rejected.
     Refuse,
-    /// They wait.
+    /// They are queued.
     Queue { queues: u16, hand: u16, longest: u16 },
 }
 
-/// Why a request is not carried out.
+/// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// All seats are taken, and nobody may wait.
+    /// All seats are occupied, and the level does not queue.
     NoSeat,
-    /// The queues that it could join are full.
+    /// All queues of its hand are full.
     QueueFull,
 }
 
-/// What a request is told.
+/// The result of a request for seats.
 pub enum Entry {
     Go(Ticket),
     Wait(Waiting),
@@ -51,14 +51,14 @@ struct State {
     queues: Queues<oneshot::Sender<Ticket>>,
     demand: Demand,
     usage: Usage,
-    /// Seats with nothing lent, and how many may wait.
+    /// Nominal seats, and the queue capacity.
     nominal: u32,
     room: u32,
     next_id: u64,
 }
 
 impl State {
-    /// One that is larger than everything may run when nobody else does.
+    /// A request larger than the limit may execute when no other does.
     fn fits(taken: u32, limit: u32, seats: u32) -> bool {
         taken == 0 || taken.saturating_add(seats) <= limit
     }
@@ -100,7 +100,7 @@ impl Level {
         self.shape
     }
 
-    /// Asks for seats on behalf of a flow. Requests that wait are described to an operator by `about`.
+    /// Requests seats on behalf of a flow. `about` describes a queued request on debug endpoints.
     pub fn ask(self: &Arc<Self>, flow: u64, width: Width, about: impl FnOnce() -> Vec<String>) -> Entry {
         let now = self.world.elapsed();
         let mut state = self.state.lock();
@@ -110,7 +110,7 @@ impl Level {
         let queue = if matches!(self.shape, Shape::Queue { .. }) { state.queues.choose(flow) } else { 0 };
         let at_once = match self.shape {
             Shape::Exempt => true,
-            // who comes now does not pass those who wait
+            // a new request does not overtake queued ones
             _ => state.queues.nobody_waits() && State::fits(state.taken, state.limit, seats),
         };
         if at_once {
@@ -137,7 +137,7 @@ impl Level {
         Ticket { level: self.clone(), queue, width, started, waited, held: true }
     }
 
-    /// Gives seats to those whose turn it is, as far as there are free ones.
+    /// Gives free seats to the next requests.
     fn dispatch(self: &Arc<Self>) {
         let now = self.world.elapsed();
         let mut going = Vec::new();
@@ -153,7 +153,7 @@ impl Level {
             state.taken = taken;
             state.note_demand(now);
         }
-        // outside of the lock: who has gone away gives the seats back at once, which takes it again
+        // outside of the lock: a cancelled waiter returns its seats at once, which takes the lock again
         for (tell, ticket) in going {
             let _ = tell.send(ticket);
         }
@@ -185,11 +185,11 @@ impl Level {
             }
             state.note_demand(now);
         }
-        // it may have been what the next in turn had to wait for
+        // the removed request may have blocked the next one
         self.dispatch();
     }
 
-    /// From now on there are so many seats. Those who hold more keep them until they are done.
+    /// Sets the limit. Requests that already execute keep their seats until they end.
     pub fn set_limit(self: &Arc<Self>, limit: u32) {
         let now = self.world.elapsed();
         {
@@ -201,13 +201,13 @@ impl Level {
         self.dispatch();
     }
 
-    /// From now on there are so many seats with nothing lent, and just these at first.
+    /// Sets the nominal limit, and resets the current limit to it.
     pub fn set_nominal(self: &Arc<Self>, seats: u32) {
         self.state.lock().nominal = seats.max(1);
         self.set_limit(seats);
     }
 
-    /// How full it was, until now.
+    /// The utilization so far.
     pub fn usage(&self) -> Usage {
         let now = self.world.elapsed();
         let mut state = self.state.lock();
@@ -219,12 +219,12 @@ impl Level {
         self.state.lock().limit
     }
 
-    /// What was wanted since the last call.
+    /// The demand since the last call.
     pub fn look_at_demand(&self) -> Demanded {
         self.state.lock().demand.look(self.world.elapsed())
     }
 
-    /// The queues with all that wait in them; none where nobody waits.
+    /// The queues with their requests; empty for a level without queues.
     pub fn queues(&self) -> Vec<QueueView> {
         match self.shape {
             Shape::Queue { .. } => self.state.lock().queues.view(),
@@ -232,19 +232,19 @@ impl Level {
         }
     }
 
-    /// The clock by which the queues take turns.
+    /// The virtual time of the queues.
     pub fn virtual_time(&self) -> f64 {
         self.state.lock().queues.virtual_time()
     }
 
-    /// How many wait and run, and how many seats those have.
+    /// How many requests wait and execute, and the seats of the latter.
     pub fn standing(&self) -> (Standing, u32) {
         let state = self.state.lock();
         (state.queues.standing(), state.taken)
     }
 }
 
-/// The right to run. Seats come back when it is dropped.
+/// The right to execute. Its seats are returned when it is dropped.
 pub struct Ticket {
     level: Arc<Level>,
     queue: usize,
@@ -260,7 +260,7 @@ impl Ticket {
         self.waited
     }
 
-    /// What the request leaves to do, and how long that takes: keep it so long, then drop it.
+    /// The seats and the time of the work after the response: keep it for that time, then drop it.
     pub fn answered(self) -> Option<(Duration, Ticket)> {
         if self.width.after_seats == 0 || self.width.after.is_zero() {
             return None;
@@ -278,7 +278,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A place in a queue, which is left when it is dropped.
+/// A place in a queue; dropping it leaves the queue.
 pub struct Waiting {
     level: Arc<Level>,
     queue: usize,
@@ -288,14 +288,14 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// How long its queue was when it had joined.
+    /// The length of its queue when it joined.
     pub fn queue_length(&self) -> usize {
         self.length
     }
 }
 
 impl Future for Waiting {
-    /// Absent only when the level itself is gone.
+    /// `None` only if the level itself is gone.
     type Output = Option<Ticket>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Ticket>> {

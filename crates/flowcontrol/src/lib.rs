@@ -1,16 +1,15 @@
-//! Whose request is carried out next, when there are more than can be carried out at once.
+//! API Priority and Fairness: which request executes next when there are more than can execute at once.
 //!
-//! A [`Level`] has a number of seats. A request takes some of them while it runs and waits when too few are
-//! free. Those who wait stand in queues; a flow (the requests of one client, say) is dealt a few of the queues
-//! by its hash ([`hand`]) and joins the shortest, so that a flood fills some queues and leaves the others to the
-//! rest. Queues take turns by the work that was done for them, not by how much waits in them. [`limits`] says
-//! how many seats each level has, and lends those that nobody needs.
+//! A [`Level`] has a number of seats. A request occupies some of them while it executes, and waits while too few
+//! are free. Waiting requests are queued; a flow (the requests of one client, for example) is dealt a few of the
+//! queues by its hash ([`hand`]) and joins the shortest, so that a flood fills some queues and leaves the others to
+//! other flows. Queues are served by the work done for them, not by their length. [`limits`] computes the seats of
+//! each level, and lends unused ones.
 //!
-//! What always holds: the seats taken never exceed the limit of the moment (a request that is larger than the
-//! limit runs alone); no queue is longer than its bound; a request that no longer waits leaves its place; seats
-//! come back however a request ends.
+//! Invariants: the occupied seats never exceed the current limit (a request larger than the limit executes alone);
+//! no queue exceeds its bound; a cancelled request leaves its queue; seats are returned however a request ends.
 //!
-//! Nothing here knows HTTP, users or objects, and time is handed in.
+//! This crate knows neither HTTP nor users nor objects, and the caller passes the time.
 
 mod demand;
 pub mod hand;

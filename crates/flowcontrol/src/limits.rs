@@ -1,26 +1,26 @@
-//! How many seats each level has: its share of all, and what others lend it.
+//! Concurrency limits: each level's share of the server's seats, and the lending between levels.
 
-/// A level as its owner set it up.
+/// The configured shares of a level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share {
     pub shares: u32,
-    /// Of its seats, how many percent others may use while it does not.
+    /// The percentage of its seats that other levels may borrow.
     pub lendable_percent: u32,
-    /// How many percent of its own it may borrow at the most; without one there is no such limit.
+    /// The percentage of its nominal seats that it may borrow at most; `None` for no limit.
     pub borrowing_percent: Option<u32>,
 }
 
-/// What follows from that for a server with so many seats.
+/// The resulting bounds for a server with a number of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub nominal: u32,
-    /// What is never lent.
+    /// Seats that are never lent.
     pub least: u32,
-    /// With all that may be borrowed.
+    /// Nominal seats plus the most that may be borrowed.
     pub most: u32,
 }
 
-/// The seats of every level, given those of the server.
+/// The bounds of every level, given the server's seats.
 pub fn bounds(levels: &[Share], server: u32) -> Vec<Bounds> {
     let all: u64 = levels.iter().map(|level| u64::from(level.shares)).sum();
     let of = |level: &Share| {
@@ -33,13 +33,13 @@ pub fn bounds(levels: &[Share], server: u32) -> Vec<Bounds> {
     levels.iter().map(of).collect()
 }
 
-/// What a level was seen to want.
+/// The observed demand of a level.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub bounds: Bounds,
-    /// The most of the last while.
+    /// The highest demand of the last interval.
     pub most: u32,
-    /// A smooth estimate.
+    /// The smoothed estimate.
     pub smooth: f64,
 }
 
@@ -48,14 +48,15 @@ impl Wanted {
         f64::from(self.bounds.least.max(self.bounds.nominal.min(self.most)))
     }
 
-    /// The seats that it should have, if there were enough.
+    /// The target: the seats that it should have if there were enough.
     pub fn target(&self) -> f64 {
         self.smooth.max(self.least())
     }
 }
 
-/// The limits of the next while, and the part of its target that every level gets within its bounds: nobody gets less than what is kept for it or what it used of its own, and the
-/// rest goes to all by what they want, within their bounds.
+/// The limits of the next interval, and the fraction of its target that every level gets within its bounds: no
+/// level gets less than its minimum or than it used of its own seats, and the rest is divided by demand, within the
+/// bounds.
 pub fn lend(levels: &[Wanted], server: u32) -> (f64, Vec<u32>) {
     let least: Vec<f64> = levels.iter().map(Wanted::least).collect();
     let most: Vec<f64> =
@@ -71,7 +72,7 @@ pub fn lend(levels: &[Wanted], server: u32) -> (f64, Vec<u32>) {
     if total(&least) >= server {
         return (0.0, rounded(least));
     }
-    // what everybody gets grows with the fraction: the one that uses everything up is found by halving
+    // the total grows with the fraction: bisect for the one that uses all seats
     let (mut low, mut high) = (0.0, server.max(1.0));
     if total(&given(high)) <= server {
         return (high, rounded(given(high)));
@@ -113,13 +114,13 @@ mod tests {
             let wanted = |at: usize, most: u32| Wanted { bounds: seats[at], most, smooth: most.into() };
             lend(&[wanted(0, first), wanted(1, second)], 100).1
         };
-        // nobody wants anything: the seats are where they belong
+        // no demand: every level has its nominal seats
         assert_eq!(want(0, 0), [50, 50]);
-        // one wants all: it gets what the other does not need and may lend
+        // one level needs all: it gets the lendable seats of the other
         assert_eq!(want(500, 0), [75, 25]);
-        // the other may borrow no more than a fifth
+        // the other may borrow at most a fifth
         assert_eq!(want(0, 500), [40, 60]);
-        // both want all: each has its own
+        // both need all: each has its nominal seats
         assert_eq!(want(500, 500), [50, 50]);
     }
 }

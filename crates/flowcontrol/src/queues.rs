@@ -1,24 +1,24 @@
-//! The queues of a level, and whose turn it is.
+//! The fair queues of a priority level.
 //!
-//! Each queue has a point on a clock of its own kind: how much service it has had, with the service that it
-//! would have had at the least. The queue that is furthest behind is next. A request is charged an estimate when
-//! it starts, and what it really took when it ends. An idle queue gathers no claim to more later.
+//! Each queue has a virtual start time: the service that it has received, and at least the service of an active
+//! queue with an equal share. The queue that is furthest behind is served next. A request is charged an estimate
+//! when it starts, and its actual time when it ends. An idle queue accumulates no credit.
 
 use crate::hand;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What a request is charged when it starts, before it is known how long it takes, in seconds.
+/// The estimated duration of a request, in seconds, charged when it starts.
 const ESTIMATE: f64 = 0.003;
 
-/// How much of a level a request takes.
+/// The seats that a request occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Width {
-    /// Seats while it runs.
+    /// Seats while it executes.
     pub seats: u32,
-    /// Seats for what it leaves to do when it has been answered.
+    /// Seats for the work that remains after the response.
     pub after_seats: u32,
-    /// How long that takes.
+    /// How long that work takes.
     pub after: Duration,
 }
 
@@ -29,21 +29,21 @@ impl Default for Width {
 }
 
 impl Width {
-    /// The most seats that it takes at a time.
+    /// The largest number of seats at any time.
     pub fn most(&self) -> u32 {
         self.seats.max(self.after_seats).max(1)
     }
 }
 
-/// A request that waits.
+/// A queued request.
 pub(crate) struct Request<T> {
     pub id: u64,
     pub width: Width,
-    /// When it came.
+    /// Its arrival time.
     pub came: Duration,
-    /// Words that describe it to an operator.
+    /// Its description for debug endpoints.
     pub about: Vec<String>,
-    /// Whom to tell.
+    /// Notifies its waiter.
     pub tell: T,
 }
 
@@ -52,7 +52,7 @@ struct Queue<T> {
     waiting_seats: u32,
     running: u32,
     running_seats: u32,
-    /// Service had, in seat-seconds of virtual time.
+    /// Service received, in seat-seconds of virtual time.
     served: f64,
 }
 
@@ -68,32 +68,32 @@ impl<T> Queue<T> {
     }
 }
 
-/// All queues of a level; without queues nobody waits.
+/// All queues of a level; without queues no request waits.
 pub(crate) struct Queues<T> {
     queues: Vec<Queue<T>>,
     hand: u16,
     longest: usize,
-    /// Where the search for the next queue begins, so that none is preferred among equals.
+    /// Where the search for the next queue begins, so that equal queues take turns.
     turn: usize,
-    /// Virtual time: the service that an active queue would have had by now with its equal share.
+    /// Virtual time: the service of an active queue with its equal share so far.
     now: f64,
     at: Duration,
-    /// Kept beside the queues, since every request asks for them.
+    /// Totals over all queues, because every request reads them.
     standing: Standing,
     waiting_seats: u32,
 }
 
-/// A queue as an operator sees it.
+/// A queue, for debug endpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueView {
     pub running: u32,
     pub running_seats: u32,
-    /// Service had, in seat-seconds of virtual time.
+    /// Service received, in seat-seconds of virtual time.
     pub served: f64,
     pub waiting: Vec<RequestView>,
 }
 
-/// A request that waits, as an operator sees it.
+/// A queued request, for debug endpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestView {
     pub width: Width,
@@ -101,7 +101,7 @@ pub struct RequestView {
     pub about: Vec<String>,
 }
 
-/// How a level's queues stand.
+/// The totals of a level's queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
     pub waiting: u32,
@@ -131,7 +131,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Lets virtual time pass: each active queue gets its share of what was served.
+    /// Advances virtual time: each active queue gets its share of the service.
     pub fn advance(&mut self, at: Duration, seats_wanted: u32, limit: u32) {
         let passed = at.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(at);
@@ -141,7 +141,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// The queue of a flow: of its hand the one with the least to do.
+    /// The queue of a flow: the one of its hand with the least work.
     pub fn choose(&self, hash: u64) -> usize {
         let deck = u16::try_from(self.queues.len()).unwrap_or(u16::MAX);
         let load = |at: &usize| {
@@ -151,12 +151,12 @@ impl<T> Queues<T> {
         hand::deal(hash, deck, self.hand).min_by_key(load).unwrap_or(0)
     }
 
-    /// Whether a queue can take one more.
+    /// Whether a queue has room for a request.
     pub fn has_room(&self, queue: usize) -> bool {
         self.queues.get(queue).is_some_and(|queue| queue.waiting.len() < self.longest)
     }
 
-    /// Gives how many wait in that queue now.
+    /// Queues a request; returns the length of its queue.
     pub fn add(&mut self, queue: usize, request: Request<T>) -> usize {
         let Some(queue) = self.begun(queue) else { return 0 };
         let seats = request.width.most();
@@ -168,7 +168,7 @@ impl<T> Queues<T> {
         length
     }
 
-    /// A queue that has something to do from now on, whatever it had before.
+    /// Activates a queue, whatever service it had before.
     fn begun(&mut self, queue: usize) -> Option<&mut Queue<T>> {
         let queue = self.queues.get_mut(queue)?;
         if !queue.is_active() {
@@ -184,7 +184,7 @@ impl<T> Queues<T> {
         self.standing.active_queues -= u32::from(!active);
     }
 
-    /// Takes out one that no longer waits.
+    /// Removes a request that no longer waits.
     pub fn remove(&mut self, queue: usize, id: u64) -> Option<Request<T>> {
         let queue = self.queues.get_mut(queue)?;
         let at = queue.waiting.iter().position(|request| request.id == id)?;
@@ -196,7 +196,7 @@ impl<T> Queues<T> {
         Some(request)
     }
 
-    /// The next in turn, if it fits into what is free; `None` when nobody waits or the next must wait on.
+    /// The next request, if it fits into the free seats; `None` if none waits or the next one does not fit.
     pub fn next(&mut self, fits: impl Fn(u32) -> bool) -> Option<(usize, Request<T>)> {
         let count = self.queues.len();
         let mut best: Option<(usize, f64)> = None;
@@ -210,7 +210,7 @@ impl<T> Queues<T> {
             }
         }
         let (at, _) = best?;
-        // the next in turn is not passed over for a smaller one, or it might wait for ever
+        // a smaller request does not overtake the next one, which might starve otherwise
         let width = self.queues[at].waiting.front()?.width.most();
         if !fits(width) {
             return None;
@@ -219,21 +219,21 @@ impl<T> Queues<T> {
         let queue = &mut self.queues[at];
         let request = queue.waiting.pop_front()?;
         queue.waiting_seats -= width;
-        // it counts as active until it has started
+        // the queue counts as active until the request has started
         self.left(width, true);
         self.queues[at].start(width);
         self.standing.running += 1;
         Some((at, request))
     }
 
-    /// Counts a request of this width among those that run for a queue.
+    /// Counts a request of this width as executing for a queue.
     pub fn start(&mut self, queue: usize, seats: u32) {
         let Some(queue) = self.begun(queue) else { return };
         queue.start(seats);
         self.standing.running += 1;
     }
 
-    /// Charges what a request really took.
+    /// Charges the actual time of a request.
     pub fn finish(&mut self, queue: usize, seats: u32, took: Duration) {
         let Some(queue) = self.queues.get_mut(queue) else { return };
         queue.running -= 1;
@@ -263,7 +263,7 @@ impl<T> Queues<T> {
         self.queues.iter().map(queue).collect()
     }
 
-    /// The service that an active queue would have had by now with its equal share, in seat-seconds.
+    /// The service of an active queue with its equal share so far, in seat-seconds.
     pub fn virtual_time(&self) -> f64 {
         self.now
     }

@@ -1,4 +1,4 @@
-//! For how long a level was how full: histograms over time, in nanoseconds.
+//! Time-weighted histograms of a level's utilization, in nanoseconds.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ const SEATS: &[f64] = &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 
 const REQUESTS: &[f64] = &[0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0];
 const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0];
 
-/// For how long a ratio had which size.
+/// A time-weighted histogram of a ratio.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timed {
-    /// The upper bounds of the sizes that are told apart; what is larger than all of them comes last.
+    /// The upper bounds of the buckets; an unbounded bucket follows.
     pub bounds: &'static [f64],
-    /// Nanoseconds at each.
+    /// Nanoseconds per bucket.
     pub nanoseconds: Box<[u64]>,
-    /// The ratio, summed up over nanoseconds.
+    /// The integral of the ratio over nanoseconds.
     pub sum: f64,
     now: f64,
     at: usize,
@@ -39,21 +39,21 @@ impl Timed {
     }
 }
 
-/// How full a level was over time.
+/// The utilization of a level over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     since: Duration,
-    /// Seats taken, of those that there are at the moment.
+    /// Seats in use, as a ratio of the current limit.
     pub seats: Timed,
-    /// Requests that run, of those seats.
+    /// Executing requests, as a ratio of the current limit.
     pub running: Timed,
-    /// Requests that wait, of those that could.
+    /// Queued requests, as a ratio of the queue capacity.
     pub waiting: Timed,
-    /// Seats wanted, of those that it has with nothing lent.
+    /// Seat demand, as a ratio of the nominal limit.
     pub demand: Timed,
 }
 
-/// A level at one time.
+/// The utilization of a level at one time.
 pub(crate) struct Fullness {
     pub seats: u32,
     pub limit: u32,
@@ -75,7 +75,7 @@ impl Usage {
         }
     }
 
-    /// Time passes until now.
+    /// Advances to now.
     pub(crate) fn pass(&mut self, now: Duration) {
         let passed = u64::try_from(now.saturating_sub(self.since).as_nanos()).unwrap_or(u64::MAX);
         self.since = self.since.max(now);
@@ -84,7 +84,7 @@ impl Usage {
         }
     }
 
-    /// From now on it is this full.
+    /// Sets the utilization from now on.
     pub(crate) fn set(&mut self, now: Duration, full: &Fullness) {
         self.pass(now);
         self.seats.set(full.seats, full.limit);

@@ -2,14 +2,14 @@
 
 use crate::buckets::Buckets;
 
-/// How far others may rely on a metric.
+/// The stability level of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stability {
     Alpha,
     Stable,
 }
 
-/// What a family is called, what it says, and by what it is told apart.
+/// The descriptor of a family: name, help, stability and labels.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub name: &'static str,
@@ -29,28 +29,28 @@ impl About {
         About { name, help, stability: Stability::Stable, labels: &[], buckets: Buckets::NONE }
     }
 
-    /// The same, told apart by these labels.
+    /// The same with these labels.
     #[must_use]
     pub const fn by(mut self, labels: &'static [&'static str]) -> Self {
         self.labels = labels;
         self
     }
 
-    /// The same, as a histogram of seconds; the bounds come from [`seconds`].
+    /// The same as a histogram of seconds; the bounds come from [`seconds`].
     #[must_use]
     pub const fn seconds(mut self, bounds: &'static [u64]) -> Self {
         self.buckets = Buckets { bounds, unit: 1e9 };
         self
     }
 
-    /// The same, as a histogram of thousandths.
+    /// The same as a histogram of thousandths.
     #[must_use]
     pub const fn in_thousandths(mut self, bounds: &'static [u64]) -> Self {
         self.buckets = Buckets { bounds, unit: 1e3 };
         self
     }
 
-    /// The same, as a histogram of whole numbers.
+    /// The same as a histogram of integers.
     #[must_use]
     pub const fn sizes(mut self, bounds: &'static [u64]) -> Self {
         self.buckets = Buckets { bounds, unit: 1.0 };

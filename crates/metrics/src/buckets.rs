@@ -1,10 +1,10 @@
-//! Upper bounds of the buckets of a histogram.
+//! Bucket bounds of a histogram.
 
-/// The upper bounds of buckets, each of which is part of its bucket.
+/// The upper bounds of buckets, inclusive.
 #[derive(Debug, Clone, Copy)]
 pub struct Buckets {
     pub bounds: &'static [u64],
-    /// How many of what is counted are one of what is shown.
+    /// How many counted units are one exposed unit.
     pub unit: f64,
 }
 
@@ -12,7 +12,7 @@ impl Buckets {
     pub const NONE: Buckets = Buckets { bounds: &[], unit: 1.0 };
 }
 
-/// Bounds in seconds as nanoseconds.
+/// Bounds in seconds, as nanoseconds.
 pub const fn seconds<const N: usize>(bounds: [f64; N]) -> [u64; N] {
     let mut out = [0; N];
     let mut at = 0;

@@ -1,10 +1,10 @@
-//! The interface between the registry and the series that it shows.
+//! The interface between the registry and its families.
 
 use crate::about::About;
 use crate::text::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the values of a label that are not in the allow list.
+/// Replaces label values that are not in the allow list.
 const UNEXPECTED: &str = "unexpected";
 
 /// The label values that an operator allows; others become [`UNEXPECTED`].
@@ -25,7 +25,7 @@ impl LabelAllowList {
     }
 }
 
-/// Writes its series into the text that a scraper reads.
+/// Writes its series into the exposition.
 pub(crate) trait Collector: Send + Sync {
     fn about(&self) -> &About;
     fn show(&self, out: &mut Text);

@@ -1,4 +1,4 @@
-//! Series of one name, told apart by labels.
+//! A family: the series of one name, by label values.
 
 use crate::collector::{Collector, LabelAllowList};
 use crate::index::Index;
@@ -6,9 +6,9 @@ use crate::text::{Text, labels};
 use crate::{About, Counter, Gauge, Histogram};
 use std::sync::Arc;
 
-/// What a series is made of.
+/// The value of a series.
 pub trait Metric: Clone + Send + Sync + 'static {
-    /// What collectors call it.
+    /// Its type in the exposition format.
     const KIND: &'static str;
 
     fn new(about: &About) -> Self;
@@ -113,7 +113,7 @@ impl<M> Family<M> {
     }
 }
 
-/// How often there were observations.
+/// The number of observations of a histogram, as a counter.
 pub(crate) struct Counted(pub Family<Histogram>);
 
 impl Collector for Counted {

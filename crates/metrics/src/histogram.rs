@@ -1,7 +1,7 @@
-//! Observations by size.
+//! Histograms.
 //!
-//! Sizes are whole numbers: lengths of time are nanoseconds until somebody reads them. How many there were in all
-//! follows from the buckets, so an observation is two additions.
+//! Observations are integers: durations are nanoseconds until they are exposed. The count is the sum of the
+//! buckets, so an observation is two additions.
 
 use crate::buckets::Buckets;
 use crate::text::Text;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often something was of which size.
+/// A histogram of observations.
 #[derive(Clone)]
 pub struct Histogram(Arc<Inner>);
 
 struct Inner {
     buckets: Buckets,
     sum: AtomicU64,
-    /// One more than there are bounds, for what is beyond all of them.
+    /// One more than there are bounds, for the bucket `+Inf`.
     counts: Box<[AtomicU64]>,
 }
 
@@ -30,7 +30,7 @@ impl Histogram {
         self.observe_often(size, 1);
     }
 
-    /// The same observation several times.
+    /// Records the same observation several times.
     pub fn observe_often(&self, size: u64, times: u64) {
         let at = self.0.buckets.bounds.partition_point(|bound| *bound < size);
         self.0.counts[at].fetch_add(times, Ordering::Relaxed);
@@ -46,12 +46,12 @@ impl Histogram {
         self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The sum of all that was observed, as it was counted.
+    /// The sum of all observations, in their own unit.
     pub fn sum(&self) -> u64 {
         self.0.sum.load(Ordering::Relaxed)
     }
 
-    /// How often each bucket was met, and the sum as it is shown.
+    /// The count of each bucket, and the sum in the exposed unit.
     pub fn shape(&self) -> (Box<[u64]>, f64) {
         let counts = self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         (counts, self.sum() as f64 / self.0.buckets.unit)
@@ -66,7 +66,7 @@ impl Histogram {
             out.bucket(name, labels, bound, seen);
         }
         out.sample(name, "_sum", labels, self.sum() as f64 / unit);
-        // what came while the buckets were read is left out, so that the last one says the same
+        // observations during the read are left out, so that the count equals the last bucket
         out.sample(name, "_count", labels, seen as f64);
     }
 }

@@ -1,15 +1,15 @@
-//! A table that grows and is never locked by those who look.
+//! A growing hash table whose readers take no lock.
 //!
-//! Entries have a place by the hash of their key, or the next free one behind it; at least half of all places are
-//! free. The table is replaced as a whole when there is one more entry. That happens as often as there are entries, so
-//! looking is what is made cheap: one hash and, as a rule, one comparison.
+//! An entry is at the slot of its key's hash, or at the next free one behind it; at least half of all slots are
+//! free. The table is replaced as a whole when an entry is added. Lookups are far more frequent than additions, so
+//! they are cheap: one hash and, as a rule, one comparison.
 
 use crate::MOST;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Values by the texts that they belong to.
+/// Values by label values.
 pub struct Index<T> {
     table: ArcSwap<Table<T>>,
     growing: Mutex<()>,
@@ -17,7 +17,7 @@ pub struct Index<T> {
 }
 
 struct Table<T> {
-    /// As many as a power of two, or none.
+    /// A power of two, or empty.
     places: Box<[Option<(u64, Arc<Entry<T>>)>]>,
     count: usize,
 }
@@ -39,7 +39,7 @@ impl<T> Default for Index<T> {
     }
 }
 
-/// Texts come from those who count, not from clients, so nobody chooses them to collide.
+/// Keys come from instrumented code, not from clients, so collisions cannot be provoked.
 fn hash(key: &[&str]) -> u64 {
     const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
     let mut hash = 0u64;
@@ -54,7 +54,7 @@ fn hash(key: &[&str]) -> u64 {
 }
 
 impl<T> Table<T> {
-    /// The places that an entry of this hash may have, from the first on.
+    /// The slots that an entry of this hash may have, in order.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
         let mask = self.places.len().wrapping_sub(1);
         (0..self.places.len()).map(move |step| (hash as usize).wrapping_add(step) & mask)
@@ -78,7 +78,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The same with one more.
+    /// A copy with one more entry.
     fn with(&self, hash: u64, entry: Arc<Entry<T>>) -> Self {
         let size = ((self.count + 1) * 2).next_power_of_two();
         let mut more = Table { places: (0..size).map(|_| None).collect(), count: 0 };
@@ -91,20 +91,20 @@ impl<T> Table<T> {
 }
 
 impl<T> Index<T> {
-    /// An empty one that never has more entries than this: what would be one more is made each time and not kept.
+    /// An empty index with a maximum number of entries: a further value is created for each use and not kept.
     pub fn of_at_most(most: usize) -> Self {
         let empty = Table { places: Box::default(), count: 0 };
         Index { table: ArcSwap::from_pointee(empty), growing: Mutex::new(()), most }
     }
 
-    /// Does something with the value of a key, which is made where there is none.
+    /// Calls back with the value of a key, which is created if it does not exist.
     pub fn with<R>(&self, key: &[&str], make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
         self.hashed(hash(key), key, make, then)
     }
 
-    /// The same for a number instead of texts. An index has keys of one sort only.
+    /// The same for a number instead of label values. An index has keys of one sort only.
     pub fn numbered<R>(&self, number: u64, make: impl FnOnce() -> T, then: impl FnOnce(&T) -> R) -> R {
-        // no two numbers come to the same, so there is nothing else to compare
+        // the hash of numbers is injective, so there is nothing else to compare
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.hashed(spread ^ (spread >> 32), &[], make, then)
     }
@@ -115,7 +115,7 @@ impl<T> Index<T> {
         }
         let _growing = self.growing.lock();
         let table = self.table.load_full();
-        // somebody else may have been faster
+        // another thread may have added it meanwhile
         if let Some(entry) = table.find(hash, key) {
             return then(&entry.value);
         }
@@ -129,7 +129,7 @@ impl<T> Index<T> {
         then(&entry.value)
     }
 
-    /// All entries of the moment, by key.
+    /// All current entries, by key.
     pub(crate) fn all(&self) -> Vec<Arc<Entry<T>>> {
         let table = self.table.load();
         let mut all: Vec<_> = table.places.iter().flatten().map(|(_, entry)| entry.clone()).collect();

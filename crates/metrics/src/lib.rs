@@ -1,4 +1,4 @@
-//! What is counted, and the text form in which collectors read it.
+//! Metrics: counters, gauges and histograms, and their Prometheus text format.
 //!
 //! ```text
 //! # HELP apiserver_request_total [STABLE] Requests by verb, resource and code.
@@ -6,16 +6,16 @@
 //! apiserver_request_total{code="200",verb="GET"} 42
 //! ```
 //!
-//! A [`Family`] has a name, labels, and a series for each combination of their values that was seen. Whoever counts
-//! often finds its series once and keeps it: then counting is one atomic addition, and an observation in a histogram
-//! two. What others know anyway, such as the size of a file, is not counted but asked for when somebody reads
+//! A [`Family`] has a name, labels, and a series for each observed combination of label values. Code that counts
+//! often looks up its series once and keeps it: then counting is one atomic addition, and an observation in a
+//! histogram two. A value that is kept elsewhere, such as the size of a file, is computed on each scrape
 //! ([`Registry::ask`]).
 //!
-//! What always holds: neither counting nor finding a series takes a lock; only the first of a series does. There are
-//! never more than [`MOST`] series of a family, whatever labels come. Reading does not hold up counting, and gives
-//! pieces, so its memory does not grow with what is counted.
+//! Invariants: neither counting nor looking up a series takes a lock; only the creation of a series does. A family
+//! never has more than [`MOST`] series. A scrape does not block counting, and is produced in pieces, so its memory
+//! is bounded.
 //!
-//! Nothing here knows what is counted, and nothing reads a clock.
+//! This crate knows no particular metric, and reads no clock.
 
 mod about;
 mod buckets;
@@ -36,10 +36,10 @@ pub use registry::{Options, Pages, Registry, Samples, Shapes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// The most series that a family has. What would be one more is not shown.
+/// The most series of a family. Further series are not exposed.
 pub const MOST: usize = 10_000;
 
-/// A number that only grows.
+/// A counter.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -57,7 +57,7 @@ impl Counter {
     }
 }
 
-/// A number that goes up and down.
+/// A gauge.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicI64>);
 

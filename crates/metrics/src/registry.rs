@@ -1,4 +1,4 @@
-//! All that is counted, and what an operator decided about it.
+//! The registry of all metrics, with the operator's options.
 
 use crate::collector::{Collector, LabelAllowList};
 use crate::family::{Counted, Family, Metric};
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A piece of what is read has at least this many bytes, except the last.
+/// The minimum size of a piece of the exposition, except the last.
 const PIECE: usize = 16 * 1024;
 
-/// What an operator decided.
+/// The operator's options.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Not shown.
+    /// Disabled metrics.
     pub disabled: BTreeSet<String>,
-    /// By metric and label, the values that are told apart.
+    /// The allowed label values by metric and label.
     pub allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
@@ -28,7 +28,7 @@ pub struct Registry {
     shown: Mutex<Vec<Arc<dyn Collector>>>,
     families: Mutex<BTreeMap<&'static str, Box<dyn Any + Send + Sync>>>,
     disabled: BTreeSet<String>,
-    /// How many of those there are.
+    /// How many metrics are disabled.
     left_out: Counter,
     tells_of_itself: AtomicBool,
     allowed: Arc<LabelAllowList>,
@@ -38,7 +38,7 @@ const REGISTERED: About =
     About::alpha("registered_metric_total", "What is counted, by how far one may rely on it.")
         .by(&["deprecated_version", "stability_level"]);
 
-/// How many there are of each stability, this one included.
+/// How many metrics of each stability are registered, this one included.
 fn registered(shown: &[Arc<dyn Collector>]) -> Arc<dyn Collector> {
     let stable = shown.iter().filter(|one| one.about().stability == Stability::Stable).count();
     let alpha = shown.len() - stable + 1;
@@ -55,7 +55,7 @@ impl Registry {
         Registry { disabled: options.disabled, allowed, ..Registry::default() }
     }
 
-    /// Counted from now on. Who asks for the same name again gets the same family.
+    /// Registers a family. Registering the same name again returns the same family.
     pub fn family<M: Metric>(&self, about: About) -> Family<M> {
         let mut families = self.families.lock();
         let known = families.get(about.name).and_then(|known| known.downcast_ref::<Family<M>>());
@@ -73,22 +73,22 @@ impl Registry {
         self.show(Arc::new(family.renamed(about)));
     }
 
-    /// How often there were observations of another family, as a family of counters.
+    /// The number of observations of another family, as counters.
     pub fn counted(&self, about: About, family: &Family<Histogram>) {
         self.show(Arc::new(Counted(family.renamed(about))));
     }
 
-    /// What has no labels.
+    /// A metric without labels.
     pub fn one<M: Metric>(&self, about: About) -> M {
         self.family(about).of(&[])
     }
 
-    /// A number that is asked for when somebody reads.
+    /// A metric whose value is computed on each scrape.
     pub fn ask<M: Metric>(&self, about: About, answer: impl Fn(&mut Samples<'_>) + Send + Sync + 'static) {
         self.show(Arc::new(Asked { about, kind: M::KIND, answer: Box::new(answer) }));
     }
 
-    /// Histograms that are asked for when somebody reads.
+    /// Histograms that are computed on each scrape.
     pub fn ask_histograms(&self, about: About, answer: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static) {
         self.show(Arc::new(AskedHistograms { about, answer: Box::new(answer) }));
     }
@@ -101,7 +101,7 @@ impl Registry {
         }
     }
 
-    /// Tells also how much is counted, and how much of that is not shown.
+    /// Also registers how many metrics are registered, disabled and hidden.
     pub fn tell_of_itself(&self) {
         let of_itself = [
             About::alpha("disabled_metric_total", "What is counted and not shown, as the operator decided."),
@@ -114,7 +114,7 @@ impl Registry {
         self.tells_of_itself.store(true, Ordering::Relaxed);
     }
 
-    /// What there is to read, piece by piece.
+    /// The exposition, piece by piece.
     pub fn pages(&self) -> Pages {
         let mut shown = self.shown.lock().clone();
         if self.tells_of_itself.load(Ordering::Relaxed) && !self.disabled.contains(REGISTERED.name) {
@@ -124,13 +124,13 @@ impl Registry {
         Pages(shown.into_iter())
     }
 
-    /// All of it.
+    /// The whole exposition.
     pub fn text(&self) -> String {
         self.pages().collect()
     }
 }
 
-/// What there is to read, by name.
+/// The exposition, by name.
 pub struct Pages(std::vec::IntoIter<Arc<dyn Collector>>);
 
 impl Iterator for Pages {
@@ -204,20 +204,20 @@ impl Collector for AskedHistograms {
     }
 }
 
-/// Where whole histograms go.
+/// Receives the histograms of a callback.
 pub struct Shapes<'a> {
     about: &'a About,
     found: &'a mut Vec<(String, &'static [f64], Box<[u64]>, f64)>,
 }
 
 impl Shapes<'_> {
-    /// Bounds, how often each was met (with one more count for what is beyond all of them), and the sum of all.
+    /// Bounds, the count of each bucket (with one more for `+Inf`), and the sum.
     pub fn add(&mut self, values: &[&str], bounds: &'static [f64], counts: Box<[u64]>, sum: f64) {
         self.found.push((labels(self.about.labels, values.iter().copied()), bounds, counts, sum));
     }
 }
 
-/// Where answers go.
+/// Receives the samples of a callback.
 pub struct Samples<'a> {
     about: &'a About,
     found: &'a mut Vec<(String, f64)>,

@@ -1,9 +1,9 @@
-//! The text form: version 0.0.4 of what collectors have in common.
+//! The Prometheus text exposition format, version 0.0.4.
 
 use crate::about::{About, Stability};
 use std::fmt::Write;
 
-/// Text that samples are written to.
+/// The text that samples are written to.
 #[derive(Default)]
 pub struct Text(pub(crate) String);
 
@@ -35,7 +35,7 @@ impl Text {
     }
 }
 
-/// Labels in the order of their names, as collectors show them.
+/// Labels, sorted by name.
 pub(crate) fn labels<'a>(names: &[&str], values: impl Iterator<Item = &'a str>) -> String {
     let mut pairs: Vec<_> = names.iter().zip(values).collect();
     pairs.sort_by_key(|(name, _)| **name);
@@ -55,8 +55,8 @@ pub(crate) fn labels<'a>(names: &[&str], values: impl Iterator<Item = &'a str>) 
     out
 }
 
-/// The shortest number that reads the same, with an exponent from a million on: bounds of buckets are compared as
-/// texts by those who ask for them.
+/// The shortest number that parses to the same value, with an exponent from a million on: scrapers compare bucket
+/// bounds as text.
 pub(crate) fn number(out: &mut String, value: f64) {
     let size = value.abs();
     let _ = if value.is_infinite() {

@@ -1,11 +1,11 @@
-//! Every well-known name in one place.
+//! The well-known names of the API.
 //!
-//! Nothing else in the code spells a domain: groups, signers, annotations, labels and media types are made
-//! here from the dialect that the server speaks.
+//! No other code spells a domain: groups, signers, annotations, labels and media types are built here from the
+//! server's dialect.
 
 use std::borrow::Cow;
 
-/// How the names of the specification are spelled.
+/// The dialect: how the names of the specification are spelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// Suffix of API groups: `k8s.io`.
@@ -14,13 +14,13 @@ pub struct Names {
     pub well_known_domain: Cow<'static, str>,
     /// In media types and schema extensions: `kubernetes`.
     pub vendor: Cow<'static, str>,
-    /// What component names begin with: `kube`.
+    /// The prefix of component names: `kube`.
     pub prefix: Cow<'static, str>,
-    /// What the node agent is called: `kubelet`.
+    /// The name of the node agent: `kubelet`.
     pub agent: Cow<'static, str>,
 }
 
-/// Where upstream registers the types of an OpenAPI package: clients know the text, down to the line it names.
+/// The scheme of an OpenAPI package, as upstream's errors name it, down to the source line.
 pub fn scheme(package: &str) -> &'static str {
     match package.split('.').next() {
         Some("apiextensions-apiserver") => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
@@ -29,14 +29,14 @@ pub fn scheme(package: &str) -> &'static str {
     }
 }
 
-/// Where upstream registers the types of what definitions add: none of them, which clients are told.
+/// The scheme of custom resources, which upstream's errors leave empty.
 pub const DEFINED_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:722";
 
-/// Where upstream registers the options of requests, as [`scheme`] says it of other types.
+/// The scheme of request options, like [`scheme`].
 pub const SCHEME_OF_OPTIONS: &str = "pkg/runtime/scheme.go:100";
 
-/// Versions that are served no more, by the first word of their group: clients are told apart from versions that there
-/// never were.
+/// Versions that are no longer served, by the first word of their group: errors distinguish them from versions that
+/// never existed.
 const RETIRED: &[(&str, &[&str])] = &[
     ("admissionregistration", &["v1alpha1", "v1beta1"]),
     ("apiextensions", &["v1beta1"]),
@@ -59,7 +59,7 @@ const RETIRED: &[(&str, &[&str])] = &[
     ("storage", &["v1alpha1", "v1beta1"]),
 ];
 
-/// Kinds that moved to another group, which knows them still.
+/// Kinds that moved to another group and are still accepted in the old one.
 const MOVED: &[(&str, &str, &[&str])] = &[
     ("extensions/v1beta1", "apps", &["DaemonSet", "Deployment", "ReplicaSet"]),
     ("extensions/v1beta1", "networking", &["Ingress", "NetworkPolicy"]),
@@ -70,7 +70,7 @@ const MOVED: &[(&str, &str, &[&str])] = &[
     ("", "events", &["Event"]),
 ];
 
-/// Whether a version of a kind was served in place of `expected` once, or is its twin in another group.
+/// Whether a version of a kind once took the place of `expected`, or is its twin in another group.
 pub fn is_retired(version: &str, expected: &str, kind: &str) -> bool {
     let group = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
     let word = |group: &str| group.split('.').next().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The names that every existing client expects.
+    /// The names that all existing clients expect.
     pub const fn kubernetes() -> Self {
         Names {
             api_domain: Cow::Borrowed("k8s.io"),
@@ -101,7 +101,7 @@ impl Names {
         }
     }
 
-    /// The specification to the letter, under a domain and vendor of one's own.
+    /// The specification under another domain and vendor.
     pub fn neutral(api_domain: &str, vendor: &str) -> Self {
         Names {
             api_domain: Cow::Owned(api_domain.to_owned()),
@@ -124,53 +124,53 @@ impl Names {
 
     /// A label, annotation or type below a subdomain: `node.kubernetes.io/<name>`.
     pub fn well_known_under(&self, subdomain: &str, name: &str) -> String {
-        // asked for many times per write, so put together without the formatting machinery
+        // built many times per write, so without `format!`
         [subdomain, ".", &self.well_known_domain, "/", name].concat()
     }
 
-    /// Whether a text is that, without putting it together.
+    /// Whether a text equals that name, without allocating it.
     pub fn is_well_known_under(&self, text: &str, subdomain: &str, name: &str) -> bool {
         let parts = [subdomain, ".", &self.well_known_domain, "/", name];
         parts.iter().try_fold(text, |rest, part| rest.strip_prefix(part)) == Some("")
     }
 
-    /// Who signs client certificates for this server: `kubernetes.io/kube-apiserver-client`.
+    /// The signer of client certificates for this server: `kubernetes.io/kube-apiserver-client`.
     pub fn client_signer(&self) -> String {
         self.well_known(&format!("{}-apiserver-client", self.prefix))
     }
 
-    /// Who signs the certificates by which agents show who they are: `kubernetes.io/kube-apiserver-client-kubelet`.
+    /// The signer of kubelet client certificates: `kubernetes.io/kube-apiserver-client-kubelet`.
     pub fn agent_client_signer(&self) -> String {
         format!("{}-{}", self.client_signer(), self.agent)
     }
 
-    /// Who signs those that agents show to their clients: `kubernetes.io/kubelet-serving`.
+    /// The signer of kubelet serving certificates: `kubernetes.io/kubelet-serving`.
     pub fn agent_serving_signer(&self) -> String {
         self.well_known(&format!("{}-serving", self.agent))
     }
 
-    /// Who signs whatever was asked for before signers had names.
+    /// The signer of requests from before signers had names.
     pub fn legacy_signer(&self) -> String {
         self.well_known("legacy-unknown")
     }
 
-    /// The type of secrets that hold a token of a service account.
+    /// The type of service account token secrets.
     pub fn account_token_type(&self) -> String {
         self.well_known("service-account-token")
     }
 
-    /// The type of secrets that hold a token by which new nodes introduce themselves.
+    /// The type of bootstrap token secrets.
     pub fn bootstrap_token_type(&self) -> String {
         self.well_known_under("bootstrap", "token")
     }
 
-    /// The config map by which pods know the API server: `kube-root-ca.crt`.
+    /// The config map with the API server's CA: `kube-root-ca.crt`.
     pub fn root_authority_map(&self) -> String {
         format!("{}-root-ca.crt", self.prefix)
     }
 
-    /// The well-known signer that a name means, in this dialect's spelling. The specification's spelling means
-    /// the same one.
+    /// The well-known signer of a name, in this dialect's spelling. The specification's spelling means the same
+    /// signer.
     pub fn signer(&self, name: &str) -> Option<String> {
         let (domain, path) = name.split_once('/')?;
         if domain != self.well_known_domain && domain != self.api_domain {
@@ -204,22 +204,22 @@ impl Names {
         format!("{}-system", self.prefix)
     }
 
-    /// The namespace that everybody may read: `kube-public`.
+    /// The namespace that all users may read: `kube-public`.
     pub fn public_namespace(&self) -> String {
         format!("{}-public", self.prefix)
     }
 
-    /// Where nodes keep their leases: `kube-node-lease`.
+    /// The namespace of node leases: `kube-node-lease`.
     pub fn node_lease_namespace(&self) -> String {
         format!("{}-node-lease", self.prefix)
     }
 
-    /// Who issues tokens to service accounts, and for whom they are meant unless somebody else is named.
+    /// The default issuer and audience of service account tokens.
     pub fn token_issuer(&self) -> String {
         format!("https://{}.{DEFAULT_NAMESPACE}.svc", self.vendor)
     }
 
-    /// What schema extensions begin with: `x-kubernetes-`.
+    /// The prefix of schema extensions: `x-kubernetes-`.
     pub fn extension_prefix(&self) -> String {
         format!("x-{}-", self.vendor)
     }
@@ -231,18 +231,18 @@ impl Names {
         parts.join(".")
     }
 
-    /// What stored values begin with that only key holders can read: `k8s:enc:`.
+    /// The prefix of encrypted values in the store: `k8s:enc:`.
     pub fn sealed_prefix(&self) -> String {
         format!("{}:enc:", self.api_domain.split('.').next().unwrap_or_default())
     }
 
-    /// The finalizer that namespaces carry in their spec.
+    /// The finalizer in the spec of namespaces.
     pub fn namespace_finalizer(&self) -> &str {
         &self.vendor
     }
 }
 
-/// The namespace that exists from the start and needs no name.
+/// The namespace that exists from the start and is the default.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A client certificate in files: each new connection shows what the files hold at that time.
+//! A client certificate in files: each new connection presents the files' current contents.
 //!
-//! What always holds: certificate and key fit together. While files cannot be read or do not fit together, the last
-//! pair that did is shown.
+//! Invariant: certificate and key match. While the files cannot be read or do not match, the last matching pair is
+//! presented.
 
 use crate::error::BadTarget;
 use crate::pem::{CLIENT_CERTIFICATE, bad, certificates};
@@ -28,13 +28,13 @@ pub(crate) struct ClientCertificate {
 
 #[derive(Debug)]
 struct Current {
-    /// What the files held when they were last read.
+    /// The files' contents at the last read.
     pair: Pair,
     certified: Arc<CertifiedKey>,
 }
 
 impl ClientCertificate {
-    /// Begins with what was read from the files.
+    /// Starts with the contents that were read from the files.
     pub fn new(
         pair: Pair,
         files: (PathBuf, PathBuf),
@@ -44,7 +44,7 @@ impl ClientCertificate {
         Ok(ClientCertificate { files, provider, current: Mutex::new(Current { pair, certified }) })
     }
 
-    /// Reads the files, which are small, and gives what is to be shown.
+    /// Reads the files, which are small, and returns the current pair.
     fn refresh(&self) -> Arc<CertifiedKey> {
         let (certificate, key) = &self.files;
         let read = std::fs::read(certificate).and_then(|certificate| Ok((certificate, std::fs::read(key)?)));
@@ -54,12 +54,12 @@ impl ClientCertificate {
                 match certify(&pair, &self.provider) {
                     Ok(certified) => current.certified = certified,
                     Err(why) => {
-                        tracing::warn!(%why, "a changed client certificate cannot be used: the last one stays");
+                        tracing::warn!(%why, "the changed client certificate cannot be used; keeping the last one");
                     }
                 }
                 current.pair = pair;
             }
-            // a file that is gone for the moment is about to be replaced
+            // a missing file is about to be replaced
             _ => {}
         }
         current.certified.clone()

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum Endpoint {
     /// Host and port.
     Tcp(String),
-    /// A path, or a zero byte and a name that no file has.
+    /// A path, or a zero byte and a name in the abstract namespace.
     Unix(PathBuf),
 }
 
@@ -19,7 +19,7 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            // sockets that have no file stand below the root with a sign of their own
+            // `/@name` denotes a socket in the abstract namespace
             return match path.strip_prefix("/@") {
                 _ if path.is_empty() => Err("a path is missing".to_owned()),
                 Some(name) => Ok(Endpoint::Unix(format!("\0{name}").into())),

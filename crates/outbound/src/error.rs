@@ -1,8 +1,8 @@
-//! Reasons why a server cannot be called, or did not answer.
+//! Errors of targets and calls.
 
 use std::time::Duration;
 
-/// Why nobody can be called.
+/// Why a target is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTarget {
     #[error("{0:?} is not a URL that can be called")]
@@ -11,7 +11,7 @@ pub enum BadTarget {
     Tls { what: &'static str, why: String },
 }
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("{0:?} is not a URL that can be called")]
@@ -20,14 +20,14 @@ pub enum CallError {
     Credentials(String),
     #[error("{0}")]
     Connection(String),
-    /// There was a connection, and it went away before the answer was there.
+    /// The connection was lost before the response.
     #[error("{0}")]
     Lost(String),
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Late(Duration),
-    #[error("the answer is larger than {0} bytes")]
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-    /// A procedure that did not do what was asked, and says so.
+    /// A gRPC status.
     #[error("rpc error: code = {code} desc = {why}")]
     Refused { code: &'static str, why: String },
 }

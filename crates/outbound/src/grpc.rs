@@ -1,14 +1,14 @@
-//! Calls of procedures on another server: one message there, one back, over HTTP/2 without TLS.
+//! A client for unary gRPC calls over HTTP/2 without TLS.
 //!
-//! What always holds: a call ends within its time and reads no more of an answer than its limit. One connection is
-//! kept; when it is gone the next call makes another.
+//! Invariants: a call ends within its timeout and reads no more of a response than its limit. One connection is
+//! kept; when it is lost, the next call makes another.
 
 use crate::channel::{Channel, RpcError};
 use crate::endpoint::Endpoint;
 use crate::{CallError, Dialer, Limits};
 use bytes::Bytes;
 
-/// A server whose procedures can be called.
+/// A client for one gRPC server.
 pub struct GrpcClient {
     endpoint: Endpoint,
     limits: Limits,
@@ -21,20 +21,20 @@ impl GrpcClient {
         GrpcClient { endpoint, limits, channel }
     }
 
-    /// The same by another way, if it is over a network.
+    /// The same through another dialer, for endpoints on a network.
     #[must_use]
     pub fn by(self, way: Dialer) -> Self {
         let channel = Channel::plain(&self.endpoint, way).map_err(|why| why.to_string());
         GrpcClient { channel, ..self }
     }
 
-    /// Calls a procedure, by its path, and gives the message that comes back.
+    /// Calls a unary method, by its path, and returns the response message.
     pub async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, CallError> {
         let channel = self.channel.as_ref().map_err(|why| CallError::Connection(why.clone()))?;
         let answered = channel.call(path, message, self.limits.time, self.limits.answer).await;
         if let Err(RpcError::Late(_)) = &answered {
-            // nobody asks whether it lives
-            channel.let_go().await;
+            // this channel is not pinged: drop a connection that may be dead
+            channel.disconnect().await;
         }
         answered.map_err(CallError::from)
     }
@@ -52,7 +52,7 @@ impl From<RpcError> for CallError {
     }
 }
 
-/// What the codes of procedures are called.
+/// Names of the gRPC status codes.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn refusals_have_names() {
-        let told =
+        let message =
             |code| CallError::from(RpcError::Refused { code, message: "not now".to_owned() }).to_string();
-        assert_eq!(told(14), "rpc error: code = Unavailable desc = not now");
-        assert_eq!(told(99), "rpc error: code = Unknown desc = not now");
+        assert_eq!(message(14), "rpc error: code = Unavailable desc = not now");
+        assert_eq!(message(99), "rpc error: code = Unknown desc = not now");
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to call, as a kubeconfig file says it: that of the current context.
+//! Reads a [`Target`] from the current context of a kubeconfig file.
 
 use crate::{Credentials, Dialer, HttpClient, Target};
 use base64::Engine;
@@ -17,7 +17,7 @@ pub struct BadKubeconfig {
 }
 
 impl Target {
-    /// Reads a kubeconfig and the files that it names. Paths in it are relative to where it lies.
+    /// Reads a kubeconfig and the files that it names. Relative paths are resolved against its folder.
     pub fn from_kubeconfig(file: &Path) -> Result<Target, BadKubeconfig> {
         let bad = |why: String| BadKubeconfig { file: file.display().to_string(), why };
         let text = std::fs::read(file).map_err(|why| bad(why.to_string()))?;
@@ -27,12 +27,12 @@ impl Target {
 }
 
 impl HttpClient {
-    /// Calls whom a kubeconfig names.
+    /// A client for the server of a kubeconfig.
     pub fn from_kubeconfig(file: &Path, limits: crate::Limits) -> Result<HttpClient, BadKubeconfig> {
         Self::from_kubeconfig_by(file, limits, Dialer::Direct)
     }
 
-    /// The same by another way.
+    /// The same through another dialer.
     pub fn from_kubeconfig_by(
         file: &Path,
         limits: crate::Limits,
@@ -53,16 +53,16 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
     }
     let context = named(&config, "contexts", "context", current)?;
     let cluster = named(&config, "clusters", "cluster", context.text(&["cluster"]))?;
-    let nobody = Value::map();
+    let anonymous = Value::map();
     let user = match context.text(&["user"]) {
-        "" => &nobody,
+        "" => &anonymous,
         name => named(&config, "users", "user", name)?,
     };
     let server = cluster.text(&["server"]);
     if server.is_empty() {
         return Err(format!("cluster {:?} has no server", context.text(&["cluster"])));
     }
-    let Shown { identity, identity_files, credentials } = shown(user, folder)?;
+    let ClientCredentials { identity, identity_files, credentials } = credentials_of(user, folder)?;
     let authorities = material(cluster, "certificate-authority", folder)?;
     let insecure = cluster.at(&["insecure-skip-tls-verify"]).and_then(Value::as_bool).unwrap_or(false);
     Ok(Target {
@@ -78,7 +78,7 @@ fn parse(text: &[u8], folder: &Path) -> Result<Target, String> {
     })
 }
 
-/// The address below which a server is called. Without a scheme it is a host, perhaps with a port.
+/// The base URL of a server. A server without a scheme is a host with an optional port.
 fn base_url(server: &str, tls: bool) -> Result<String, String> {
     if url::parse(server).is_ok_and(|url| !url.scheme.is_empty() && !url.host.is_empty()) {
         return url::base(server);
@@ -90,21 +90,21 @@ fn base_url(server: &str, tls: bool) -> Result<String, String> {
     }
 }
 
-/// What is shown to a server to say who calls.
+/// The credentials of a kubeconfig user.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct ClientCredentials {
     /// Certificate and key, in PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The files of the two, where they are in files.
+    /// Their files, if they are in files.
     pub identity_files: Option<(PathBuf, PathBuf)>,
     pub credentials: Credentials,
 }
 
-/// What is shown to which server, where a kubeconfig says that by the names of its users: `host:port`, or `host`
-/// where the port is the usual one, or `*.domain`, or `*` for all others.
+/// Credentials by server, from a kubeconfig whose user names are `host:port`, `host` (for port 443), `*.domain` or
+/// `*`.
 #[derive(Debug, Default)]
 pub struct Users {
-    by_name: HashMap<String, Shown>,
+    by_name: HashMap<String, ClientCredentials>,
     current: Option<String>,
 }
 
@@ -121,9 +121,9 @@ impl Users {
         let mut by_name = HashMap::new();
         for one in config.items(&["users"]) {
             let name = one.text(&["name"]);
-            let nobody = Value::map();
-            let shown = shown(one.at(&["user"]).unwrap_or(&nobody), folder);
-            by_name.insert(name.to_owned(), shown.map_err(|why| format!("user {name:?}: {why}"))?);
+            let anonymous = Value::map();
+            let credentials_of = credentials_of(one.at(&["user"]).unwrap_or(&anonymous), folder);
+            by_name.insert(name.to_owned(), credentials_of.map_err(|why| format!("user {name:?}: {why}"))?);
         }
         let current = match config.text(&["current-context"]) {
             "" => None,
@@ -132,21 +132,21 @@ impl Users {
         Ok(Users { by_name, current })
     }
 
-    /// What is shown to a server, given with its port.
-    pub fn of(&self, server: &str) -> Shown {
+    /// The credentials for a server, given as `host:port`.
+    pub fn of(&self, server: &str) -> ClientCredentials {
         let without_port = server.strip_suffix(":443");
         let by_server = [Some(server), without_port].into_iter().flatten().find_map(|it| self.named(it));
         let others = || self.by_name.get("*").or_else(|| self.by_name.get(self.current.as_ref()?));
         by_server.or_else(others).cloned().unwrap_or_default()
     }
 
-    fn named(&self, server: &str) -> Option<&Shown> {
+    fn named(&self, server: &str) -> Option<&ClientCredentials> {
         let domains = server.match_indices('.').map(|(at, _)| format!("*{}", &server[at..]));
         self.by_name.get(server).or_else(|| domains.into_iter().find_map(|it| self.by_name.get(&it)))
     }
 }
 
-fn shown(user: &Value, folder: &Path) -> Result<Shown, String> {
+fn credentials_of(user: &Value, folder: &Path) -> Result<ClientCredentials, String> {
     for unable in ["exec", "auth-provider"] {
         if user.at(&[unable]).is_some() {
             return Err(format!("{unable} is not supported: name a certificate, a token or a password"));
@@ -170,16 +170,16 @@ fn shown(user: &Value, folder: &Path) -> Result<Shown, String> {
     };
     let file = |field: &str| material_file(user, field, folder);
     let identity_files = file("client-certificate").zip(file("client-key"));
-    Ok(Shown { identity, identity_files, credentials })
+    Ok(ClientCredentials { identity, identity_files, credentials })
 }
 
-/// What stands under a name in one of the lists.
+/// The entry with this name in one of the lists.
 fn named<'a>(config: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value, String> {
     let found = config.items(&[list]).iter().find(|one| one.text(&["name"]) == name);
     found.and_then(|one| one.at(&[field])).ok_or_else(|| format!("there is no {field} {name:?} in {list}"))
 }
 
-/// A certificate or key: in the file itself, or in one that it names.
+/// A certificate or key: embedded, or in a file that the kubeconfig names.
 fn material(part: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
     let embedded = part.text(&[&format!("{field}-data")]);
     if !embedded.is_empty() {
@@ -192,7 +192,7 @@ fn material(part: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>,
     std::fs::read(folder.join(path)).map(Some).map_err(|why| format!("{field} {path:?}: {why}"))
 }
 
-/// The file of a certificate or key that is not in the kubeconfig itself.
+/// The file of a certificate or key that is not embedded.
 fn material_file(part: &Value, field: &str, folder: &Path) -> Option<PathBuf> {
     let path = part.text(&[field]);
     let is_embedded = !part.text(&[&format!("{field}-data")]).is_empty();

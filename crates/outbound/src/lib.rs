@@ -1,14 +1,13 @@
-//! Calls to other servers over HTTP: webhooks, and providers of identity.
+//! Outbound clients: HTTP, gRPC, webhooks and the reverse proxy.
 //!
-//! What always holds: a call ends within its time, an answer is read no further than its limit, and whoever
-//! answers has shown a certificate that was asked for (unless the operator said that none is needed). An answer
-//! of any status is an answer: what it means is for the caller to say. Connections are kept and shared.
+//! Invariants: a call ends within its timeout, a response is read no further than its limit, and the server has
+//! presented a certificate that the target accepts (unless the operator configured `insecure`). A response of any
+//! status is a response: the caller interprets it. Connections are pooled and shared.
 //!
-//! A [`HttpClient`] does not try twice: who calls knows whether that is safe. A [`Webhook`] does: it asks questions,
-//! which may be asked again. What was answered can be kept in a [`TtlCache`],
-//! and what many ask at the same time is asked [`SingleFlight`]. [`GrpcClient`] of a server are called with messages,
-//! and a [`Channel`] has streams of them besides. A [`ReverseProxy`] passes on requests that others made. All of them go by
-//! the [`Dialer`] that their target names.
+//! An [`HttpClient`] does not retry: only the caller knows whether that is safe. A [`Webhook`] does, because its
+//! requests are idempotent. A [`TtlCache`] keeps responses, and a [`SingleFlight`] merges concurrent equal
+//! requests. A [`GrpcClient`] makes unary calls; a [`Channel`] has streams besides. A [`ReverseProxy`] forwards
+//! requests of other clients. All of them connect through their target's [`Dialer`].
 
 mod channel;
 mod client_certificate;
@@ -31,19 +30,19 @@ mod ttl_cache;
 mod webhook;
 
 pub use channel::{Channel, Messages, RpcError, Sender};
-pub use egress::{Dialer, Dials, Protocol, Proxy};
+pub use egress::{DialMetrics, Dialer, Protocol, Proxy};
 pub use endpoint::Endpoint;
 pub use error::{BadTarget, CallError};
 pub use grpc::GrpcClient;
-pub use kubeconfig::{BadKubeconfig, Shown, Users};
-pub use metrics::Counted;
+pub use kubeconfig::{BadKubeconfig, ClientCredentials, Users};
+pub use metrics::ClientMetrics;
 pub use reverse_proxy::ReverseProxy;
 pub use single_flight::SingleFlight;
 pub use target::{Credentials, Target};
 pub use trace_context::{TRACEPARENT, within};
 pub use transport::Transport;
 pub use ttl_cache::{Key, TtlCache};
-pub use webhook::{Backoff, NoVerdict, Version, Webhook};
+pub use webhook::{Backoff, Version, Webhook, WebhookError};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
@@ -51,13 +50,13 @@ use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use metrics::Ended;
+use metrics::CallOutcome;
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a call may take and how much an answer may be.
+/// The timeout of a call and the largest response body.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub time: Duration,
@@ -65,7 +64,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For questions whose answers are short.
+    /// For webhooks, whose responses are short.
     pub const REVIEW: Limits = Limits { time: Duration::from_secs(30), answer: 1024 * 1024 };
 }
 
@@ -75,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// An answer, whatever it says.
+/// A response of any status.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -83,18 +82,18 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Calls one server.
+/// An HTTP client for one server.
 pub struct HttpClient {
     client: Client<tls::Connector, Full<Bytes>>,
     base: String,
     credentials: Credentials,
     limits: Limits,
-    counted: OnceLock<Arc<Counted>>,
+    counted: OnceLock<Arc<ClientMetrics>>,
 }
 
 impl HttpClient {
-    /// Counts its calls from now on.
-    pub fn measure(&self, counted: &Arc<Counted>) {
+    /// Records the metrics of its calls from now on.
+    pub fn measure(&self, counted: &Arc<ClientMetrics>) {
         self.counted.get_or_init(|| counted.clone());
     }
 
@@ -113,18 +112,17 @@ impl HttpClient {
         Ok(HttpClient { client, base, credentials, limits, counted })
     }
 
-    /// Fetches what lies at a path below the target, which may be empty.
+    /// Gets a path below the target's URL, which may be empty.
     pub async fn get(&self, path: &str) -> Result<Answer, CallError> {
         self.call(Method::GET, path, Bytes::new()).await
     }
 
-    /// Posts JSON to a path below the target, which may be empty.
+    /// Posts JSON to a path below the target's URL, which may be empty.
     pub async fn post(&self, path: &str, json: Bytes) -> Result<Answer, CallError> {
         self.call(Method::POST, path, json).await
     }
 
-    /// Fetches what lies at a URL anywhere: who answers there is believed for the same reasons as the target, but
-    /// is shown nothing except these credentials.
+    /// Gets any URL. The server there is verified like the target, but receives only these credentials.
     pub async fn fetch(&self, url: &str, credentials: &Credentials) -> Result<Answer, CallError> {
         self.send(Method::GET, url.to_owned(), Bytes::new(), credentials).await
     }
@@ -157,7 +155,7 @@ impl HttpClient {
             headers.insert(TRACEPARENT, value);
         }
         let (method, began) = (request.method().clone(), Instant::now());
-        // of URLs that others name, the host would be theirs to make up
+        // only the target's own host becomes a label: a host from a fetched document is not bounded
         let host = request.uri().authority().filter(|_| url.starts_with(&self.base)).cloned();
         let outcome = match tokio::time::timeout(self.limits.time, self.answered(request)).await {
             Ok(answered) => answered,
@@ -165,13 +163,13 @@ impl HttpClient {
         };
         if let Some(counted) = self.counted.get() {
             let host = host.as_ref().map_or("other", |host| host.as_str());
-            let ended = Ended {
+            let call = CallOutcome {
                 status: outcome.as_ref().ok().map(|answer| answer.status),
                 took: began.elapsed(),
                 sent: Some(sent),
                 received: outcome.as_ref().ok().map(|answer| answer.body.len() as u64),
             };
-            counted.called(host, &method, &ended);
+            counted.record(host, &method, &call);
         }
         outcome
     }
@@ -190,7 +188,7 @@ impl HttpClient {
     }
 }
 
-/// Why there is no answer: no connection, or one that was lost.
+/// Classifies a failure: no connection, or a lost one.
 fn broken(error: &(dyn std::error::Error + 'static)) -> CallError {
     let lost = std::iter::successors(Some(error), |error| error.source()).any(|cause| {
         if let Some(why) = cause.downcast_ref::<std::io::Error>() {
@@ -202,17 +200,17 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> CallError {
     if lost { CallError::Lost(chain(error)) } else { CallError::Connection(chain(error)) }
 }
 
-/// What went wrong, with its causes: the outermost seldom says more than that it did.
+/// An error with its causes, each named once.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut told: Vec<String> = Vec::new();
+    let mut message: Vec<String> = Vec::new();
     for cause in causes {
         let text = cause.to_string();
-        if !told.iter().any(|before| before.contains(&text)) {
-            told.push(text);
+        if !message.iter().any(|before| before.contains(&text)) {
+            message.push(text);
         }
     }
-    told.join(": ")
+    message.join(": ")
 }
 
 #[cfg(test)]

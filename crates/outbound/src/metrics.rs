@@ -1,4 +1,4 @@
-//! How often others were called, how that ended, how long it took and how much was said.
+//! Client metrics: requests by outcome, their latency and their sizes.
 
 use http::{Method, StatusCode};
 use metrics::{About, Counter, Family, Histogram, Registry, seconds};
@@ -25,8 +25,8 @@ const RECEIVED: About = About {
     ..SENT
 };
 
-/// Where the calls of all callers are counted.
-pub struct Counted {
+/// The metrics of all clients.
+pub struct ClientMetrics {
     calls: Family<Counter>,
     took: Family<Histogram>,
     waited: Family<Histogram>,
@@ -34,19 +34,19 @@ pub struct Counted {
     received: Family<Histogram>,
 }
 
-/// How a call ended.
-pub(crate) struct Ended {
-    /// None where there was no answer.
+/// The outcome of a call.
+pub(crate) struct CallOutcome {
+    /// `None` without a response.
     pub status: Option<StatusCode>,
     pub took: Duration,
-    /// Bytes of both bodies, where that is known.
+    /// Bytes of both bodies, where known.
     pub sent: Option<u64>,
     pub received: Option<u64>,
 }
 
-impl Counted {
+impl ClientMetrics {
     pub fn new(registry: &Registry) -> Arc<Self> {
-        Arc::new(Counted {
+        Arc::new(ClientMetrics {
             calls: registry.family(CALLS),
             took: registry.family(TOOK),
             waited: registry.family(WAITED),
@@ -55,20 +55,20 @@ impl Counted {
         })
     }
 
-    /// A call ended, with an answer or without.
-    pub(crate) fn called(&self, host: &str, method: &Method, ended: &Ended) {
-        let code = ended.status.as_ref().map_or("<error>", StatusCode::as_str);
+    /// Records a finished call.
+    pub(crate) fn record(&self, host: &str, method: &Method, outcome: &CallOutcome) {
+        let code = outcome.status.as_ref().map_or("<error>", StatusCode::as_str);
         let labels = [host, method.as_str()];
         self.calls.of(&[code, host, method.as_str()]).inc();
-        self.took.of(&labels).took(ended.took);
-        for (family, bytes) in [(&self.sent, ended.sent), (&self.received, ended.received)] {
+        self.took.of(&labels).took(outcome.took);
+        for (family, bytes) in [(&self.sent, outcome.sent), (&self.received, outcome.received)] {
             if let Some(bytes) = bytes {
                 family.of(&labels).observe(bytes);
             }
         }
     }
 
-    /// A call waited for its turn.
+    /// Records how long a call waited for the rate limiter.
     pub(crate) fn waited(&self, host: &str, method: &Method, waited: Duration) {
         self.waited.of(&[host, method.as_str()]).took(waited);
     }

@@ -1,11 +1,11 @@
-//! Certificates in PEM, with errors that say which one is wrong.
+//! PEM certificates, with errors that name the faulty one.
 
 use crate::error::BadTarget;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::fmt::Display;
 
-/// What errors call the certificate that is shown.
+/// The client certificate's name in errors.
 pub(crate) const CLIENT_CERTIFICATE: &str = "the client certificate";
 
 pub(crate) fn certificates(

@@ -1,10 +1,10 @@
-//! Requests of others, passed on to whoever stands behind one name, at whichever of its addresses.
+//! A reverse proxy: forwards requests to the addresses of one server name.
 //!
-//! What always holds: whoever answers has shown the certificate that was asked for, whatever the address; bodies are
-//! passed on as they come, in both directions; redirects are answers like others. How long it may take is for the
-//! caller to say. A connection that does not answer is found out and given up, also while it is only listened to.
+//! Invariants: the server has presented a certificate for that name, at every address; bodies are streamed in both
+//! directions; redirects are returned, not followed. The caller sets timeouts. Keep-alive pings detect a dead
+//! connection, even on a stream that only receives.
 
-use crate::tls::{self, Spoken};
+use crate::tls::{self, HttpVersions};
 use crate::{Answer, BadTarget, CallError, Limits, Target, broken, trace_context};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -14,14 +14,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 
-/// After how long a silent connection is asked whether it lives, and how long it may take to say so.
+/// The keep-alive interval and timeout of an idle connection.
 const SILENCE: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// See the module.
 pub struct ReverseProxy<B> {
     usual: Client<tls::Connector, B>,
-    /// For requests after which the connection speaks something else.
+    /// For requests that upgrade the connection.
     upgrading: Client<tls::Connector, B>,
 }
 
@@ -30,7 +30,7 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// The target says whom to believe and what to show; its URL says nothing, since requests have their own.
+    /// Uses the target's TLS settings, not its URL: each request has its own.
     pub fn new(target: &Target) -> Result<Self, BadTarget> {
         let usual = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -43,21 +43,21 @@ where
         let upgrading = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(0)
-            .build(tls::connector_speaking(target, Spoken::Http1)?);
+            .build(tls::connector_for(target, HttpVersions::Http1)?);
         Ok(ReverseProxy { usual, upgrading })
     }
 
-    /// Passes on a request to the address that it names.
+    /// Forwards a request to the address in its URL.
     pub async fn pass(&self, request: Request<B>) -> Result<Response<Incoming>, CallError> {
         send(&self.usual, request).await
     }
 
-    /// The same for a request that asks to speak something else from then on.
+    /// The same for a request that upgrades the connection.
     pub async fn upgrade(&self, request: Request<B>) -> Result<Response<Incoming>, CallError> {
         send(&self.upgrading, request).await
     }
 
-    /// Asks in one's own name, for an answer that is wanted whole.
+    /// Sends an own request and reads the whole response.
     pub async fn ask(&self, request: Request<B>, limits: Limits) -> Result<Answer, CallError> {
         let whole = async {
             let (parts, body) = self.pass(request).await?.into_parts();

@@ -1,10 +1,10 @@
-//! Authorities for servers in a file: each new connection is verified by what the file holds at that time.
+//! Server CAs in a file: each new connection is verified with the file's current contents.
 //!
-//! What always holds: while the file cannot be read or used, the last authorities that could be are believed. Sessions
-//! are not resumed, since a server would not be verified then.
+//! Invariants: while the file cannot be read or used, the last usable CAs apply. Sessions are not resumed, because
+//! a resumed session would skip verification.
 
 use crate::error::BadTarget;
-use crate::server_verifier::NamedAuthorities;
+use crate::server_verifier::ConfiguredAuthorities;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -23,39 +23,39 @@ pub(crate) struct ServerAuthorities {
 
 #[derive(Debug)]
 struct Current {
-    /// What the file held when it was last read.
+    /// The file's contents at the last read.
     pem: Vec<u8>,
-    believed: Arc<NamedAuthorities>,
+    believed: Arc<ConfiguredAuthorities>,
 }
 
 impl ServerAuthorities {
-    /// Begins with what was read from the file.
+    /// Starts with the contents that were read from the file.
     pub fn new(pem: Vec<u8>, file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
-        let believed = Arc::new(NamedAuthorities::new(&pem, provider.clone())?);
+        let believed = Arc::new(ConfiguredAuthorities::new(&pem, provider.clone())?);
         Ok(ServerAuthorities { file, provider, current: Mutex::new(Current { pem, believed }) })
     }
 
     /// Reads the file, which is small.
-    fn refresh(&self) -> Arc<NamedAuthorities> {
+    fn refresh(&self) -> Arc<ConfiguredAuthorities> {
         let read = std::fs::read(&self.file);
         let mut current = self.current.lock();
         match read {
             Ok(pem) if pem != current.pem => {
-                match NamedAuthorities::new(&pem, self.provider.clone()) {
+                match ConfiguredAuthorities::new(&pem, self.provider.clone()) {
                     Ok(believed) => current.believed = Arc::new(believed),
                     Err(why) => {
-                        tracing::warn!(%why, file = %self.file.display(), "changed authorities cannot be used: the last ones stay");
+                        tracing::warn!(%why, file = %self.file.display(), "the changed certificate authorities cannot be used; keeping the last ones");
                     }
                 }
                 current.pem = pem;
             }
-            // a file that is gone for the moment is about to be replaced
+            // a missing file is about to be replaced
             _ => {}
         }
         current.believed.clone()
     }
 
-    fn current(&self) -> Arc<NamedAuthorities> {
+    fn current(&self) -> Arc<ConfiguredAuthorities> {
         self.current.lock().believed.clone()
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         };
         let both = format!("{}{}", first.pem(), second.pem());
         for (held, wanted) in [
-            // not there, of no use, replaced, of no use again, both
+            // missing, invalid, replaced, invalid again, both
             (None, (true, false)),
             (Some("nonsense".to_owned()), (true, false)),
             (Some(second.pem()), (false, true)),

@@ -1,4 +1,4 @@
-//! Verifies the certificate of a server by the authorities that an operator names.
+//! Verifies a server's certificate with the CAs that an operator configures.
 
 use crate::error::BadTarget;
 use crate::pem::{bad, certificates};
@@ -11,19 +11,19 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Believes those for whom an authority that the operator named vouches, and an authority that answers itself.
+/// Accepts a certificate that a configured CA has issued, and a configured CA certificate itself.
 ///
-/// The second is what comes of the simplest way to make a certificate: it says that it may vouch for others, and
-/// is its own authority. Who holds its key could as well vouch for another one of the same name, so nobody is
-/// believed more than the operator said; its name and its time are checked as ever.
+/// The second is a common self-signed certificate: it is marked as a CA and issued by itself. The holder of its key
+/// could issue another certificate for the same name, so accepting it grants nothing beyond the configuration. Its
+/// name and validity are checked as usual.
 #[derive(Debug)]
-pub(crate) struct NamedAuthorities {
+pub(crate) struct ConfiguredAuthorities {
     usual: Arc<WebPkiServerVerifier>,
-    /// The authorities themselves.
+    /// The configured CA certificates.
     named: Vec<CertificateDer<'static>>,
 }
 
-impl NamedAuthorities {
+impl ConfiguredAuthorities {
     pub fn new(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Self, BadTarget> {
         const WHAT: &str = "the certificate authority";
         let named = certificates(WHAT, pem)?;
@@ -32,10 +32,10 @@ impl NamedAuthorities {
             roots.add(authority.clone()).map_err(bad(WHAT))?;
         }
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        Ok(NamedAuthorities { usual: usual.map_err(bad(WHAT))?, named })
+        Ok(ConfiguredAuthorities { usual: usual.map_err(bad(WHAT))?, named })
     }
 
-    fn answers_itself(
+    fn is_configured_authority(
         &self,
         shown: &CertificateDer<'_>,
         name: &ServerName<'_>,
@@ -57,7 +57,7 @@ impl NamedAuthorities {
     }
 }
 
-impl ServerCertVerifier for NamedAuthorities {
+impl ServerCertVerifier for ConfiguredAuthorities {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -68,7 +68,7 @@ impl ServerCertVerifier for NamedAuthorities {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.usual.verify_server_cert(shown, others, name, stapled, now);
         match verified {
-            Err(_) if self.answers_itself(shown, name, now)? => Ok(ServerCertVerified::assertion()),
+            Err(_) if self.is_configured_authority(shown, name, now)? => Ok(ServerCertVerified::assertion()),
             verified => verified,
         }
     }

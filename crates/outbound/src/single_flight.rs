@@ -1,7 +1,7 @@
-//! The same question, asked by many at the same time, is asked once.
+//! Merges concurrent equal requests into one call.
 //!
-//! What always holds: everybody who waits gets the one answer. If whoever asks goes away, the next of those who
-//! wait asks. Nothing is kept when nobody waits any more: for that there is a [`TtlCache`](crate::TtlCache).
+//! Invariants: every waiter gets the one result. If the caller that makes the call is cancelled, the next waiter
+//! makes it. No result is kept once all waiters are gone; a [`TtlCache`](crate::TtlCache) does that.
 
 use crate::ttl_cache::Key;
 use parking_lot::Mutex;
@@ -21,25 +21,25 @@ impl<V> Default for SingleFlight<V> {
 }
 
 impl<V: Clone> SingleFlight<V> {
-    /// The answer to a question, which is asked by way of `ask` if nobody else asks it at the moment.
+    /// The result for `key`: of the call in flight, or of `ask` if there is none.
     pub async fn ask(&self, key: Key, ask: impl Future<Output = V>) -> V {
         let cell = self.open.lock().entry(key).or_default().clone();
-        let waiting = Waiting { open: &self.open, key, cell };
+        let waiting = Waiter { open: &self.open, key, cell };
         waiting.cell.get_or_init(|| ask).await.clone()
     }
 }
 
-/// One who waits.
-struct Waiting<'a, V> {
+/// One waiter.
+struct Waiter<'a, V> {
     open: &'a Mutex<HashMap<Key, Arc<OnceCell<V>>>>,
     key: Key,
     cell: Arc<OnceCell<V>>,
 }
 
-impl<V> Drop for Waiting<'_, V> {
+impl<V> Drop for Waiter<'_, V> {
     fn drop(&mut self) {
         let mut open = self.open.lock();
-        // an answer is only for those who waited for it; without one, the last who leaves closes the door
+        // a finished call is forgotten at once; an unfinished one when its last waiter leaves
         let last = Arc::strong_count(&self.cell) <= 2;
         if open.get(&self.key).is_some_and(|it| Arc::ptr_eq(it, &self.cell) && (it.initialized() || last)) {
             open.remove(&self.key);
@@ -73,7 +73,7 @@ mod tests {
         while asked.load(Ordering::SeqCst) < 2 {
             tokio::task::yield_now().await;
         }
-        // whoever asks first goes away
+        // the first caller is cancelled
         waiting[0].abort();
         while asked.load(Ordering::SeqCst) < 3 {
             tokio::task::yield_now().await;

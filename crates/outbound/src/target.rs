@@ -7,34 +7,34 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::HeaderValue;
 use std::path::PathBuf;
 
-/// Whom to call, and what is shown to whom.
+/// A server, how to verify it, and how to authenticate to it.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
-    /// Scheme, host and port, and the path below which everything lies.
+    /// Scheme, host, port, and the base path.
     pub url: String,
-    /// Who vouches for the server, in PEM; without it, those whom this machine trusts.
+    /// CA certificates in PEM; without them, those of the operating system.
     pub authorities: Option<Vec<u8>>,
-    /// The file of these: each new connection is verified by what it holds then.
+    /// The file of these: each new connection is verified with its current contents.
     pub authority_file: Option<PathBuf>,
-    /// Believe any certificate.
+    /// Accept any certificate.
     pub insecure: bool,
-    /// The name that the server's certificate must have, when it is not that of the URL.
+    /// The name in the server's certificate, if it is not the URL's host.
     pub server_name: Option<String>,
-    /// Certificate and key, in PEM, by which the server knows who calls.
+    /// Client certificate and key, in PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The files of that certificate and key: each new connection shows what they hold then.
+    /// The files of the client certificate and key: each new connection presents their current contents.
     pub identity_files: Option<(PathBuf, PathBuf)>,
     pub credentials: Credentials,
     pub way: Dialer,
 }
 
-/// What a request carries to say who calls.
+/// The credentials of a request.
 #[derive(Clone, Default)]
 pub enum Credentials {
     #[default]
     None,
     Bearer(String),
-    /// A token that is read anew for every call, since others renew it.
+    /// A token file, read for every call, because other processes renew it.
     BearerFile(PathBuf),
     Basic {
         user: String,
@@ -43,7 +43,7 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// The header that carries them.
+    /// The `Authorization` header.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, CallError> {
         let text = match self {
             Credentials::None => return Ok(None),
@@ -57,14 +57,15 @@ impl Credentials {
                 format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
             }
         };
-        let mut value = HeaderValue::try_from(text)
-            .map_err(|_| CallError::Credentials("it holds what a header cannot".to_owned()))?;
+        let mut value = HeaderValue::try_from(text).map_err(|_| {
+            CallError::Credentials("they contain a character that is invalid in a header".to_owned())
+        })?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
 }
 
-/// Secrets are not for logs.
+/// Keeps secrets out of logs.
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A server that answers every request of a connection with `answer` and hangs when that is empty.
+/// A server that answers every request of a connection with `answer`, and hangs if that is empty.
 async fn server(answer: String, certified: Option<&rcgen::CertifiedKey<rcgen::KeyPair>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -40,9 +40,9 @@ async fn speak(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + U
     while let Ok(count @ 1..) = stream.read(&mut part).await {
         seen.extend_from_slice(&part[..count]);
         if !answer.is_empty() && seen.windows(4).any(|it| it == b"\r\n\r\n") {
-            let told = answer.replace("{request}", &String::from_utf8_lossy(&seen));
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", told.len());
-            let _ = stream.write_all((head + &told).as_bytes()).await;
+            let message = answer.replace("{request}", &String::from_utf8_lossy(&seen));
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", message.len());
+            let _ = stream.write_all((head + &message).as_bytes()).await;
             seen.clear();
         }
     }
@@ -61,9 +61,12 @@ async fn requests_carry_path_body_and_credentials() {
         ..Target::default()
     };
     let answer = caller(target, Limits::default()).post("/more?x=1", "{}".into()).await.unwrap();
-    let told = String::from_utf8_lossy(&answer.body).to_lowercase();
-    assert!(told.starts_with("post /base/more?x=1 http/1.1"), "{told}");
-    assert!(told.contains("authorization: bearer secret") && told.contains("application/json"), "{told}");
+    let message = String::from_utf8_lossy(&answer.body).to_lowercase();
+    assert!(message.starts_with("post /base/more?x=1 http/1.1"), "{message}");
+    assert!(
+        message.contains("authorization: bearer secret") && message.contains("application/json"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -93,7 +96,7 @@ async fn only_believed_servers_are_told_anything() {
     assert!(misnamed.contains("not valid for name"), "{misnamed}");
     let unknown = ask(Target { authorities: None, ..target.clone() }).await;
     assert!(matches!(unknown, Err(CallError::Connection(_))), "{unknown:?}");
-    // one that says that it may vouch for others
+    // a self-signed certificate that is marked as a CA
     let mut params = rcgen::CertificateParams::new(vec!["there.example".to_owned()]).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let made = async |mut params: rcgen::CertificateParams, last_year: i32| {
@@ -115,8 +118,8 @@ async fn only_believed_servers_are_told_anything() {
         (Target { authorities: target.authorities.clone(), ..own }, "invalid peer certificate"),
         (made(params, 2000).await, "Expired"),
     ] {
-        let told = ask(wrong).await.unwrap_err().to_string();
-        assert!(told.contains(part), "{told}");
+        let message = ask(wrong).await.unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
     }
     let careless = Target { authorities: None, server_name: None, insecure: true, ..target };
     assert_eq!(&*ask(careless).await.unwrap().body, b"hello");
@@ -134,7 +137,7 @@ fn targets_that_cannot_be_called_are_refused() {
     assert!(why.contains("the certificate authority"), "{why}");
 }
 
-/// A server that gives one answer after the other, each as `status body`, and counts. `lost` hangs up instead.
+/// A server that returns a list of responses, each as `status body`, and counts the calls. `lost` hangs up instead.
 pub(crate) struct Scripted {
     port: u16,
     calls: Arc<std::sync::atomic::AtomicUsize>,
@@ -212,7 +215,7 @@ async fn a_server_that_asks_who_calls_is_shown_a_certificate() {
     let known = Target { identity: Some(pair.clone()), ..nobody.clone() };
     assert_eq!(&*caller(known, Limits::default()).get("").await.unwrap().body, b"welcome");
     assert!(caller(nobody.clone(), Limits::default()).get("").await.is_err());
-    // a key that is another's is found out before anybody is called
+    // a key that does not match is rejected before any call
     let other =
         Target { identity: Some((pair.0, server.signing_key.serialize_pem().into_bytes())), ..nobody };
     let why = HttpClient::new(&other, Limits::default()).err().unwrap().to_string();

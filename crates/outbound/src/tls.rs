@@ -1,11 +1,11 @@
-//! Which certificates are believed, and which is shown.
+//! TLS client configuration: which server certificates are accepted, and which client certificate is presented.
 
 use crate::client_certificate::ClientCertificate;
 use crate::egress::DialingConnector;
 use crate::error::BadTarget;
 use crate::pem::{CLIENT_CERTIFICATE, bad, certificates};
 use crate::server_authorities::ServerAuthorities;
-use crate::server_verifier::NamedAuthorities;
+use crate::server_verifier::ConfiguredAuthorities;
 use crate::target::Target;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use rustls::client::Resumption;
@@ -16,22 +16,22 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::sync::Arc;
 
-/// The versions of HTTP that are offered to a server.
+/// The HTTP versions that are offered by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub(crate) enum HttpVersions {
     All,
-    /// The one in which a connection can become something else.
+    /// The version whose connections can be upgraded.
     Http1,
 }
 
-/// Makes connections to a target, by the way that it names.
+/// Connects to a target through its dialer.
 pub(crate) type Connector = HttpsConnector<DialingConnector>;
 
 pub(crate) fn connector(target: &Target) -> Result<Connector, BadTarget> {
-    connector_speaking(target, Spoken::All)
+    connector_for(target, HttpVersions::All)
 }
 
-pub(crate) fn connector_speaking(target: &Target, spoken: Spoken) -> Result<Connector, BadTarget> {
+pub(crate) fn connector_for(target: &Target, versions: HttpVersions) -> Result<Connector, BadTarget> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(config(target)?).https_or_http();
     let dialer = DialingConnector::new(target.way.clone());
     let name =
@@ -40,13 +40,13 @@ pub(crate) fn connector_speaking(target: &Target, spoken: Spoken) -> Result<Conn
         Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
         None => builder,
     };
-    Ok(match spoken {
-        Spoken::All => builder.enable_all_versions().wrap_connector(dialer),
-        Spoken::Http1 => builder.enable_http1().wrap_connector(dialer),
+    Ok(match versions {
+        HttpVersions::All => builder.enable_all_versions().wrap_connector(dialer),
+        HttpVersions::Http1 => builder.enable_http1().wrap_connector(dialer),
     })
 }
 
-/// Whom a target says to believe, and what it says to show.
+/// The TLS configuration of a target.
 pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -60,13 +60,13 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
     } else if let Some(pem) = &target.authorities {
         builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(NamedAuthorities::new(pem, provider.clone())?))
+            .with_custom_certificate_verifier(Arc::new(ConfiguredAuthorities::new(pem, provider.clone())?))
     } else if target.url.starts_with("http://") {
-        // nobody shows a certificate
+        // without TLS no certificate is verified
         builder.with_root_certificates(RootCertStore::empty())
     } else {
         let mut roots = RootCertStore::empty();
-        // one unreadable certificate of the machine's is no reason to trust none
+        // an unreadable certificate of the operating system is skipped
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots)
     };
@@ -88,7 +88,7 @@ pub(crate) fn config(target: &Target) -> Result<ClientConfig, BadTarget> {
     Ok(config)
 }
 
-/// Believes any certificate whose key the server holds.
+/// Accepts any certificate whose key the server holds.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

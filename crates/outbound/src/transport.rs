@@ -1,10 +1,11 @@
-//! The way to one server for clients that put their requests together themselves, such as that of the API.
+//! A tower service that sends requests to one server, for clients that build their own requests, such as the API
+//! client.
 //!
-//! What always holds: requests go to the server that the target names and to no other, with its credentials;
-//! connections are shared, and one that does not answer is found out and given up, also while it is only listened to.
+//! Invariants: requests go only to the target's server, with its credentials; connections are shared, and
+//! keep-alive pings detect a dead one, even on a stream that only receives.
 
-use crate::metrics::Ended;
-use crate::{BadTarget, CallError, Counted, Credentials, Target, broken, tls};
+use crate::metrics::CallOutcome;
+use crate::{BadTarget, CallError, ClientMetrics, Credentials, Target, broken, tls};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -17,21 +18,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// After how long a silent connection is asked whether it lives, and how long it may take to say so.
+/// The keep-alive interval and timeout of an idle connection.
 const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// See the module. Cheap to clone.
 pub struct Transport<B> {
     client: Client<tls::Connector, B>,
-    to: Arc<To>,
-    counted: Option<Arc<Counted>>,
+    to: Arc<ServerAddress>,
+    counted: Option<Arc<ClientMetrics>>,
 }
 
-struct To {
+struct ServerAddress {
     scheme: Scheme,
     authority: Authority,
-    /// What all paths begin with, without a slash at the end.
+    /// The base path, without a slash at the end.
     below: String,
     credentials: Credentials,
     agent: HeaderValue,
@@ -44,10 +45,10 @@ impl<B> Clone for Transport<B> {
 }
 
 impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
-    /// `agent` is what the caller calls itself.
+    /// `agent` is the user agent.
     pub fn new(target: &Target, agent: &str) -> Result<Self, BadTarget> {
         let bad = || BadTarget::Url(target.url.clone());
-        // upstream's files may name a host and nothing else
+        // upstream's kubeconfigs may name only a host
         let url =
             if target.url.contains("://") { target.url.clone() } else { format!("https://{}", target.url) };
         let parts = url.parse::<Uri>().map_err(|_| bad())?.into_parts();
@@ -65,19 +66,19 @@ impl<B: Body<Data = Bytes> + Send + 'static> Transport<B> {
             .http2_adaptive_window(true)
             .build(tls::connector(target)?);
         let credentials = target.credentials.clone();
-        let to = Arc::new(To { scheme, authority, below, credentials, agent });
+        let to = Arc::new(ServerAddress { scheme, authority, below, credentials, agent });
         Ok(Transport { client, to, counted: None })
     }
 
-    /// Calls are counted there from now on.
+    /// Records the metrics of its calls.
     #[must_use]
-    pub fn counted_in(self, counted: Arc<Counted>) -> Self {
+    pub fn counted_in(self, counted: Arc<ClientMetrics>) -> Self {
         Transport { counted: Some(counted), ..self }
     }
 }
 
 impl<B> Transport<B> {
-    /// A call waited for its turn before it came here.
+    /// Records how long a call waited for the rate limiter.
     pub fn waited(&self, method: &Method, waited: Duration) {
         if let Some(counted) = &self.counted {
             counted.waited(self.to.authority.as_str(), method, waited);
@@ -85,9 +86,9 @@ impl<B> Transport<B> {
     }
 }
 
-impl To {
-    fn uri(&self, asked: &Uri) -> Result<Uri, CallError> {
-        let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+impl ServerAddress {
+    fn uri(&self, request_uri: &Uri) -> Result<Uri, CallError> {
+        let path = request_uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let path = format!("{}{path}", self.below);
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
@@ -129,7 +130,7 @@ where
                 let (answered, took) = (answer.as_ref().ok(), began.elapsed());
                 let received = answered.and_then(|answer| answer.body().size_hint().exact());
                 let status = answered.map(Response::status);
-                counted.called(to.authority.as_str(), &method, &Ended { status, took, sent, received });
+                counted.record(to.authority.as_str(), &method, &CallOutcome { status, took, sent, received });
             }
             answer.map_err(|why| broken(&why))
         })
@@ -143,10 +144,10 @@ mod tests {
 
     #[test]
     fn requests_go_below_the_target() {
-        let check = |url: &str, asked: &str, expected: &str| {
+        let check = |url: &str, request_uri: &str, expected: &str| {
             let target = Target { url: url.to_owned(), ..Target::default() };
             let transport = Transport::<Empty<Bytes>>::new(&target, "test").unwrap();
-            assert_eq!(transport.to.uri(&asked.parse().unwrap()).unwrap().to_string(), expected);
+            assert_eq!(transport.to.uri(&request_uri.parse().unwrap()).unwrap().to_string(), expected);
         };
         check("https://h:1", "/api?x=1", "https://h:1/api?x=1");
         check("http://h/below/", "/api", "http://h/below/api");

@@ -1,8 +1,8 @@
-//! What other servers answered, kept for a while.
+//! An LRU cache with a TTL for responses of other servers.
 //!
-//! What always holds: nothing is given out after its time, and there is never more than a number of answers
-//! and a total of bytes; what was not used for the longest time goes first. Questions are not kept, only a
-//! digest of them that nobody outside can compute: they may be secrets.
+//! Invariants: no entry is returned after its TTL, and the cache never exceeds its number of entries or its total
+//! bytes; the least recently used entry is evicted first. Requests may contain secrets, so only their keyed digest
+//! is stored.
 
 use env::{World, random_u64};
 use parking_lot::Mutex;
@@ -10,27 +10,27 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Stands for a question.
+/// The keyed digest of a request.
 pub type Key = [u8; 32];
 
 /// See the module.
 pub struct TtlCache<V> {
     world: World,
     salt: [u64; 4],
-    most: usize,
-    most_bytes: usize,
-    kept: Mutex<Kept<V>>,
+    max_entries: usize,
+    max_bytes: usize,
+    entries: Mutex<Entries<V>>,
 }
 
-struct Kept<V> {
-    answers: HashMap<Key, Answer<V>>,
-    /// When each was used, counted in uses.
+struct Entries<V> {
+    by_key: HashMap<Key, Entry<V>>,
+    /// The last use of each entry, counted in uses.
     order: BTreeMap<u64, Key>,
     uses: u64,
     bytes: usize,
 }
 
-struct Answer<V> {
+struct Entry<V> {
     value: V,
     bytes: usize,
     until: Duration,
@@ -38,72 +38,72 @@ struct Answer<V> {
 }
 
 impl<V: Clone> TtlCache<V> {
-    /// Keeps so many answers, of so many bytes together.
-    pub fn new(world: World, most: usize, most_bytes: usize) -> Self {
+    /// A cache of at most so many entries, of so many bytes in total.
+    pub fn new(world: World, max_entries: usize, max_bytes: usize) -> Self {
         let salt = std::array::from_fn(|_| random_u64(&world));
-        let kept = Kept { answers: HashMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0 };
-        TtlCache { world, salt, most, most_bytes, kept: Mutex::new(kept) }
+        let entries = Entries { by_key: HashMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0 };
+        TtlCache { world, salt, max_entries, max_bytes, entries: Mutex::new(entries) }
     }
 
-    /// What stands for a question that has these parts.
+    /// The key of a request with these parts.
     pub fn key<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Key {
         let mut digest = Sha256::new();
         for word in self.salt {
             digest.update(word.to_le_bytes());
         }
         for part in parts {
-            // so that no two questions look alike when put together
+            // the lengths keep the concatenation unambiguous
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
         digest.finalize().into()
     }
 
-    /// What was answered, if that is still good.
+    /// The entry of a key, unless it has expired.
     pub fn get(&self, key: &Key) -> Option<V> {
         let now = self.world.elapsed();
-        let mut kept = self.kept.lock();
-        let kept = &mut *kept;
-        let answer = kept.answers.get_mut(key)?;
+        let mut entries = self.entries.lock();
+        let entries = &mut *entries;
+        let answer = entries.by_key.get_mut(key)?;
         if answer.until <= now {
-            kept.remove(key);
+            entries.remove(key);
             return None;
         }
-        kept.order.remove(&answer.used);
-        kept.uses += 1;
-        answer.used = kept.uses;
-        kept.order.insert(kept.uses, *key);
+        entries.order.remove(&answer.used);
+        entries.uses += 1;
+        answer.used = entries.uses;
+        entries.order.insert(entries.uses, *key);
         Some(answer.value.clone())
     }
 
-    /// How many answers there are.
+    /// The number of entries.
     pub fn count(&self) -> usize {
-        self.kept.lock().answers.len()
+        self.entries.lock().by_key.len()
     }
 
-    /// Keeps an answer of about so many bytes for a time. One that would push out most of the others is not kept.
+    /// Adds an entry of about so many bytes with a TTL. An entry that would evict most others is not stored.
     pub fn put(&self, key: Key, value: V, bytes: usize, time: Duration) {
         let until = self.world.elapsed().saturating_add(time);
-        if time.is_zero() || bytes > self.most_bytes / 2 {
+        if time.is_zero() || bytes > self.max_bytes / 2 {
             return;
         }
-        let mut kept = self.kept.lock();
-        kept.remove(&key);
-        kept.uses += 1;
-        let used = kept.uses;
-        kept.bytes += bytes;
-        kept.order.insert(used, key);
-        kept.answers.insert(key, Answer { value, bytes, until, used });
-        while kept.answers.len() > self.most || kept.bytes > self.most_bytes {
-            let Some((_, oldest)) = kept.order.pop_first() else { break };
-            kept.remove(&oldest);
+        let mut entries = self.entries.lock();
+        entries.remove(&key);
+        entries.uses += 1;
+        let used = entries.uses;
+        entries.bytes += bytes;
+        entries.order.insert(used, key);
+        entries.by_key.insert(key, Entry { value, bytes, until, used });
+        while entries.by_key.len() > self.max_entries || entries.bytes > self.max_bytes {
+            let Some((_, oldest)) = entries.order.pop_first() else { break };
+            entries.remove(&oldest);
         }
     }
 }
 
-impl<V> Kept<V> {
+impl<V> Entries<V> {
     fn remove(&mut self, key: &Key) {
-        if let Some(answer) = self.answers.remove(key) {
+        if let Some(answer) = self.by_key.remove(key) {
             self.order.remove(&answer.used);
             self.bytes -= answer.bytes;
         }
@@ -123,12 +123,12 @@ mod tests {
         memory.put(key, "a", 1, Duration::from_secs(5));
         world.advance(Duration::from_millis(4999));
         assert_eq!(memory.get(&key), Some("a"));
-        // being used does not make it live longer
+        // a use does not extend the TTL
         world.advance(Duration::from_millis(1));
         assert_eq!(memory.get(&key), None);
         memory.put(key, "b", 1, Duration::ZERO);
         assert_eq!(memory.get(&key), None);
-        assert_eq!(memory.kept.lock().order.len(), 0);
+        assert_eq!(memory.entries.lock().order.len(), 0);
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         let there = |names: &[&str]| {
             let found: Vec<_> = ["a", "b", "c", "d", "e", "f"]
                 .into_iter()
-                .filter(|it| memory.kept.lock().answers.contains_key(&key(it)))
+                .filter(|it| memory.entries.lock().by_key.contains_key(&key(it)))
                 .collect();
             assert_eq!(found, names);
         };
@@ -156,7 +156,7 @@ mod tests {
         there(&["e", "f"]);
         keep("f", 49);
         there(&["e", "f"]);
-        assert_eq!(memory.kept.lock().bytes, 99);
+        assert_eq!(memory.entries.lock().bytes, 99);
     }
 
     #[test]

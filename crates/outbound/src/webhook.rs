@@ -1,9 +1,9 @@
-//! Questions to another server in the manner of the API: an object is posted, and comes back with an answer in it.
+//! A webhook client: posts an API object and reads the same kind of object from the response.
 //!
-//! What always holds: an answer is an object of the kind and version that was asked about (or says neither), from
-//! a server that answered with success. A server that is overwhelmed or breaks is asked again a few times, at
-//! growing distances; one that cannot be reached, hangs or answers nonsense is not. What was asked is never part
-//! of an error.
+//! Invariants: a result is an object of the posted kind and version (or without either), from a response with a
+//! success status. A server that is overloaded or drops the connection is retried a few times with backoff; a
+//! server that is unreachable, times out or sends an invalid response is not. Errors never contain the posted
+//! object.
 
 use crate::{Answer, CallError, HttpClient};
 use env::{World, random_u64};
@@ -12,15 +12,15 @@ use http::header::RETRY_AFTER;
 use schema::{Value, decode, encode};
 use std::time::Duration;
 
-/// How often it is asked, and how long is waited in between.
+/// The number of attempts, and the delays in between.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     pub first: Duration,
-    /// How much longer each wait is than the one before.
+    /// The factor by which each delay grows.
     pub factor: f64,
-    /// How much of a wait is added to it at random, at most.
+    /// The largest random fraction added to a delay.
     pub jitter: f64,
-    /// How often it is asked in all.
+    /// The total number of attempts.
     pub tries: u32,
 }
 
@@ -31,7 +31,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after so many tries.
+    /// The delay after so many attempts.
     fn wait(&self, tried: u32, world: &World) -> Duration {
         let random = random_u64(world) as f64 / u64::MAX as f64;
         let times =
@@ -40,11 +40,11 @@ impl Backoff {
     }
 }
 
-/// A version in which questions of the API's own kinds are asked.
+/// The API version of the review objects that are posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
     V1,
-    /// What servers are taken to understand unless the operator says otherwise.
+    /// The default, unless the operator configures another.
     #[default]
     V1beta1,
 }
@@ -63,26 +63,26 @@ impl std::str::FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let known = [Version::V1, Version::V1beta1].into_iter().find(|it| it.name() == text);
-        known.ok_or("no such version; there are v1 and v1beta1")
+        known.ok_or("unknown version; expected v1 or v1beta1")
     }
 }
 
-/// Why there is no answer that means anything.
+/// Why a webhook gave no valid result.
 #[derive(Debug, thiserror::Error)]
-pub enum NoVerdict {
+pub enum WebhookError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("the server answered with status {0}")]
+    #[error("the server responded with status {0}")]
     Status(StatusCode),
-    #[error("the server's answer is not a JSON object")]
+    #[error("the server's response is not a JSON object")]
     NotAnObject,
-    #[error("the server answered with {found} where {wanted} was asked for")]
-    OtherKind { found: String, wanted: String },
+    #[error("the server responded with {found} instead of {expected}")]
+    OtherKind { found: String, expected: String },
     #[error("{0} in the server's answer is not what it should be")]
     Field(&'static str),
 }
 
-/// A server that answers questions.
+/// A webhook server.
 pub struct Webhook {
     caller: HttpClient,
     backoff: Backoff,
@@ -94,13 +94,13 @@ impl Webhook {
         Webhook { caller, backoff, world }
     }
 
-    /// Posts an object and gives the one that comes back.
-    pub async fn ask(&self, question: &Value) -> Result<Value, NoVerdict> {
+    /// Posts an object and returns the one in the response.
+    pub async fn ask(&self, question: &Value) -> Result<Value, WebhookError> {
         let body = bytes::Bytes::from(encode::untyped(question));
         let mut tried = 1;
         loop {
             let outcome = self.caller.post("", body.clone()).await;
-            if tried < self.backoff.tries && passing(&outcome) {
+            if tried < self.backoff.tries && is_transient(&outcome) {
                 tokio::time::sleep(self.backoff.wait(tried, &self.world)).await;
                 tried += 1;
                 continue;
@@ -110,8 +110,8 @@ impl Webhook {
     }
 }
 
-/// Whether what went wrong may be otherwise in a moment.
-fn passing(outcome: &Result<Answer, CallError>) -> bool {
+/// Whether a failure may be transient.
+fn is_transient(outcome: &Result<Answer, CallError>) -> bool {
     match outcome {
         Ok(answer) => {
             let asked_to_wait =
@@ -127,19 +127,19 @@ fn passing(outcome: &Result<Answer, CallError>) -> bool {
     }
 }
 
-fn read(answer: Answer, question: &Value) -> Result<Value, NoVerdict> {
+fn read(answer: Answer, question: &Value) -> Result<Value, WebhookError> {
     if !answer.status.is_success() {
-        return Err(NoVerdict::Status(answer.status));
+        return Err(WebhookError::Status(answer.status));
     }
-    let value = decode::json_untyped(&answer.body).map_err(|_| NoVerdict::NotAnObject)?.value;
+    let value = decode::json_untyped(&answer.body).map_err(|_| WebhookError::NotAnObject)?.value;
     if value.as_map().is_none() {
-        return Err(NoVerdict::NotAnObject);
+        return Err(WebhookError::NotAnObject);
     }
     let of = |value: &Value| [value.text(&["apiVersion"]).to_owned(), value.text(&["kind"]).to_owned()];
-    let (found, wanted) = (of(&value), of(question));
-    if found.iter().zip(&wanted).any(|(found, wanted)| !found.is_empty() && found != wanted) {
-        let told = |[version, kind]: [String; 2]| format!("{kind:?} of {version:?}");
-        return Err(NoVerdict::OtherKind { found: told(found), wanted: told(wanted) });
+    let (found, expected) = (of(&value), of(question));
+    if found.iter().zip(&expected).any(|(found, expected)| !found.is_empty() && found != expected) {
+        let message = |[version, kind]: [String; 2]| format!("{kind:?} of {version:?}");
+        return Err(WebhookError::OtherKind { found: message(found), expected: message(expected) });
     }
     Ok(value)
 }
@@ -151,7 +151,7 @@ mod tests {
     use crate::{Limits, Target};
     use env::Simulated;
 
-    async fn asked(answers: &[&str]) -> (Result<Value, NoVerdict>, usize) {
+    async fn ask(answers: &[&str]) -> (Result<Value, WebhookError>, usize) {
         let server = Scripted::start(answers).await;
         let target = Target { url: server.url(), ..Target::default() };
         let limits = Limits { time: Duration::from_secs(30), answer: 10_000 };
@@ -169,13 +169,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_may_pass_is_tried_again() {
-        for passing in ["500 x", "429 x", "504 x", "503 retry-after", "lost"] {
-            let (outcome, calls) = asked(&[passing, passing, GOOD]).await;
-            assert_eq!(outcome.unwrap().at(&["status", "yes"]), Some(&true.into()), "{passing}");
-            assert_eq!(calls, 3, "{passing}");
+        for is_transient in ["500 x", "429 x", "504 x", "503 retry-after", "lost"] {
+            let (outcome, calls) = ask(&[is_transient, is_transient, GOOD]).await;
+            assert_eq!(outcome.unwrap().at(&["status", "yes"]), Some(&true.into()), "{is_transient}");
+            assert_eq!(calls, 3, "{is_transient}");
         }
-        let (outcome, calls) = asked(&["500 x"; 9]).await;
-        assert!(matches!(outcome, Err(NoVerdict::Status(status)) if status == 500) && calls == 5);
+        let (outcome, calls) = ask(&["500 x"; 9]).await;
+        assert!(matches!(outcome, Err(WebhookError::Status(status)) if status == 500) && calls == 5);
     }
 
     #[tokio::test]
@@ -193,12 +193,12 @@ mod tests {
             ("200 {\"apiVersion\":\"a/v1\",\"kind\":\"Pod\"}", "\"Pod\" of \"a/v1\""),
             (&large, "larger than 10000 bytes"),
         ] {
-            let (outcome, calls) = asked(&[answer, GOOD]).await;
-            let told = outcome.unwrap_err().to_string();
-            assert!(told.contains(part) && calls == 1, "{answer}: {told} after {calls}");
+            let (outcome, calls) = ask(&[answer, GOOD]).await;
+            let message = outcome.unwrap_err().to_string();
+            assert!(message.contains(part) && calls == 1, "{answer}: {message} after {calls}");
         }
-        // one that says nothing of its kind is taken at its word
-        assert!(asked(&["201 {\"status\":{}}"]).await.0.is_ok());
+        // an object without a kind is accepted
+        assert!(ask(&["201 {\"status\":{}}"]).await.0.is_ok());
     }
 
     #[test]

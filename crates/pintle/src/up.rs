@@ -333,7 +333,7 @@ fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
         StartError::Store(_) | StartError::Unreadable(_) => {
             "restore the data directory from a copy, or choose another with --data-dir"
         }
-        StartError::Unopened(_) => {
+        StartError::Decrypt(_) => {
             "see --encryption-provider-config: the key it was sealed with must stay there"
         }
         StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",

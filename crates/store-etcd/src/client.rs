@@ -1,8 +1,7 @@
-//! Calls of an etcd that has one or several servers.
+//! A client for the servers of one etcd cluster.
 //!
-//! What always holds: a call ends within its time. What only reads is asked again of the next server until then; what
-//! writes is asked again only where the first question surely was not taken, since a write that was lost on its way
-//! back has happened.
+//! Invariants: a call ends within its timeout. A read is retried on the next server until then. A write is retried
+//! only if the first attempt certainly was not applied: a write whose response was lost may have been applied.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,41 +12,41 @@ use outbound::{BadTarget, Channel, Messages, RpcError, Sender, Target};
 use schema::proto::ProtoError;
 use tokio::time::{Instant, sleep};
 
-use crate::messages::{Found, RANGE, Range};
+use crate::messages::{RANGE, RangeRequest, RangeResponse};
 
-/// How long a call may take, and for how long no server need take it.
-pub(crate) const TIME: Duration = Duration::from_secs(10);
+/// The timeout of one call, and the time within which a failed call is retried.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// The largest answer, and the largest message of a watch.
-pub(crate) const LARGEST: usize = 64 << 20;
+/// The largest response, and the largest message of a watch.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Codes of refusals.
+/// gRPC status codes.
 const INVALID: u16 = 3;
 const EXHAUSTED: u16 = 8;
 const OUT_OF_RANGE: u16 = 11;
 const UNAVAILABLE: u16 = 14;
 
-/// A server without a leader is one that cannot tell what is the newest: it says so when it is told to.
-const SAID: &[(&str, &str)] = &[("hasleader", "true")];
+/// Metadata of every call: a member without a leader fails the call instead of serving stale data.
+const METADATA: &[(&str, &str)] = &[("hasleader", "true")];
 const NO_LEADER: &str = "etcdserver: no leader";
 const NO_LEASE: &str = "etcdserver: requested lease not found";
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ClientError {
     #[error("{url}: {why}")]
     RpcError { url: String, why: RpcError },
-    #[error("the answer cannot be read: {0}")]
+    #[error("the response cannot be decoded: {0}")]
     Unreadable(#[from] ProtoError),
 }
 
-impl Failure {
-    /// Whether what was asked surely did not happen.
-    pub(crate) fn surely_not(&self) -> bool {
+impl ClientError {
+    /// Whether the request certainly was not applied.
+    pub(crate) fn is_not_applied(&self) -> bool {
         match self {
-            Failure::RpcError { why: RpcError::Unsent(_), .. } => true,
-            Failure::RpcError { why: RpcError::Refused { code, message }, .. } => {
-                // of canceled (1), unknown (2), late (4), internal (13) and unavailable nobody knows
+            ClientError::RpcError { why: RpcError::Unsent(_), .. } => true,
+            ClientError::RpcError { why: RpcError::Refused { code, message }, .. } => {
+                // canceled (1), unknown (2), deadline exceeded (4), internal (13) and unavailable leave it open
                 message == NO_LEADER || ![1, 2, 4, 13, UNAVAILABLE].contains(code)
             }
             _ => false,
@@ -56,39 +55,39 @@ impl Failure {
 
     fn refused(&self, with: u16) -> Option<&str> {
         match self {
-            Failure::RpcError { why: RpcError::Refused { code, message }, .. } if *code == with => {
+            ClientError::RpcError { why: RpcError::Refused { code, message }, .. } if *code == with => {
                 Some(message)
             }
             _ => None,
         }
     }
 
-    /// The answer would be larger than is read.
-    pub(crate) fn too_large_an_answer(&self) -> bool {
-        matches!(self, Failure::RpcError { why: RpcError::TooLarge(_), .. })
+    /// Whether the response exceeds [`MAX_MESSAGE_BYTES`].
+    pub(crate) fn is_response_too_large(&self) -> bool {
+        matches!(self, ClientError::RpcError { why: RpcError::TooLarge(_), .. })
     }
 
-    /// The question is larger than the etcd takes.
-    pub(crate) fn too_large_a_question(&self) -> bool {
+    /// Whether the request exceeds etcd's limit.
+    pub(crate) fn is_request_too_large(&self) -> bool {
         self.refused(INVALID).is_some_and(|why| why.contains("request is too large"))
             || self.refused(EXHAUSTED).is_some_and(|why| why.contains("larger than max"))
     }
 
-    /// The revision that was asked about is gone.
+    /// Whether the requested revision has been compacted.
     pub(crate) fn compacted(&self) -> bool {
         self.refused(OUT_OF_RANGE).is_some_and(|why| why.contains("compacted"))
     }
 
-    pub(crate) fn no_lease(&self) -> bool {
-        matches!(self, Failure::RpcError { why: RpcError::Refused { message, .. }, .. } if message == NO_LEASE)
+    pub(crate) fn is_lease_not_found(&self) -> bool {
+        matches!(self, ClientError::RpcError { why: RpcError::Refused { message, .. }, .. } if message == NO_LEASE)
     }
 
-    /// Whether another server may do better.
-    pub(crate) fn is_of_the_server(&self) -> bool {
+    /// Whether another server may succeed.
+    pub(crate) fn is_retriable(&self) -> bool {
         match self {
-            Failure::RpcError { why: RpcError::TooLarge(_), .. } | Failure::Unreadable(_) => false,
-            Failure::RpcError { why: RpcError::Refused { code, .. }, .. } => *code == UNAVAILABLE,
-            Failure::RpcError { .. } => true,
+            ClientError::RpcError { why: RpcError::TooLarge(_), .. } | ClientError::Unreadable(_) => false,
+            ClientError::RpcError { why: RpcError::Refused { code, .. }, .. } => *code == UNAVAILABLE,
+            ClientError::RpcError { .. } => true,
         }
     }
 }
@@ -104,18 +103,18 @@ struct Server {
     channel: Channel,
 }
 
-/// Whether it may be done twice.
+/// Whether a call may be sent twice.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Ask {
-    Reads,
-    Writes,
+pub(crate) enum RetryPolicy {
+    Repeatable,
+    NonRepeatable,
 }
 
 impl Client {
-    /// There is at least one target.
+    /// Fails without targets.
     pub(crate) fn new(targets: &[Target], world: World) -> Result<Self, BadTarget> {
         let servers = targets.iter().map(|target| {
-            Channel::new(target, SAID).map(|channel| Server { url: target.url.clone(), channel })
+            Channel::new(target, METADATA).map(|channel| Server { url: target.url.clone(), channel })
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         if servers.is_empty() {
@@ -124,25 +123,31 @@ impl Client {
         Ok(Client { servers, current: AtomicUsize::new(0), world })
     }
 
-    /// Calls a procedure of any server.
-    pub(crate) async fn call(&self, path: &str, message: &[u8], ask: Ask) -> Result<Bytes, Failure> {
+    /// Calls a method on the current server, and on the next ones while retrying is allowed.
+    pub(crate) async fn call(
+        &self,
+        path: &str,
+        message: &[u8],
+        ask: RetryPolicy,
+    ) -> Result<Bytes, ClientError> {
         let began = Instant::now();
-        let mut pause = Pause::default();
+        let mut pause = Backoff::default();
         loop {
             let at = self.current.load(Ordering::Relaxed);
-            let left = TIME.saturating_sub(began.elapsed());
+            let left = CALL_TIMEOUT.saturating_sub(began.elapsed());
             let failure = match self.call_one(at, path, message, left).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            if failure.is_of_the_server() {
-                self.pass_over(at);
+            if failure.is_retriable() {
+                self.rotate_from(at);
             }
-            let again = failure.is_of_the_server() && (ask == Ask::Reads || failure.surely_not());
+            let again =
+                failure.is_retriable() && (ask == RetryPolicy::Repeatable || failure.is_not_applied());
             if !again || began.elapsed() > TIMEOUT {
                 return Err(failure);
             }
-            // whoever has others to ask does so at once, the first time
+            // each other server is tried once without a delay
             if pause.tries >= self.servers.len() - 1 {
                 sleep(pause.next(&self.world)).await;
             } else {
@@ -157,26 +162,26 @@ impl Client {
         path: &str,
         message: &[u8],
         time: Duration,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, ClientError> {
         let server = &self.servers[at % self.servers.len()];
-        let answer = server.channel.call(path, message, time, LARGEST).await;
-        answer.map_err(|why| Failure::RpcError { url: server.url.clone(), why })
+        let answer = server.channel.call(path, message, time, MAX_MESSAGE_BYTES).await;
+        answer.map_err(|why| ClientError::RpcError { url: server.url.clone(), why })
     }
 
-    /// Asks for keys.
-    pub(crate) async fn range(&self, range: &Range) -> Result<Found, Failure> {
-        Ok(Found::read(&self.call(RANGE, &range.encode(), Ask::Reads).await?)?)
+    /// Reads a range of keys.
+    pub(crate) async fn range(&self, range: &RangeRequest) -> Result<RangeResponse, ClientError> {
+        Ok(RangeResponse::read(&self.call(RANGE, &range.encode(), RetryPolicy::Repeatable).await?)?)
     }
 
-    /// The server of the moment, for several calls to the same one.
-    pub(crate) fn one(&self) -> One<'_> {
-        One { client: self, at: self.current.load(Ordering::Relaxed) }
+    /// The current server, for several calls to the same one.
+    pub(crate) fn one(&self) -> PinnedServer<'_> {
+        PinnedServer { client: self, at: self.current.load(Ordering::Relaxed) }
     }
 
-    /// Turns to the next server, unless somebody has done so already.
-    fn pass_over(&self, at: usize) {
+    /// Makes the next server the current one, unless another caller has done so already.
+    fn rotate_from(&self, at: usize) {
         let next = (at + 1) % self.servers.len();
-        // whoever lost against another has the other's choice
+        // losing the race means that another caller has already chosen
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -186,36 +191,36 @@ impl Client {
     }
 }
 
-/// One server of several.
-pub(crate) struct One<'a> {
+/// One server of the cluster.
+pub(crate) struct PinnedServer<'a> {
     client: &'a Client,
     at: usize,
 }
 
-impl One<'_> {
-    pub(crate) async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, Failure> {
-        self.client.call_one(self.at, path, message, TIME).await
+impl PinnedServer<'_> {
+    pub(crate) async fn call(&self, path: &str, message: &[u8]) -> Result<Bytes, ClientError> {
+        self.client.call_one(self.at, path, message, CALL_TIMEOUT).await
     }
 
-    pub(crate) async fn open(&self, path: &str, first: &[u8]) -> Result<(Sender, Messages), Failure> {
+    pub(crate) async fn open(&self, path: &str, first: &[u8]) -> Result<(Sender, Messages), ClientError> {
         let server = &self.client.servers[self.at % self.client.servers.len()];
-        let opened = server.channel.open(path, first, TIME, LARGEST).await;
-        opened.map_err(|why| Failure::RpcError { url: server.url.clone(), why })
+        let opened = server.channel.open(path, first, CALL_TIMEOUT, MAX_MESSAGE_BYTES).await;
+        opened.map_err(|why| ClientError::RpcError { url: server.url.clone(), why })
     }
 
-    /// Others are to be asked from now on.
+    /// Makes the client turn to the next server.
     pub(crate) fn give_up(&self) {
-        self.client.pass_over(self.at);
+        self.client.rotate_from(self.at);
     }
 }
 
-/// How long to wait before trying again: longer each time, and not all at the same moment.
+/// Exponential backoff with jitter.
 #[derive(Default)]
-pub(crate) struct Pause {
+pub(crate) struct Backoff {
     tries: usize,
 }
 
-impl Pause {
+impl Backoff {
     pub(crate) fn is_first(&self) -> bool {
         self.tries == 0
     }

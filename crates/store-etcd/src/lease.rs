@@ -1,23 +1,23 @@
-//! Leases, by which keys end.
+//! Leases for keys that expire.
 //!
-//! A lease is shared by writes that end at about the same time: it is granted for a little longer than was asked, and
-//! serves those whose end lies within that little. It ends no earlier than what any of them asked for.
+//! Writes that expire at about the same time share a lease. A lease is granted for slightly longer than requested,
+//! and serves later keys whose expiry lies within that extension. No key expires earlier than requested.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 
-use crate::client::{Ask, Client, Failure};
+use crate::client::{Client, ClientError, RetryPolicy};
 use crate::messages::{GRANT, grant, granted};
 
-/// A lease with many keys is slow to end.
+/// Keys per lease: revoking a lease with many keys is slow.
 const KEYS: u64 = 1000;
-/// The little longer is at most this part of the time that was asked for.
+/// The extension is at most this fraction of the requested TTL.
 const PART: i64 = 20;
 
 #[derive(Copy, Clone, Debug, Default)]
 struct Lease {
     id: i64,
-    /// It lasts at least until then, in Unix seconds.
+    /// Unix seconds until which the lease lasts at least.
     until: i64,
     keys: u64,
 }
@@ -25,9 +25,9 @@ struct Lease {
 /// See the module.
 pub(crate) struct Leases {
     current: Mutex<Lease>,
-    /// One asks, the others wait for what it gets.
+    /// Held while a lease is requested: other writers wait for the result.
     asking: tokio::sync::Mutex<()>,
-    /// For how much longer than asked a lease is granted at most, in seconds.
+    /// The largest extension, in seconds.
     longer: i64,
 }
 
@@ -37,8 +37,8 @@ impl Leases {
         Leases { current: Mutex::default(), asking: tokio::sync::Mutex::default(), longer }
     }
 
-    /// A lease for a key that is to end at `end`, where it is `now`.
-    pub(crate) async fn lease(&self, client: &Client, end: i64, now: i64) -> Result<i64, Failure> {
+    /// The id of a lease for a key that expires at `end`, given the current time.
+    pub(crate) async fn lease(&self, client: &Client, end: i64, now: i64) -> Result<i64, ClientError> {
         let asked = end.saturating_sub(now).max(1);
         let longer = (asked / PART).min(self.longer).max(0);
         if let Some(id) = self.shared(end, longer) {
@@ -48,9 +48,9 @@ impl Leases {
         if let Some(id) = self.shared(end, longer) {
             return Ok(id);
         }
-        // time counts from when the etcd hears of it, which is later than now
+        // etcd counts from when it receives the request, which is later than `now`
         let seconds = asked.saturating_add(longer);
-        let id = granted(&client.call(GRANT, &grant(seconds), Ask::Reads).await?)?;
+        let id = granted(&client.call(GRANT, &grant(seconds), RetryPolicy::Repeatable).await?)?;
         *self.current.lock() = Lease { id, until: now.saturating_add(seconds), keys: 1 };
         Ok(id)
     }
@@ -65,7 +65,7 @@ impl Leases {
         Some(current.id)
     }
 
-    /// The etcd does not know this lease any more.
+    /// Drops a lease that etcd does not know any more.
     pub(crate) fn forget(&self, id: i64) {
         let mut current = self.current.lock();
         if current.id == id {

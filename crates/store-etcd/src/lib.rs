@@ -1,27 +1,29 @@
-//! A store that is an etcd, which other servers may write to as well.
+//! A [`Store`] backed by an etcd cluster, which other API servers may use at the same time.
 //!
-//! Revisions are the etcd's own: one sequence for all its keys. A write is a transaction on the revision of its key,
-//! and is answered once the one watch has told of it and the subscriber has seen it; so what an API server answers is
-//! what its caches hold, as with a store of its own. What others write comes by the same way, in the same order.
+//! Revisions are etcd's own: one sequence for all keys. A write is a transaction that compares the key's mod
+//! revision. It returns once the single watch has delivered its event and the subscriber has received it, so an API
+//! server's responses agree with its caches, as with the embedded store. Writes of other servers arrive through the
+//! same watch, in the same order.
 //!
 //! ```text
 //! write ──► pending ──► etcd: compare, put ──► answer: revision 7 ─► waits for 7 ─► Ok(7)
 //!                         │                                               ▲
-//!                         └─► watch: 6 /b (another's), 7 /a ─► handing ───┘ index, notes, subscriber
-//! catch_up ─► rounds: the newest revision is 9 ─► waits for 9, of which the watch tells or says that it is nothing
+//!                         └─► watch: 6 /b (another's), 7 /a ─► publisher ─┘ index, notes, subscriber
+//! catch_up ─► read index: the newest revision is 9 ─► waits until the watch has delivered 9 or reported progress to 9
 //! ```
 //!
-//! What always holds: the subscriber sees every change once and in order, and never half a revision, over lost
-//! connections; where the etcd has forgotten what changed meanwhile, it sees what has become of it. A write whose
-//! outcome is not known is an error that says so, and is never sent twice. An etcd that is another one, or has gone
-//! back, is not used any more.
+//! Invariants: the subscriber receives every change once and in order, and never part of a revision, across lost
+//! connections. Where etcd has compacted the missing history, the subscriber receives the difference between the
+//! two states. A write with an unknown outcome returns an error that says so, and is never sent twice. The store
+//! stops when the cluster id changes or the revision goes back.
 //!
-//! The values are in the caches above. Here are the keys with their revisions, what is under way to the subscriber,
-//! and nothing else.
+//! The caches above hold the values. This crate holds the keys with their revisions and the changes that are on
+//! their way to the subscriber, and nothing else.
 
 mod client;
 mod lease;
 mod load;
+mod maintenance;
 mod messages;
 mod pending;
 mod prefix;
@@ -32,7 +34,6 @@ mod shared;
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 mod watch;
 mod wire;
 mod write;
@@ -51,43 +52,43 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
-use client::{Client, Pause};
+use client::{Backoff, Client};
 use lease::Leases;
 use prefix::Prefix;
-use publisher::Handing;
-use read_index::{Answers, Rounds};
+use publisher::Publisher;
+use read_index::{ReadIndex, ReadIndexWorker};
 use shared::{Shared, closing};
-use watch::Watching;
+use watch::Watcher;
 
-/// Writes that may be under way at once.
-const PLACES: u32 = 4096;
-/// Messages of the watch that may wait for the subscriber.
-const WAITING: usize = 16;
-/// How long writes that are under way may take when the store closes.
-const GRACE: Duration = Duration::from_secs(5);
+/// Writes that may be in flight at once.
+const MAX_INFLIGHT_WRITES: u32 = 4096;
+/// Watch messages that may wait for the subscriber.
+const MAX_QUEUED_MESSAGES: usize = 16;
+/// How long writes in flight may take when the store closes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which etcd, and how it is used.
+/// Which etcd cluster to use, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its servers, any of which will do.
+    /// Client endpoints of the cluster; any of them serves every request.
     pub servers: Vec<Target>,
-    /// What all keys begin with.
+    /// The prefix of all keys in etcd.
     pub prefix: String,
-    /// How often history is forgotten; if not at all, somebody else must see to it.
-    pub compaction: Option<Duration>,
-    /// How often it is asked for its size; if at all.
-    pub measured: Option<Duration>,
-    /// For how long one lease serves what is to end.
+    /// The compaction interval. `None` leaves compaction to another process.
+    pub compaction_interval: Option<Duration>,
+    /// How often the database size is polled, if at all.
+    pub size_poll_interval: Option<Duration>,
+    /// How much longer than requested a lease may be granted, so that later keys can share it.
     pub lease_reuse: Duration,
-    /// How long it may take to be there at the start.
-    pub patience: Duration,
+    /// How long [`open`] retries while the cluster is unreachable.
+    pub open_timeout: Duration,
 }
 
 impl Options {
-    /// How keys are called in the etcd, where that is not how they are called here.
+    /// The mapping from keys of this store to keys in etcd; `None` if they are equal.
     pub fn renames(&self) -> Option<impl Fn(&str) -> String + Send + Sync + use<>> {
         let prefix = Prefix::new(&self.prefix);
-        let renamed = move |key: &str| match prefix.outward(key) {
+        let renamed = move |key: &str| match prefix.etcd_key(key) {
             Some(there) => String::from_utf8_lossy(&there).into_owned(),
             None => key.to_owned(),
         };
@@ -101,36 +102,36 @@ impl Default for Options {
         Options {
             servers: Vec::new(),
             prefix: "/registry".to_owned(),
-            compaction: Some(Duration::from_secs(300)),
-            measured: Some(Duration::from_secs(30)),
+            compaction_interval: Some(Duration::from_secs(300)),
+            size_poll_interval: Some(Duration::from_secs(30)),
             lease_reuse: Duration::from_secs(60),
-            patience: Duration::from_secs(20),
+            open_timeout: Duration::from_secs(20),
         }
     }
 }
 
-/// See the crate.
+/// The etcd store. See the crate documentation.
 pub struct Etcd {
     shared: Arc<Shared>,
-    rounds: Rounds,
+    read_index: ReadIndex,
     leases: Arc<Leases>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     runtime: Handle,
-    compaction: Option<Duration>,
-    measured: Option<Duration>,
-    /// Who answers [`Rounds`], until it is started.
-    resting: Mutex<Option<Answers>>,
+    compaction_interval: Option<Duration>,
+    size_poll_interval: Option<Duration>,
+    /// The read index's worker until [`Store::start`] runs it.
+    unstarted: Mutex<Option<ReadIndexWorker>>,
 }
 
-/// Connects, and reads all that is there, in the order in which it was written.
+/// Connects, and reads all keys in the order of their revisions.
 pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered>), StoreError> {
     let client = Client::new(&options.servers, world.clone())
-        .map_err(|why| StoreError::Unavailable(format!("the etcd cannot be called: {why}")))?;
+        .map_err(|why| StoreError::Unavailable(format!("the etcd client cannot be configured: {why}")))?;
     let prefix = Prefix::new(&options.prefix);
     let at = env::unix_seconds(&world);
     let mut recovered = Vec::new();
     let began = Instant::now();
-    let mut pause = Pause::default();
+    let mut pause = Backoff::default();
     let header = loop {
         let loaded = load::load(&client, &prefix, |_, pairs| {
             if pairs.is_empty() {
@@ -139,8 +140,8 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
             recovered.extend(pairs.into_iter().filter_map(|pair| {
                 Some(Recovered {
                     revision: Revision(pair.mod_revision),
-                    key: prefix.inward(&pair.key)?,
-                    // not the page that it is a part of
+                    key: prefix.store_key(&pair.key)?,
+                    // a copy, so that the value does not keep its whole page alive
                     value: Some(Bytes::copy_from_slice(&pair.value)),
                     previous: None,
                     at,
@@ -151,69 +152,69 @@ pub async fn open(options: Options, world: World) -> Result<(Etcd, Vec<Recovered
         });
         match loaded.await {
             Ok(header) => break header,
-            Err(why) if why.is_of_the_server() && began.elapsed() < options.patience => {
+            Err(why) if why.is_retriable() && began.elapsed() < options.open_timeout => {
                 if pause.is_first() {
-                    tracing::warn!(%why, patience = ?options.patience, "the etcd is not there yet; trying again");
+                    tracing::warn!(%why, open_timeout = ?options.open_timeout, "etcd is not reachable yet; retrying");
                 }
                 sleep(pause.next(&world)).await;
             }
             Err(why) => {
                 let servers = client.servers();
-                return Err(StoreError::Unavailable(format!("no etcd answers at {servers}: {why}")));
+                return Err(StoreError::Unavailable(format!("etcd is not reachable at {servers}: {why}")));
             }
         }
     };
     recovered.sort_by_key(|record| record.revision);
     let index: HashMap<_, _> =
         recovered.iter().map(|record| (record.key.clone(), record.revision.0)).collect();
-    let (rounds, answers) = read_index::rounds();
+    let (read_index, worker) = read_index::channel();
     let etcd = Etcd {
         shared: Arc::new(Shared::new(client, prefix, world, header, index)),
-        rounds,
+        read_index,
         leases: Arc::new(Leases::new(options.lease_reuse)),
-        places: Arc::new(Semaphore::new(PLACES as usize)),
+        permits: Arc::new(Semaphore::new(MAX_INFLIGHT_WRITES as usize)),
         runtime: Handle::current(),
-        compaction: options.compaction,
-        measured: options.measured,
-        resting: Mutex::new(Some(answers)),
+        compaction_interval: options.compaction_interval,
+        size_poll_interval: options.size_poll_interval,
+        unstarted: Mutex::new(Some(worker)),
     };
     Ok((etcd, recovered))
 }
 
 impl Store for Etcd {
     fn start(&self, subscriber: Subscriber) -> Result<(), StoreError> {
-        let Some(answers) = self.resting.lock().take() else {
-            return Err(StoreError::Unavailable("it was started or closed before".to_owned()));
+        let Some(worker) = self.unstarted.lock().take() else {
+            return Err(StoreError::Unavailable("it has already been started or closed".to_owned()));
         };
-        let (sender, items) = mpsc::channel(WAITING);
-        let handing = Handing { shared: self.shared.clone(), subscriber, items };
+        let (sender, items) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let publisher = Publisher { shared: self.shared.clone(), subscriber, items };
         std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || handing.run())
-            .map_err(|error| StoreError::Unavailable(format!("it has no thread: {error}")))?;
-        let watching = Watching { shared: self.shared.clone(), items: sender, last: self.shared.oldest };
-        self.runtime.spawn(watching.run());
-        self.runtime.spawn(answers.run(self.shared.clone()));
-        if let Some(interval) = self.compaction {
-            self.runtime.spawn(upkeep::compact(self.shared.clone(), interval));
+            .spawn(move || publisher.run())
+            .map_err(|error| StoreError::Unavailable(format!("its thread cannot be started: {error}")))?;
+        let watcher = Watcher { shared: self.shared.clone(), items: sender, last: self.shared.oldest };
+        self.runtime.spawn(watcher.run());
+        self.runtime.spawn(worker.run(self.shared.clone()));
+        if let Some(interval) = self.compaction_interval {
+            self.runtime.spawn(maintenance::compact(self.shared.clone(), interval));
         }
-        if let Some(interval) = self.measured {
-            self.runtime.spawn(upkeep::measure(self.shared.clone(), interval));
+        if let Some(interval) = self.size_poll_interval {
+            self.runtime.spawn(maintenance::measure(self.shared.clone(), interval));
         }
         Ok(())
     }
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(async move {
-            let place = self.places.clone().acquire_owned().await.map_err(|_| closing())?;
+            let permit = self.permits.clone().acquire_owned().await.map_err(|_| closing())?;
             self.shared.check()?;
             let (shared, leases) = (self.shared.clone(), self.leases.clone());
-            // it goes on when nobody waits for it any more: what it says is still true
+            // the task survives a caller that stops waiting: the write may already be in etcd
             let task = self.runtime.spawn(async move {
-                shared.counted.waiting.fetch_add(1, Ordering::Relaxed);
+                shared.counters.waiting.fetch_add(1, Ordering::Relaxed);
                 let written = write::write(shared.clone(), leases, write).await;
-                shared.counted.waiting.fetch_sub(1, Ordering::Relaxed);
-                drop(place);
+                shared.counters.waiting.fetch_sub(1, Ordering::Relaxed);
+                drop(permit);
                 written
             });
             task.await.unwrap_or_else(|_| Err(closing()))
@@ -234,7 +235,7 @@ impl Store for Etcd {
 
     fn catch_up(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         Some(Box::pin(async move {
-            let newest = self.rounds.newest().await?;
+            let newest = self.read_index.newest().await?;
             self.shared.wait(newest).await
         }))
     }
@@ -243,26 +244,26 @@ impl Store for Etcd {
         self.shared.healthy()
     }
 
-    /// All the way of a write but for the write itself: the etcd answers, the watch tells, the subscriber takes.
+    /// Takes the path of a write without writing: etcd answers, the watch delivers, the subscriber receives.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let newest = self.rounds.newest().await?;
+            let newest = self.read_index.newest().await?;
             self.shared.wait(newest).await
         })
     }
 
-    /// Nothing is due: the etcd sees to what ends.
+    /// Does nothing: etcd expires keys by their leases.
     fn tick(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // each has its place back once it is answered; who never started has nothing to wait for
-            if self.resting.lock().take().is_none() && self.shared.check().is_ok() {
-                let _ = timeout(GRACE, self.places.acquire_many(PLACES)).await;
+            // a write returns its permit once it is answered; a store that never started has none in flight
+            if self.unstarted.lock().take().is_none() && self.shared.check().is_ok() {
+                let _ = timeout(CLOSE_TIMEOUT, self.permits.acquire_many(MAX_INFLIGHT_WRITES)).await;
             }
-            self.places.close();
+            self.permits.close();
             self.shared.end(closing());
         })
     }

@@ -1,22 +1,22 @@
-//! Reads everything below the prefix as it was at one revision, page by page.
+//! The paginated read of all keys below the prefix at one revision.
 
 use bytes::Bytes;
 
-use crate::client::{Client, Failure};
-use crate::messages::{Header, Pair, Range};
+use crate::client::{Client, ClientError};
+use crate::messages::{KeyValue, RangeRequest, ResponseHeader};
 use crate::prefix::Prefix;
 
-/// Keys of a page, unless they are large.
+/// Keys per page, unless values are large.
 const PAGE: u64 = 1000;
-/// How often reading begins again because the revision went away meanwhile.
+/// How often the read restarts because its revision was compacted meanwhile.
 const TRIES: usize = 5;
 
-/// Hands over every page; an empty one first says that all begins, for the first time or again.
+/// Calls back with every page. An empty page comes first, at the start and at every restart.
 pub(crate) async fn load(
     client: &Client,
     prefix: &Prefix,
-    mut page: impl FnMut(Header, Vec<Pair>),
-) -> Result<Header, Failure> {
+    mut page: impl FnMut(ResponseHeader, Vec<KeyValue>),
+) -> Result<ResponseHeader, ClientError> {
     let mut tries = 0;
     loop {
         match once(client, prefix, &mut page).await {
@@ -29,28 +29,28 @@ pub(crate) async fn load(
 async fn once(
     client: &Client,
     prefix: &Prefix,
-    page: &mut impl FnMut(Header, Vec<Pair>),
-) -> Result<Header, Failure> {
+    page: &mut impl FnMut(ResponseHeader, Vec<KeyValue>),
+) -> Result<ResponseHeader, ClientError> {
     let (key, end) = prefix.bounds();
-    let mut range = Range { key, end, limit: PAGE, ..Range::default() };
+    let mut range = RangeRequest { key, end, limit: PAGE, ..RangeRequest::default() };
     let mut pinned = None;
     loop {
-        let found = match client.range(&range).await {
-            Err(failure) if failure.too_large_an_answer() && range.limit > 1 => {
+        let response = match client.range(&range).await {
+            Err(failure) if failure.is_response_too_large() && range.limit > 1 => {
                 range.limit /= 2;
                 continue;
             }
-            found => found?,
+            response => response?,
         };
         let header = *pinned.get_or_insert_with(|| {
-            page(found.header, Vec::new());
-            found.header
+            page(response.header, Vec::new());
+            response.header
         });
         range.revision = header.revision;
-        let last = found.pairs.last().map(|pair| [&pair.key[..], b"\0"].concat());
-        page(header, found.pairs);
+        let last = response.pairs.last().map(|pair| [&pair.key[..], b"\0"].concat());
+        page(header, response.pairs);
         match last {
-            Some(next) if found.more => range.key = Bytes::from(next),
+            Some(next) if response.more => range.key = Bytes::from(next),
             _ => return Ok(header),
         }
         range.limit = (range.limit * 2).min(PAGE);

@@ -1,30 +1,30 @@
-//! What an etcd is asked and what it answers, as far as a store needs it.
+//! Requests and responses of the etcd v3 API, as far as the store needs them.
 //!
-//! Questions are written, answers are read; numbers of fields are those of etcd's public protocol, version 3. Fields
-//! that are not known are stepped over, so that later versions are understood.
+//! Requests are encoded and responses decoded, with the field numbers of etcd's public protobuf definitions.
+//! Unknown fields are skipped, so that later versions are understood.
 
 use bytes::Bytes;
 use schema::proto::ProtoError;
 
 use crate::wire::{Field, Writer, fields};
 
-pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
-pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(crate) const RANGE: &str = "/etcdserverpb.KV/RangeRequest";
+pub(crate) const TXN: &str = "/etcdserverpb.KV/TxnRequest";
 pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
-/// Which etcd answers, and where its sequence of revisions was.
+/// The cluster id and revision that every response carries.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct ResponseHeader {
     pub cluster: u64,
     pub revision: u64,
 }
 
-impl Header {
+impl ResponseHeader {
     fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut header = Header::default();
+        let mut header = ResponseHeader::default();
         fields(message, |number, field| {
             match number {
                 1 => header.cluster = field.number(),
@@ -37,18 +37,18 @@ impl Header {
     }
 }
 
-/// A key with its value. A deletion has a key and a revision only.
+/// A key with its value. In a delete event only the key and the mod revision are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct KeyValue {
     pub key: Bytes,
     pub value: Bytes,
     pub mod_revision: u64,
     pub version: u64,
 }
 
-impl Pair {
+impl KeyValue {
     fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut pair = Pair::default();
+        let mut pair = KeyValue::default();
         fields(message, |number, field| {
             match number {
                 1 => pair.key = field.bytes(),
@@ -63,18 +63,18 @@ impl Pair {
     }
 }
 
-/// A question for keys from `key` up to, without, `end`; for the one key if that is empty.
+/// A request for the keys from `key` to `end`, exclusive; for one key if `end` is empty.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Range {
+pub(crate) struct RangeRequest {
     pub key: Bytes,
     pub end: Bytes,
     pub limit: u64,
-    /// At which revision; 0 is the newest.
+    /// The revision to read at; 0 is the newest.
     pub revision: u64,
     pub keys_only: bool,
 }
 
-impl Range {
+impl RangeRequest {
     fn write(&self, out: &mut Writer) {
         out.flag(8, self.keys_only).number(4, self.revision).number(3, self.limit);
         out.bytes(2, &self.end).bytes(1, &self.key);
@@ -88,42 +88,43 @@ impl Range {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
-    pub header: Header,
-    pub pairs: Vec<Pair>,
-    /// There are more than were asked for.
+pub(crate) struct RangeResponse {
+    pub header: ResponseHeader,
+    pub pairs: Vec<KeyValue>,
+    /// More keys exist beyond the limit.
     pub more: bool,
 }
 
-impl Found {
+impl RangeResponse {
     pub(crate) fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut found = Found::default();
+        let mut response = RangeResponse::default();
         fields(message, |number, field| {
             match number {
-                1 => found.header = Header::read(&field.bytes())?,
-                2 => found.pairs.push(Pair::read(&field.bytes())?),
-                3 => found.more = field.flag(),
+                1 => response.header = ResponseHeader::read(&field.bytes())?,
+                2 => response.pairs.push(KeyValue::read(&field.bytes())?),
+                3 => response.more = field.flag(),
                 _ => (),
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(response)
     }
 }
 
-/// What must hold of a key.
+/// A condition on a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// This is the revision of its last write; 0 if there is no such key.
+    /// The mod revision is this; 0 if the key does not exist.
     ModIs(u64),
-    /// It has been written so often since it was created; 0 if there is no such key.
+    /// The version (writes since creation) is this; 0 if the key does not exist.
     VersionIs(u64),
-    /// There is such a key.
+    /// The key exists.
     Exists,
 }
 
 impl Compare {
-    /// Whether it holds of a key that was last written at a revision, if at all. How often is not known.
+    /// Whether it holds for a key with this mod revision, if the key exists. The version is unknown here and is
+    /// ignored.
     pub(crate) fn holds(self, current: Option<u64>) -> bool {
         match self {
             Compare::ModIs(revision) => current.unwrap_or(0) == revision,
@@ -133,58 +134,60 @@ impl Compare {
     }
 }
 
-/// What is done to a key.
+/// An operation on a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum TxnOp {
     Put { value: Bytes, lease: i64 },
     Delete,
 }
 
-/// One key is compared and then written, or else read; others may go with it.
+/// A transaction: compares one key, then writes it, or reads it where the comparison fails. Further keys may be
+/// claimed or released with it.
 #[derive(Clone, Debug)]
-pub(crate) struct Txn {
+pub(crate) struct TxnRequest {
     pub key: Bytes,
     pub compare: Vec<Compare>,
-    pub act: Act,
-    /// Whether it is read without its value, in case that the comparison fails.
+    pub act: TxnOp,
+    /// Whether the read after a failed comparison omits the value.
     pub keys_only: bool,
-    /// Keys that must not be there, and then are, with the name of this one.
+    /// Keys that must not exist; the transaction creates them with this key's name as value.
     pub taken: Vec<Bytes>,
-    /// Keys that go.
+    /// Keys that the transaction deletes.
     pub freed: Vec<Bytes>,
 }
 
-impl Txn {
+impl TxnRequest {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let value = if let Act::Put { value, .. } = &self.act { value.len() } else { 0 };
+        let value = if let TxnOp::Put { value, .. } = &self.act { value.len() } else { 0 };
         let beside: usize =
             self.taken.iter().chain(&self.freed).map(|key| 3 * key.len() + self.key.len() + 64).sum();
         let mut out = Writer::new(value + self.key.len() * (2 + self.compare.len()) + 96 + beside);
-        // what is read where the comparison fails, this key first
+        // the reads after a failed comparison, this key first
         for key in self.taken.iter().rev().chain([&self.key]) {
-            let range = Range { key: key.clone(), keys_only: self.keys_only, ..Range::default() };
+            let range =
+                RangeRequest { key: key.clone(), keys_only: self.keys_only, ..RangeRequest::default() };
             out.message(3, |out| {
                 out.message(1, |out| range.write(out));
             });
         }
-        self.freed.iter().for_each(|key| write_act(&mut out, key, &Act::Delete));
-        let held = Act::Put { value: self.key.clone(), lease: 0 };
-        self.taken.iter().for_each(|key| write_act(&mut out, key, &held));
-        write_act(&mut out, &self.key, &self.act);
+        self.freed.iter().for_each(|key| write_op(&mut out, key, &TxnOp::Delete));
+        let held = TxnOp::Put { value: self.key.clone(), lease: 0 };
+        self.taken.iter().for_each(|key| write_op(&mut out, key, &held));
+        write_op(&mut out, &self.key, &self.act);
         self.taken.iter().for_each(|key| write_compare(&mut out, key, Compare::ModIs(0)));
         self.compare.iter().rev().for_each(|compare| write_compare(&mut out, &self.key, *compare));
         out.finish()
     }
 }
 
-fn write_act(out: &mut Writer, key: &Bytes, act: &Act) {
+fn write_op(out: &mut Writer, key: &Bytes, act: &TxnOp) {
     out.message(2, |out| match act {
-        Act::Put { value, lease } => {
+        TxnOp::Put { value, lease } => {
             out.message(2, |out| {
                 out.number(3, *lease as u64).bytes(2, value).bytes(1, key);
             });
         }
-        Act::Delete => {
+        TxnOp::Delete => {
             out.message(3, |out| {
                 out.bytes(1, key);
             });
@@ -194,8 +197,7 @@ fn write_act(out: &mut Writer, key: &Bytes, act: &Act) {
 
 fn write_compare(out: &mut Writer, key: &Bytes, compare: Compare) {
     out.message(1, |out| {
-        // which number is compared, and how: 0 is equality, 1 is greater; a number that is 0 is left out and means the
-        // same
+        // the compared number and the operator: 0 is equality, 1 is greater; a number that is 0 may be omitted
         match compare {
             Compare::ModIs(revision) => out.number(6, revision).bytes(3, key).number(2, 2),
             Compare::VersionIs(version) => out.number(4, version).bytes(3, key),
@@ -204,31 +206,31 @@ fn write_compare(out: &mut Writer, key: &Bytes, compare: Compare) {
     });
 }
 
-/// How a [`Txn`] went.
+/// The response to a [`TxnRequest`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Decided {
-    pub header: Header,
+pub(crate) struct TxnResponse {
+    pub header: ResponseHeader,
     pub succeeded: bool,
-    /// What the key is, where the comparison failed.
-    pub current: Option<Pair>,
-    /// What of the keys that were to be taken was there, where the comparison failed.
-    pub held: Vec<Pair>,
+    /// The key, if the comparison failed.
+    pub current: Option<KeyValue>,
+    /// The keys of `taken` that exist, if the comparison failed.
+    pub held: Vec<KeyValue>,
 }
 
-impl Decided {
+impl TxnResponse {
     pub(crate) fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut decided = Decided::default();
+        let mut response = TxnResponse::default();
         let mut is_first = true;
         fields(message, |number, field| {
             match number {
-                1 => decided.header = Header::read(&field.bytes())?,
-                2 => decided.succeeded = field.flag(),
+                1 => response.header = ResponseHeader::read(&field.bytes())?,
+                2 => response.succeeded = field.flag(),
                 3 => fields(&field.bytes(), |number, field| {
                     if number == 1 {
-                        let found = Found::read(&field.bytes())?.pairs.into_iter().next();
+                        let pair = RangeResponse::read(&field.bytes())?.pairs.into_iter().next();
                         match std::mem::take(&mut is_first) {
-                            true => decided.current = found,
-                            false => decided.held.extend(found),
+                            true => response.current = pair,
+                            false => response.held.extend(pair),
                         }
                     }
                     Ok(())
@@ -237,7 +239,7 @@ impl Decided {
             }
             Ok(())
         })?;
-        Ok(decided)
+        Ok(response)
     }
 }
 
@@ -253,7 +255,7 @@ pub(crate) fn grant(seconds: i64) -> Vec<u8> {
     out.finish()
 }
 
-/// The lease that was granted.
+/// The id of the granted lease.
 pub(crate) fn granted(message: &Bytes) -> Result<i64, ProtoError> {
     let mut lease = 0;
     fields(message, |number, field| {
@@ -265,7 +267,7 @@ pub(crate) fn granted(message: &Bytes) -> Result<i64, ProtoError> {
     Ok(lease)
 }
 
-/// What an etcd says about itself.
+/// A server's version and database size.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Status {
     pub version: String,
@@ -287,7 +289,7 @@ impl Status {
     }
 }
 
-/// A watch of keys from `key` up to `end`, from a revision on. Large answers come in pieces.
+/// A request to watch the keys from `key` to `end`, from a revision on. Large responses come in fragments.
 pub(crate) fn watch(key: &[u8], end: &[u8], from: u64, progress: bool) -> Vec<u8> {
     let mut out = Writer::new(key.len() + end.len() + 48);
     out.message(1, |out| {
@@ -296,7 +298,7 @@ pub(crate) fn watch(key: &[u8], end: &[u8], from: u64, progress: bool) -> Vec<u8
     out.finish()
 }
 
-/// The question how far a watch has come.
+/// A progress request.
 pub(crate) fn progress() -> Vec<u8> {
     let mut out = Writer::new(8);
     out.message(3, |_| ());
@@ -304,14 +306,14 @@ pub(crate) fn progress() -> Vec<u8> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watched {
-    pub header: Header,
+pub(crate) struct WatchResponse {
+    pub header: ResponseHeader,
     pub created: bool,
     pub canceled: bool,
-    /// What was asked for is gone: this is the oldest revision that is left.
+    /// The requested revision has been compacted: this is the oldest one left.
     pub compacted: u64,
     pub reason: String,
-    /// More of the same answer follows.
+    /// More fragments of this response follow.
     pub fragment: bool,
     pub events: Vec<Event>,
 }
@@ -319,15 +321,15 @@ pub(crate) struct Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub deleted: bool,
-    pub pair: Pair,
+    pub pair: KeyValue,
 }
 
-impl Watched {
+impl WatchResponse {
     pub(crate) fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut watched = Watched::default();
+        let mut watched = WatchResponse::default();
         fields(message, |number, field| {
             match number {
-                1 => watched.header = Header::read(&field.bytes())?,
+                1 => watched.header = ResponseHeader::read(&field.bytes())?,
                 3 => watched.created = field.flag(),
                 4 => watched.canceled = field.flag(),
                 5 => watched.compacted = field.count(),
@@ -344,11 +346,11 @@ impl Watched {
 
 impl Event {
     fn read(message: &Bytes) -> Result<Self, ProtoError> {
-        let mut event = Event { deleted: false, pair: Pair::default() };
+        let mut event = Event { deleted: false, pair: KeyValue::default() };
         fields(message, |number, field: Field| {
             match number {
                 1 => event.deleted = field.number() == 1,
-                2 => event.pair = Pair::read(&field.bytes())?,
+                2 => event.pair = KeyValue::read(&field.bytes())?,
                 _ => (),
             }
             Ok(())

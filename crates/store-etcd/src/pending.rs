@@ -1,8 +1,8 @@
-//! Own writes that are on their way, so that what their writers say about them goes with the change.
+//! Own writes in flight, so that a published change carries its writer's note.
 //!
-//! The watch may tell of a write before the etcd has answered it. A change that may be an own write is held until that
-//! write's answer says whether it is: one of the same key that did the same, that is. Every write is decided, however
-//! it ends: its [`Entry`] sees to that when it goes.
+//! The watch may deliver an event before etcd has answered the write that caused it. A change that may be an own
+//! write (same key, same value) is held until that write's response tells whether it is. Every pending write is
+//! decided: dropping its [`Entry`] removes it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use store::{Note, Op, Write};
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Pending {
-    inside: Mutex<Inside>,
+pub(crate) struct PendingWrites {
+    inside: Mutex<Inner>,
     decided: Condvar,
 }
 
 #[derive(Default)]
-struct Inside {
-    keys: HashMap<Arc<str>, Vec<Ticket>>,
+struct Inner {
+    keys: HashMap<Arc<str>, Vec<PendingWrite>>,
     next: u64,
 }
 
-struct Ticket {
+struct PendingWrite {
     id: u64,
-    /// What it writes; none if it deletes.
+    /// The value that it puts; `None` for a delete.
     value: Option<Bytes>,
     note: Note,
-    /// The revision that it got.
-    became: Option<u64>,
+    /// The revision at which it was committed.
+    committed_at: Option<u64>,
 }
 
-impl Pending {
-    /// Before a write is sent. Who has nothing to say is not waited for.
+impl PendingWrites {
+    /// Registers a write before it is sent. A write without a note is not registered: no change waits for it.
     pub(crate) fn enter(self: &Arc<Self>, write: &Write) -> Option<Entry> {
         let note = write.note.clone()?;
         let value = match &write.op {
@@ -44,22 +44,27 @@ impl Pending {
         let mut inside = self.inside.lock();
         let id = inside.next;
         inside.next += 1;
-        inside.keys.entry(write.key.clone()).or_default().push(Ticket { id, value, note, became: None });
+        inside.keys.entry(write.key.clone()).or_default().push(PendingWrite {
+            id,
+            value,
+            note,
+            committed_at: None,
+        });
         Some(Entry { pending: self.clone(), key: write.key.clone(), id })
     }
 
-    /// What the writer of a change had to say, if it was one of ours. Waits for answers. Without a revision it is any
-    /// write that did this.
+    /// The note of the own write that caused a change, if one did. Blocks until the responses of all candidates are
+    /// known. Without a revision, any committed write of the same value matches.
     pub(crate) fn note(&self, key: &str, revision: Option<u64>, value: Option<&Bytes>) -> Option<Note> {
         let mut inside = self.inside.lock();
         loop {
             let tickets = inside.keys.get_mut(key)?;
             let mut same = tickets.iter().enumerate().filter(|(_, one)| one.value.as_ref() == value);
-            let is_it = |became: Option<u64>| became.is_some() && (revision.is_none() || became == revision);
-            if let Some((at, _)) = same.clone().find(|(_, one)| is_it(one.became)) {
+            let matches = |at: Option<u64>| at.is_some() && (revision.is_none() || at == revision);
+            if let Some((at, _)) = same.clone().find(|(_, one)| matches(one.committed_at)) {
                 return Some(tickets.swap_remove(at).note);
             }
-            if !same.any(|(_, one)| one.became.is_none()) {
+            if !same.any(|(_, one)| one.committed_at.is_none()) {
                 return None;
             }
             self.decided.wait(&mut inside);
@@ -72,27 +77,27 @@ impl Pending {
     }
 }
 
-/// One write on its way.
+/// The registration of one write in flight.
 pub(crate) struct Entry {
-    pending: Arc<Pending>,
+    pending: Arc<PendingWrites>,
     key: Arc<str>,
     id: u64,
 }
 
 impl Entry {
-    /// It happened, at this revision.
-    pub(crate) fn became(&self, revision: u64) {
+    /// Records that the write was committed at this revision.
+    pub(crate) fn commit(&self, revision: u64) {
         let mut inside = self.pending.inside.lock();
         let tickets = inside.keys.get_mut(&self.key);
         if let Some(own) = tickets.and_then(|all| all.iter_mut().find(|one| one.id == self.id)) {
-            own.became = Some(revision);
+            own.committed_at = Some(revision);
         }
         drop(inside);
         self.pending.decided.notify_all();
     }
 }
 
-/// It did not happen, or nobody knows, or all is said.
+/// The write was not applied, or its outcome is unknown, or its note has been taken.
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut inside = self.pending.inside.lock();
@@ -112,7 +117,7 @@ mod tests {
     use super::*;
     use store::Expect;
 
-    fn put(pending: &Arc<Pending>, value: &'static str) -> Entry {
+    fn put(pending: &Arc<PendingWrites>, value: &'static str) -> Entry {
         let write = Write::put("/a", Expect::Any, value).with_note(Arc::new(value.to_owned()));
         pending.enter(&write).unwrap()
     }
@@ -123,16 +128,16 @@ mod tests {
 
     #[test]
     fn a_change_goes_to_the_write_that_it_was() {
-        let pending = Arc::new(Pending::default());
+        let pending = Arc::new(PendingWrites::default());
         assert!(pending.enter(&Write::put("/a", Expect::Any, "x")).is_none(), "nothing to say");
         let (first, second) = (put(&pending, "x"), put(&pending, "x"));
-        second.became(7);
-        first.became(8);
+        second.commit(7);
+        first.commit(8);
         assert_eq!(told(pending.note("/a", Some(7), Some(&"x".into()))), Some("x".to_owned()));
         assert_eq!(told(pending.note("/a", Some(9), Some(&"x".into()))), None, "somebody else's");
         drop(first);
         let third = put(&pending, "y");
-        third.became(12);
+        third.commit(12);
         assert_eq!(told(pending.note("/a", Some(12), None)), None, "it did something else");
         assert_eq!(told(pending.note("/a", None, Some(&"y".into()))), Some("y".to_owned()));
         drop(third);
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_change_waits_only_for_what_may_be_it() {
-        let pending = Arc::new(Pending::default());
+        let pending = Arc::new(PendingWrites::default());
         let open = put(&pending, "x");
         assert!(pending.note("/b", Some(5), Some(&"x".into())).is_none());
         assert!(pending.note("/a", Some(5), Some(&"y".into())).is_none());
@@ -155,7 +160,7 @@ mod tests {
                 move || told(pending.note("/a", Some(5), Some(&"z".into())))
             });
             if let Some(revision) = fate {
-                open.became(revision);
+                open.commit(revision);
             } else {
                 drop(open);
             }

@@ -1,7 +1,7 @@
-//! Hands changes to the subscriber, in order, on a thread of its own that may be kept waiting.
+//! The publisher: passes changes to the subscriber, in order, on its own thread, because the subscriber may block.
 //!
-//! What always holds: changes of one revision are handed over together; the revision is raised after what it stands
-//! for, and whoever waits for it is woken after that. An empty hand means that nothing changed up to a later revision.
+//! Invariants: changes of one revision are published together. The published revision is raised after the changes,
+//! and waiters are woken after that. An empty batch means that nothing changed up to the new revision.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,43 +13,43 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::shared::{Shared, State};
 
-/// So many changes are handed over at once, at least if there are more of one revision.
+/// Changes per batch; more if one revision has more.
 const BATCH: usize = 512;
 
-/// Something to hand over.
+/// A message from the watcher.
 pub(crate) enum Item {
-    /// What changed, and the revision up to which this is everything.
-    Changes { changes: Vec<Seen>, upto: u64 },
-    /// Everything there is at a revision, since what changed is not known any more.
-    Reload { changed: Vec<Seen>, live: HashSet<Arc<str>>, upto: u64 },
+    /// Changes that are complete up to a revision.
+    Changes { changes: Vec<KeyChange>, upto: u64 },
+    /// The difference to a full listing at a revision, after the history was compacted.
+    Reload { changed: Vec<KeyChange>, live: HashSet<Arc<str>>, upto: u64 },
 }
 
-/// A change as the etcd tells it.
+/// A change as etcd reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct KeyChange {
     pub revision: u64,
     pub key: Arc<str>,
     /// `None`: the key was deleted.
     pub value: Option<Bytes>,
-    /// When it happened is not known: the revision is one that it may have had.
-    pub supposed: bool,
+    /// The revision is an estimate: the time of this deletion is unknown.
+    pub is_estimated: bool,
 }
 
-pub(crate) struct Handing {
+pub(crate) struct Publisher {
     pub shared: Arc<Shared>,
     pub subscriber: Subscriber,
     pub items: Receiver<Item>,
 }
 
-impl Handing {
-    /// Until there is nothing more to come.
+impl Publisher {
+    /// Runs until the watcher is gone.
     pub(crate) fn run(mut self) {
-        let _epilogue = Epilogue(self.shared.clone());
+        let _epilogue = StopGuard(self.shared.clone());
         while let Some(item) = self.items.blocking_recv() {
             match item {
                 Item::Changes { mut changes, mut upto } => {
                     let mut next = None;
-                    // what waits meanwhile goes along
+                    // merge the messages that are already queued
                     while changes.len() < BATCH {
                         match self.items.try_recv() {
                             Ok(Item::Changes { changes: more, upto: later }) => {
@@ -73,15 +73,15 @@ impl Handing {
         }
     }
 
-    fn reload(&mut self, changed: Vec<Seen>, live: HashSet<Arc<str>>, upto: u64) {
-        let handed = self.shared.handed();
-        let changes = difference(changed, &live, handed, upto, &self.shared.index.lock());
-        tracing::info!(changes = changes.len(), revision = upto, "everything was read again");
+    fn reload(&mut self, changed: Vec<KeyChange>, live: HashSet<Arc<str>>, upto: u64) {
+        let published = self.shared.published();
+        let changes = difference(changed, &live, published, upto, &self.shared.index.lock());
+        tracing::info!(changes = changes.len(), revision = upto, "all keys were listed again");
         self.hand(changes, upto);
     }
 
-    /// Hands over changes, which are in order, and says that they are all up to a revision.
-    fn hand(&mut self, changes: Vec<Seen>, upto: u64) {
+    /// Publishes changes, which are in order and complete up to a revision.
+    fn hand(&mut self, changes: Vec<KeyChange>, upto: u64) {
         let mut rest = changes.into_iter().peekable();
         let mut batch = Vec::with_capacity(rest.len().min(BATCH));
         while let Some(seen) = rest.next() {
@@ -96,8 +96,8 @@ impl Handing {
         if !batch.is_empty() {
             self.give(&batch);
         }
-        if upto > self.shared.handed() {
-            // what is to be looked at must be there when the subscriber looks
+        if upto > self.shared.published() {
+            // the subscriber reads the revision when it receives an empty batch
             self.shared.revision.fetch_max(upto, Ordering::AcqRel);
             (self.subscriber)(&[]);
             self.raise(upto);
@@ -107,30 +107,30 @@ impl Handing {
     fn give(&mut self, batch: &[Change]) {
         let Some(last) = batch.last() else { return };
         (self.subscriber)(batch);
-        let counted = &self.shared.counted;
-        counted.changes.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        counted.largest_batch.fetch_max(batch.len() as u64, Ordering::Relaxed);
+        let counters = &self.shared.counters;
+        counters.changes.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        counters.largest_batch.fetch_max(batch.len() as u64, Ordering::Relaxed);
         self.shared.revision.fetch_max(last.revision.0, Ordering::AcqRel);
         self.raise(last.revision.0);
     }
 
     fn raise(&self, revision: u64) {
-        self.shared.state.send_if_modified(|State { handed, .. }| {
-            let more = *handed < revision;
-            *handed = (*handed).max(revision);
+        self.shared.state.send_if_modified(|State { published, .. }| {
+            let more = *published < revision;
+            *published = (*published).max(revision);
             more
         });
     }
 
-    /// The change with what it replaced, and with what its writer had to say.
-    fn change(&self, seen: Seen) -> Option<Change> {
-        let Seen { revision, key, value, supposed } = seen;
-        let known = (!supposed).then_some(revision);
+    /// Completes a change with the revision that it replaces and its writer's note.
+    fn change(&self, seen: KeyChange) -> Option<Change> {
+        let KeyChange { revision, key, value, is_estimated } = seen;
+        let known = (!is_estimated).then_some(revision);
         let note = self.shared.pending.note(&key, known, value.as_ref());
         let mut index = self.shared.index.lock();
         let previous = match value {
             Some(_) => index.insert(key.clone(), revision),
-            // of what was never there nobody need hear that it is gone
+            // the deletion of a key that was never published is dropped
             None => Some(index.remove(&key)?),
         };
         drop(index);
@@ -139,36 +139,41 @@ impl Handing {
     }
 }
 
-/// What must have happened between a known state and one that was read later, in order. When something was deleted is
-/// not known: that gets a revision in between at which nothing else is told, where there is one.
+/// The changes that lead from the published state to a later listing, in order. The revision of a deletion is
+/// unknown: it gets one in between that no other change has, where there is one.
 fn difference(
-    changed: Vec<Seen>,
+    changed: Vec<KeyChange>,
     live: &HashSet<Arc<str>>,
-    handed: u64,
+    published: u64,
     upto: u64,
     index: &std::collections::HashMap<Arc<str>, u64>,
-) -> Vec<Seen> {
+) -> Vec<KeyChange> {
     let mut changes: Vec<_> =
         changed.into_iter().filter(|seen| index.get(&seen.key) != Some(&seen.revision)).collect();
     let taken: HashSet<u64> = changes.iter().map(|seen| seen.revision).collect();
-    let mut free = (handed + 1..=upto).filter(|revision| !taken.contains(revision));
+    let mut free = (published + 1..=upto).filter(|revision| !taken.contains(revision));
     let mut gone: Vec<_> = index.keys().filter(|key| !live.contains(*key)).cloned().collect();
     gone.sort();
     for key in gone {
-        changes.push(Seen { revision: free.next().unwrap_or(upto), key, value: None, supposed: true });
+        changes.push(KeyChange {
+            revision: free.next().unwrap_or(upto),
+            key,
+            value: None,
+            is_estimated: true,
+        });
     }
     changes.sort_by_key(|seen| seen.revision);
     changes
 }
 
-/// Runs when the thread is gone, however it went: nobody is left waiting.
-struct Epilogue(Arc<Shared>);
+/// Stops the store when the thread ends, even by a panic, so that no caller waits forever.
+struct StopGuard(Arc<Shared>);
 
-impl Drop for Epilogue {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         let why = if std::thread::panicking() {
-            // the cache may have missed a change: nothing may go on as if it had not
-            "handing out changes ended unexpectedly; restart to go on"
+            // the cache may have missed a change, so the store must not continue
+            "its publisher ended unexpectedly; restart the server"
         } else {
             "it is closing"
         };
@@ -180,8 +185,8 @@ impl Drop for Epilogue {
 mod tests {
     use super::*;
 
-    fn seen(revision: u64, key: &str, value: Option<&'static str>) -> Seen {
-        Seen { revision, key: key.into(), value: value.map(Bytes::from), supposed: value.is_none() }
+    fn seen(revision: u64, key: &str, value: Option<&'static str>) -> KeyChange {
+        KeyChange { revision, key: key.into(), value: value.map(Bytes::from), is_estimated: value.is_none() }
     }
 
     #[test]
@@ -192,7 +197,7 @@ mod tests {
         let told = difference(read(), &live, 8, 11, &index);
         let expected =
             [seen(9, "/d", Some("d")), seen(10, "/b", None), seen(11, "/e", Some("e")), seen(11, "/c", None)];
-        assert_eq!(told, expected, "one revision is free, and two keys are gone");
+        assert_eq!(told, expected, "one revision is free, and two keys are deleted");
         let told = difference(read(), &live, 8, 20, &index);
         let revisions: Vec<_> = told.iter().map(|it| (it.revision, &*it.key)).collect();
         assert_eq!(revisions, [(9, "/d"), (10, "/b"), (11, "/e"), (12, "/c")]);

@@ -1,68 +1,70 @@
-//! The newest revision of the etcd, asked for once on behalf of all who want to know.
+//! The read index: etcd's newest revision, requested once for all concurrent callers.
 //!
-//! What always holds: who asks gets what was read after it asked. One question is under way at a time; whoever comes
-//! meanwhile waits for the next one, together with all others who do.
+//! Invariant: a caller gets a revision that was read after its call. One request is in flight at a time; callers
+//! that arrive meanwhile share the next one.
 
 use std::sync::Arc;
 
 use store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::messages::Range;
+use crate::messages::RangeRequest;
 use crate::shared::{Shared, closing};
 
-/// Who may wait for a place before the next question.
-const PLACES: usize = 1024;
+/// Callers that may be queued for the next request.
+const MAX_QUEUED: usize = 1024;
 
-type Asked = oneshot::Sender<Result<u64, StoreError>>;
+type Waiter = oneshot::Sender<Result<u64, StoreError>>;
 
-/// Where questions are put.
+/// The callers' side.
 #[derive(Clone)]
-pub(crate) struct Rounds(mpsc::Sender<Asked>);
+pub(crate) struct ReadIndex(mpsc::Sender<Waiter>);
 
-/// Where they are answered.
-pub(crate) struct Answers(mpsc::Receiver<Asked>);
+/// The side that sends the requests.
+pub(crate) struct ReadIndexWorker(mpsc::Receiver<Waiter>);
 
-pub(crate) fn rounds() -> (Rounds, Answers) {
-    let (asked, answers) = mpsc::channel(PLACES);
-    (Rounds(asked), Answers(answers))
+pub(crate) fn channel() -> (ReadIndex, ReadIndexWorker) {
+    let (waiter, answers) = mpsc::channel(MAX_QUEUED);
+    (ReadIndex(waiter), ReadIndexWorker(answers))
 }
 
-impl Rounds {
-    /// The newest revision.
+impl ReadIndex {
+    /// The newest revision of the cluster.
     pub(crate) async fn newest(&self) -> Result<u64, StoreError> {
-        let (asked, answer) = oneshot::channel();
-        self.0.send(asked).await.map_err(|_| closing())?;
+        let (waiter, answer) = oneshot::channel();
+        self.0.send(waiter).await.map_err(|_| closing())?;
         answer.await.unwrap_or_else(|_| Err(closing()))
     }
 }
 
-impl Answers {
+impl ReadIndexWorker {
     pub(crate) async fn run(mut self, shared: Arc<Shared>) {
         tokio::select! {
             () = shared.ended() => (),
-            () = async { while self.round(&shared).await {} } => (),
+            () = async { while self.serve_batch(&shared).await {} } => (),
         }
     }
 
-    async fn round(&mut self, shared: &Shared) -> bool {
+    async fn serve_batch(&mut self, shared: &Shared) -> bool {
         let mut all = Vec::new();
-        if self.0.recv_many(&mut all, PLACES).await == 0 {
+        if self.0.recv_many(&mut all, MAX_QUEUED).await == 0 {
             return false;
         }
-        all.retain(|asked| !asked.is_closed());
+        all.retain(|waiter| !waiter.is_closed());
         if all.is_empty() {
             return true;
         }
-        let known = shared.handed();
+        let published = shared.published();
         let (key, _) = shared.prefix.bounds();
-        let newest = match shared.client.range(&Range { key, ..Range::default() }).await {
-            Ok(found) => shared.recognize(found.header, known).map(|()| found.header.revision),
+        let newest = match shared.client.range(&RangeRequest { key, ..RangeRequest::default() }).await {
+            Ok(response) => {
+                shared.check_header(response.header, published).map(|()| response.header.revision)
+            }
             Err(why) => Err(StoreError::Unavailable(why.to_string())),
         };
-        for asked in all {
-            // who does not wait any more is told in vain
-            let _ = asked.send(newest.clone());
+        for waiter in all {
+            // a caller that stopped waiting has dropped its receiver
+            let _ = waiter.send(newest.clone());
         }
         true
     }

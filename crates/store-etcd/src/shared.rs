@@ -1,4 +1,4 @@
-//! What all parts of the store know together.
+//! The state that the tasks of the store share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,41 +10,41 @@ use store::{Stats, StoreError};
 use tokio::sync::watch;
 
 use crate::client::Client;
-use crate::messages::Header;
-use crate::pending::Pending;
+use crate::messages::ResponseHeader;
+use crate::pending::PendingWrites;
 use crate::prefix::Prefix;
 
 pub(crate) struct Shared {
     pub client: Client,
     pub prefix: Prefix,
     pub world: World,
-    pub pending: Arc<Pending>,
-    /// The last write of every key, as the subscriber knows it. Only who hands changes out changes it.
+    pub pending: Arc<PendingWrites>,
+    /// The mod revision of every key, as published to the subscriber. Only the publisher changes it.
     pub index: Mutex<HashMap<Arc<str>, u64>>,
-    /// The etcd that this is.
+    /// The cluster id.
     pub cluster: u64,
-    /// The revision at which everything was read at the start.
+    /// The revision of the initial read.
     pub oldest: u64,
-    /// The same as [`State::handed`], raised before an empty hand rather than after it.
+    /// The same as [`State::published`], but raised before an empty batch is published instead of after.
     pub revision: AtomicU64,
     pub state: watch::Sender<State>,
-    /// The newest revision that somebody waits for.
-    pub wanted: watch::Sender<u64>,
-    /// What keeps the etcd from being asked at the moment.
-    trouble: Mutex<Option<String>>,
-    pub counted: Counted,
+    /// The newest revision that a caller waits for.
+    pub awaited: watch::Sender<u64>,
+    /// Why the watch is currently failing.
+    watch_error: Mutex<Option<String>>,
+    pub counters: Counters,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// Everything up to this revision has been handed to the subscriber.
-    pub handed: u64,
-    /// Why nothing goes on.
-    pub over: Option<StoreError>,
+    /// The subscriber has received every change up to this revision.
+    pub published: u64,
+    /// Why the store has stopped.
+    pub stop_reason: Option<StoreError>,
 }
 
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct Counters {
     pub file_bytes: AtomicU64,
     pub writes: AtomicU64,
     pub write_nanos: AtomicU64,
@@ -64,7 +64,7 @@ impl Shared {
         client: Client,
         prefix: Prefix,
         world: World,
-        header: Header,
+        header: ResponseHeader,
         index: HashMap<Arc<str>, u64>,
     ) -> Self {
         let revision = header.revision;
@@ -77,101 +77,101 @@ impl Shared {
             cluster: header.cluster,
             oldest: revision,
             revision: AtomicU64::new(revision),
-            state: watch::Sender::new(State { handed: revision, over: None }),
-            wanted: watch::Sender::new(revision),
-            trouble: Mutex::new(None),
-            counted: Counted::default(),
+            state: watch::Sender::new(State { published: revision, stop_reason: None }),
+            awaited: watch::Sender::new(revision),
+            watch_error: Mutex::new(None),
+            counters: Counters::default(),
         }
     }
 
-    /// Nothing goes on from here; the first reason counts.
+    /// Stops the store; the first reason is kept.
     pub(crate) fn end(&self, why: StoreError) {
         self.state.send_if_modified(|state| {
-            let first = state.over.is_none();
+            let first = state.stop_reason.is_none();
             if first {
-                state.over = Some(why);
+                state.stop_reason = Some(why);
             }
             first
         });
     }
 
-    /// Resolves when nothing goes on.
+    /// Resolves when the store has stopped.
     pub(crate) async fn ended(&self) {
-        // it lasts as long as whoever could send
-        let _ = self.state.subscribe().wait_for(|state| state.over.is_some()).await;
+        // an error is impossible: `self` owns the sender
+        let _ = self.state.subscribe().wait_for(|state| state.stop_reason.is_some()).await;
     }
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
-        self.state.borrow().over.clone().map_or(Ok(()), Err)
+        self.state.borrow().stop_reason.clone().map_or(Ok(()), Err)
     }
 
-    pub(crate) fn handed(&self) -> u64 {
-        self.state.borrow().handed
+    pub(crate) fn published(&self) -> u64 {
+        self.state.borrow().published
     }
 
-    /// Waits until the subscriber has seen everything up to a revision.
+    /// Waits until the subscriber has received every change up to a revision.
     pub(crate) async fn wait(&self, revision: u64) -> Result<(), StoreError> {
-        if self.handed() >= revision {
+        if self.published() >= revision {
             return Ok(());
         }
-        self.wanted.send_if_modified(|wanted| {
-            let more = *wanted < revision;
-            *wanted = (*wanted).max(revision);
+        self.awaited.send_if_modified(|awaited| {
+            let more = *awaited < revision;
+            *awaited = (*awaited).max(revision);
             more
         });
         let mut state = self.state.subscribe();
-        let seen = state.wait_for(|state| state.handed >= revision || state.over.is_some()).await;
+        let seen = state.wait_for(|state| state.published >= revision || state.stop_reason.is_some()).await;
         let Ok(seen) = seen else { return Err(closing()) };
-        match &seen.over {
-            Some(why) if seen.handed < revision => Err(why.clone()),
+        match &seen.stop_reason {
+            Some(why) if seen.published < revision => Err(why.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Whether an answer comes from the same etcd, which cannot have gone back to before `known`. Where it has, or
-    /// where it is another one, nothing that was handed out is true any more.
-    pub(crate) fn recognize(&self, header: Header, known: u64) -> Result<(), StoreError> {
+    /// Checks that a response comes from the same cluster, and that its revision is not below `known`. Otherwise
+    /// the published state is invalid, and the store stops.
+    pub(crate) fn check_header(&self, header: ResponseHeader, known: u64) -> Result<(), StoreError> {
         let what = if header.cluster != self.cluster {
-            format!("it is another etcd now (cluster {:x}, not {:x})", header.cluster, self.cluster)
+            format!("the etcd cluster id is {:x} instead of {:x}", header.cluster, self.cluster)
         } else if header.revision < known {
-            format!("it went back from revision {known} to {}", header.revision)
+            format!("etcd went back from revision {known} to {}", header.revision)
         } else {
             return Ok(());
         };
-        let fault = StoreError::Unavailable(format!("{what}: restart to go on"));
-        tracing::error!(%fault, "the etcd cannot be used any more");
+        let fault = StoreError::Unavailable(format!("{what}: restart the server"));
+        tracing::error!(%fault, "etcd does not hold the data that was read from it before; the store stops");
         self.end(fault.clone());
         Err(fault)
     }
 
-    pub(crate) fn is_in_trouble(&self, why: String) {
-        *self.trouble.lock() = Some(why);
+    pub(crate) fn set_unhealthy(&self, why: String) {
+        *self.watch_error.lock() = Some(why);
     }
 
-    pub(crate) fn is_well(&self) {
-        self.trouble.lock().take();
+    pub(crate) fn set_healthy(&self) {
+        self.watch_error.lock().take();
     }
 
     pub(crate) fn healthy(&self) -> Result<(), StoreError> {
         self.check()?;
-        self.trouble.lock().clone().map_or(Ok(()), |why| Err(StoreError::Unavailable(why)))
+        self.watch_error.lock().clone().map_or(Ok(()), |why| Err(StoreError::Unavailable(why)))
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let counted = &self.counted;
+        let counters = &self.counters;
         Stats {
             revision: read(&self.revision),
             oldest: self.oldest,
             live_keys: self.index.lock().len() as u64,
-            file_bytes: read(&counted.file_bytes),
-            commits: read(&counted.writes),
-            changes: read(&counted.changes),
-            largest_batch: read(&counted.largest_batch),
-            commit_nanos: read(&counted.write_nanos),
-            conflicts: read(&counted.conflicts),
-            failures: read(&counted.failures),
-            waiting: read(&counted.waiting),
+            file_bytes: read(&counters.file_bytes),
+            commits: read(&counters.writes),
+            changes: read(&counters.changes),
+            largest_batch: read(&counters.largest_batch),
+            commit_nanos: read(&counters.write_nanos),
+            conflicts: read(&counters.conflicts),
+            failures: read(&counters.failures),
+            waiting: read(&counters.waiting),
             ..Stats::default()
         }
     }

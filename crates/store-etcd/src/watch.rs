@@ -1,15 +1,17 @@
-//! Follows everything below the prefix, over lost connections and lost history.
+//! The watch of all keys below the prefix, which survives lost connections and compacted history.
 //!
-//! # Up to which revision a watch has told everything
+//! # Up to which revision a watch is complete
 //!
-//! Who reads must know that nothing is missing up to the etcd's newest revision, also where that one changed nothing
-//! below the prefix. An etcd can be asked how far a watch has come, but before 3.4.31 and 3.5.13 its answer may overtake
-//! changes that are still on their way. So there are two ways, chosen anew for each server that is watched, since it is
-//! that server's answer which must be right:
+//! A consistent read must know that no event is missing up to etcd's newest revision, even if that revision changed
+//! no key below the prefix. etcd answers progress requests, but before 3.4.31 and 3.5.13 the answer may overtake
+//! events that are still in flight. So there are two modes, chosen per watched server, because that server's answer
+//! must be right:
 //!
-//! - A server that answers in order is watched below the prefix, and asked for its progress while somebody waits.
-//! - Any other is watched as a whole. Each revision has changes, all of them come on the one watch in order, and the
-//!   revision of the last is how far it has come; nothing need be asked. What is not below the prefix is dropped.
+//! - A server that reports progress in order is watched below the prefix, and receives progress requests while a
+//!   caller waits.
+//! - Any other server is watched over its whole key space. Every revision has events, all events arrive on the one
+//!   watch in order, and the last event's revision is the progress; no request is needed. Events outside the prefix are
+//!   dropped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,210 +23,221 @@ use store::StoreError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::client::{Failure, One, Pause, TIME};
+use crate::client::{Backoff, CALL_TIMEOUT, ClientError, PinnedServer};
 use crate::load::load;
-use crate::messages::{Event, Range, STATUS, Status, WATCH, Watched, progress, watch};
-use crate::publisher::{Item, Seen};
+use crate::messages::{Event, RangeRequest, STATUS, Status, WATCH, WatchResponse, progress, watch};
+use crate::publisher::{Item, KeyChange};
 use crate::shared::Shared;
 
-/// How often progress is asked for while somebody waits: an etcd that is busy does not answer.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// How often progress is requested while a caller waits: a busy etcd may ignore a request.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a watch ended.
-enum End {
-    /// Nothing goes on.
-    Over,
-    /// The revision from which it should go on is gone.
+enum WatchEnd {
+    /// The store has stopped.
+    Stopped,
+    /// The start revision has been compacted.
     Compacted,
-    /// It may go on elsewhere, or later.
+    /// The connection or server failed; the watch can resume on another server, or later.
     Lost(String),
 }
 
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        End::Lost(failure.to_string())
+impl From<ClientError> for WatchEnd {
+    fn from(failure: ClientError) -> Self {
+        WatchEnd::Lost(failure.to_string())
     }
 }
 
-impl From<RpcError> for End {
+impl From<RpcError> for WatchEnd {
     fn from(why: RpcError) -> Self {
-        End::Lost(why.to_string())
+        WatchEnd::Lost(why.to_string())
     }
 }
 
-impl From<StoreError> for End {
+impl From<StoreError> for WatchEnd {
     fn from(_: StoreError) -> Self {
-        End::Over
+        WatchEnd::Stopped
     }
 }
 
-/// What a message was about.
+/// The kind of a watch response.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum MessageKind {
     Changes,
     Progress,
 }
 
-pub(crate) struct Watching {
+pub(crate) struct Watcher {
     pub shared: Arc<Shared>,
     pub items: mpsc::Sender<Item>,
-    /// Everything up to here has been sent on.
+    /// Every change up to this revision has been queued.
     pub last: u64,
 }
 
-impl Watching {
-    /// Until nothing goes on.
+impl Watcher {
+    /// Runs until the store stops.
     pub(crate) async fn run(mut self) {
         let shared = self.shared.clone();
         tokio::select! {
             () = shared.ended() => (),
-            () = self.go_on() => (),
+            () = self.run_loop() => (),
         }
     }
 
-    async fn go_on(&mut self) {
-        let mut pause = Pause::default();
+    async fn run_loop(&mut self) {
+        let mut pause = Backoff::default();
         loop {
             let one_started = self.last;
-            let end = match self.follow(&mut pause).await {
-                Err(End::Compacted) => {
+            let end = match self.watch_server(&mut pause).await {
+                Err(WatchEnd::Compacted) => {
                     tracing::warn!(
                         after = self.last,
-                        "the etcd has forgotten what changed; reading all again"
+                        "etcd has compacted the watch's start revision; listing all keys again"
                     );
                     self.reload().await.err()
                 }
                 end => end.err(),
             };
             match end {
-                None | Some(End::Compacted) => (),
-                Some(End::Over) => return,
-                Some(End::Lost(why)) => {
-                    if self.shared.handed() >= one_started && self.shared.healthy().is_ok() {
-                        tracing::warn!(%why, "the watch of the etcd is lost; trying again");
+                None | Some(WatchEnd::Compacted) => (),
+                Some(WatchEnd::Stopped) => return,
+                Some(WatchEnd::Lost(why)) => {
+                    if self.shared.published() >= one_started && self.shared.healthy().is_ok() {
+                        tracing::warn!(%why, "the etcd watch failed; retrying");
                     }
-                    self.shared.is_in_trouble(why);
+                    self.shared.set_unhealthy(why);
                     sleep(pause.next(&self.shared.world)).await;
                 }
             }
         }
     }
 
-    /// Watches one server for as long as that goes well.
-    async fn follow(&mut self, pause: &mut Pause) -> Result<(), End> {
+    /// Watches one server until the watch fails.
+    async fn watch_server(&mut self, pause: &mut Backoff) -> Result<(), WatchEnd> {
         let shared = self.shared.clone();
         let one = shared.client.one();
-        let followed = self.follow_one(&one, pause).await;
-        if let Err(End::Lost(_)) = followed {
+        let followed = self.watch_pinned(&one, pause).await;
+        if let Err(WatchEnd::Lost(_)) = followed {
             one.give_up();
         }
         followed
     }
 
-    async fn follow_one(&mut self, one: &One<'_>, pause: &mut Pause) -> Result<(), End> {
-        // the newest, as all of the etcd's servers agree: one alone may rightly be behind
+    async fn watch_pinned(&mut self, one: &PinnedServer<'_>, pause: &mut Backoff) -> Result<(), WatchEnd> {
+        // a linearizable read gives the cluster's revision: a single member may lag behind
         let (key, end) = self.shared.prefix.bounds();
-        let newest = self.shared.client.range(&Range { key: key.clone(), ..Range::default() }).await?;
-        self.shared.recognize(newest.header, self.last)?;
-        // who may not ask, or is not answered, takes the way that is always right
-        let answers_in_order = match one.call(STATUS, &[]).await {
-            Ok(answer) => Status::read(&answer).is_ok_and(|status| in_order(&status.version)),
-            Err(Failure::RpcError { why: RpcError::Refused { .. }, .. }) => false,
+        let newest =
+            self.shared.client.range(&RangeRequest { key: key.clone(), ..RangeRequest::default() }).await?;
+        self.shared.check_header(newest.header, self.last)?;
+        // without permission for the status, use the mode that is right for every version
+        let progress_in_order = match one.call(STATUS, &[]).await {
+            Ok(answer) => {
+                Status::read(&answer).is_ok_and(|status| reports_progress_in_order(&status.version))
+            }
+            Err(ClientError::RpcError { why: RpcError::Refused { .. }, .. }) => false,
             Err(failure) => return Err(failure.into()),
         };
         let from = self.last + 1;
-        let asked = match answers_in_order {
+        let asked = match progress_in_order {
             true => watch(&key, &end, from, true),
             false => watch(b"\0", b"\0", from, false),
         };
         let (sender, mut messages) = one.open(WATCH, &asked).await?;
-        let created = timeout(TIME, messages.next()).await;
-        let created = created.map_err(|_| End::Lost("the watch did not begin in time".to_owned()))?;
-        self.take(created?, answers_in_order, &mut Vec::new()).await?;
-        *pause = Pause::default();
-        self.shared.is_well();
-        self.listen(&sender, &mut messages, answers_in_order).await
+        let created = timeout(CALL_TIMEOUT, messages.next()).await;
+        let created = created.map_err(|_| WatchEnd::Lost("the watch was not created in time".to_owned()))?;
+        self.take(created?, progress_in_order, &mut Vec::new()).await?;
+        *pause = Backoff::default();
+        self.shared.set_healthy();
+        self.listen(&sender, &mut messages, progress_in_order).await
     }
 
     async fn listen(
         &mut self,
         sender: &Sender,
         messages: &mut Messages,
-        answers_in_order: bool,
-    ) -> Result<(), End> {
-        let mut wanted = self.shared.wanted.subscribe();
+        progress_in_order: bool,
+    ) -> Result<(), WatchEnd> {
+        let mut awaited = self.shared.awaited.subscribe();
         let mut parts = Vec::new();
-        // a question is under way, and is asked again by then
+        // when to repeat the progress request in flight
         let mut again: Option<Instant> = None;
         loop {
-            let behind = answers_in_order && *wanted.borrow_and_update() > self.last;
+            let behind = progress_in_order && *awaited.borrow_and_update() > self.last;
             if behind && again.is_none() {
-                again = Some(Instant::now() + ASK_AGAIN);
-                // without room there are questions enough
+                again = Some(Instant::now() + PROGRESS_INTERVAL);
+                // a full channel already holds progress requests
                 sender.send(&progress());
             }
             tokio::select! {
                 message = messages.next() => {
-                    if self.take(message?, answers_in_order, &mut parts).await? == Told::Progress {
+                    if self.take(message?, progress_in_order, &mut parts).await? == MessageKind::Progress {
                         again = None;
                     }
                 }
-                changed = wanted.changed(), if answers_in_order && !behind => {
-                    changed.map_err(|_| End::Over)?;
+                changed = awaited.changed(), if progress_in_order && !behind => {
+                    changed.map_err(|_| WatchEnd::Stopped)?;
                 }
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
             }
         }
     }
 
-    /// Sends on what a message tells. The last revision of a message of which more follows is kept in `parts`, since
-    /// there may be more of it.
+    /// Queues the changes of a watch response. If more fragments follow, the events of the last revision stay in
+    /// `parts`, because the next fragment may have more of that revision.
     async fn take(
         &mut self,
         message: Option<Bytes>,
-        answers_in_order: bool,
+        progress_in_order: bool,
         parts: &mut Vec<Event>,
-    ) -> Result<Told, End> {
-        let Some(message) = message else { return Err(End::Lost("the watch was ended".to_owned())) };
-        let told = Watched::read(&message).map_err(|why| End::Lost(why.to_string()))?;
-        if told.canceled {
-            let why = if told.reason.is_empty() { "the watch was canceled".to_owned() } else { told.reason };
-            return Err(if told.compacted > 0 { End::Compacted } else { End::Lost(why) });
+    ) -> Result<MessageKind, WatchEnd> {
+        let Some(message) = message else {
+            return Err(WatchEnd::Lost("etcd closed the watch stream".to_owned()));
+        };
+        let response = WatchResponse::read(&message).map_err(|why| WatchEnd::Lost(why.to_string()))?;
+        if response.canceled {
+            let why = if response.reason.is_empty() {
+                "the watch was canceled".to_owned()
+            } else {
+                response.reason
+            };
+            return Err(if response.compacted > 0 { WatchEnd::Compacted } else { WatchEnd::Lost(why) });
         }
-        if told.created {
-            self.shared.recognize(told.header, 0)?;
-            return Ok(Told::Changes);
+        if response.created {
+            self.shared.check_header(response.header, 0)?;
+            return Ok(MessageKind::Changes);
         }
-        let what = if told.events.is_empty() { Told::Progress } else { Told::Changes };
-        parts.extend(told.events);
+        let what = if response.events.is_empty() { MessageKind::Progress } else { MessageKind::Changes };
+        parts.extend(response.events);
         let open = match parts.last() {
-            Some(last) if told.fragment => last.pair.mod_revision,
+            Some(last) if response.fragment => last.pair.mod_revision,
             _ => u64::MAX,
         };
         let done = parts.partition_point(|event| event.pair.mod_revision < open);
         let events: Vec<_> = parts.drain(..done).collect();
         let upto = match events.last() {
             Some(last) => last.pair.mod_revision,
-            None if what == Told::Progress && answers_in_order && parts.is_empty() => told.header.revision,
+            None if what == MessageKind::Progress && progress_in_order && parts.is_empty() => {
+                response.header.revision
+            }
             None => return Ok(what),
         };
         if upto > self.last {
             let known = std::mem::replace(&mut self.last, upto);
             let changes = events.into_iter().filter(|event| event.pair.mod_revision > known);
             let changes = changes.filter_map(|event| self.seen(event)).collect();
-            self.items.send(Item::Changes { changes, upto }).await.map_err(|_| End::Over)?;
+            self.items.send(Item::Changes { changes, upto }).await.map_err(|_| WatchEnd::Stopped)?;
         }
         Ok(what)
     }
 
-    fn seen(&self, event: Event) -> Option<Seen> {
-        let key = self.shared.prefix.inward(&event.pair.key)?;
+    fn seen(&self, event: Event) -> Option<KeyChange> {
+        let key = self.shared.prefix.store_key(&event.pair.key)?;
         let value = (!event.deleted).then_some(event.pair.value);
-        Some(Seen { revision: event.pair.mod_revision, key, value, supposed: false })
+        Some(KeyChange { revision: event.pair.mod_revision, key, value, is_estimated: false })
     }
 
-    /// Reads everything again, and sends on what is not as it was.
-    async fn reload(&mut self) -> Result<(), End> {
+    /// Lists all keys again, and queues the difference.
+    async fn reload(&mut self) -> Result<(), WatchEnd> {
         let shared = self.shared.clone();
         let (mut changed, mut live) = (Vec::new(), HashSet::new());
         let header = load(&shared.client, &shared.prefix, |_, pairs| {
@@ -234,25 +247,25 @@ impl Watching {
             }
             let index = shared.index.lock();
             for pair in pairs {
-                let Some(key) = shared.prefix.inward(&pair.key) else { continue };
+                let Some(key) = shared.prefix.store_key(&pair.key) else { continue };
                 if index.get(&key) != Some(&pair.mod_revision) {
                     let value = Some(Bytes::copy_from_slice(&pair.value));
                     let (revision, key) = (pair.mod_revision, key.clone());
-                    changed.push(Seen { revision, key, value, supposed: false });
+                    changed.push(KeyChange { revision, key, value, is_estimated: false });
                 }
                 live.insert(key);
             }
         });
         let header = header.await?;
-        shared.recognize(header, self.last)?;
+        shared.check_header(header, self.last)?;
         self.last = header.revision;
         let item = Item::Reload { changed, live, upto: header.revision };
-        self.items.send(item).await.map_err(|_| End::Over)
+        self.items.send(item).await.map_err(|_| WatchEnd::Stopped)
     }
 }
 
-/// Whether a server of this version tells how far a watch has come after everything that it has told before.
-fn in_order(version: &str) -> bool {
+/// Whether a server of this version sends a progress response only after all earlier events.
+fn reports_progress_in_order(version: &str) -> bool {
     let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     let mut next = || numbers.next().flatten();
     let (Some(major), Some(minor), Some(patch)) = (next(), next(), next()) else { return false };
@@ -270,10 +283,10 @@ mod tests {
     #[test]
     fn versions_that_answer_in_order_are_known() {
         for good in ["3.4.31", "3.5.13", "3.5.21", "3.6.0", "3.6.0-rc.1", "4.0.0", "3.10.1+x"] {
-            assert!(in_order(good), "{good}");
+            assert!(reports_progress_in_order(good), "{good}");
         }
         for bad in ["3.4.30", "3.4.23", "3.5.12", "3.5.0", "3.3.27", "2.9.99", "", "3.6", "next"] {
-            assert!(!in_order(bad), "{bad}");
+            assert!(!reports_progress_in_order(bad), "{bad}");
         }
     }
 }

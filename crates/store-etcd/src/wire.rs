@@ -1,9 +1,9 @@
-//! Fields of messages, read one after the other and written backwards.
+//! Protobuf fields: read in order, written backwards.
 
 use bytes::Bytes;
 use schema::proto::{Backward, DELIMITED, ProtoError, Reader, VARINT};
 
-/// What a field holds: nothing else is sent by an etcd.
+/// A field's value. etcd sends no other wire types.
 pub(crate) enum Field {
     Number(u64),
     Bytes(Bytes),
@@ -17,7 +17,7 @@ impl Field {
         }
     }
 
-    /// A revision or a count: what is below nothing is nothing.
+    /// A revision or a count; a negative number reads as 0.
     pub(crate) fn count(self) -> u64 {
         u64::try_from(self.signed()).unwrap_or(0)
     }
@@ -38,7 +38,7 @@ impl Field {
     }
 }
 
-/// Hands over each field of a message. Bytes are parts of the message, not copies.
+/// Calls back for each field of a message. Bytes are slices of the message, not copies.
 pub(crate) fn fields(
     message: &Bytes,
     mut each: impl FnMut(i32, Field) -> Result<(), ProtoError>,
@@ -54,7 +54,7 @@ pub(crate) fn fields(
     Ok(())
 }
 
-/// A message that is being written, its last field first. What is zero or empty is left out, as everybody does.
+/// A message being written, last field first. Zero and empty fields are omitted, as protobuf encoders do.
 pub(crate) struct Writer(Backward);
 
 impl Writer {
@@ -80,7 +80,7 @@ impl Writer {
         self
     }
 
-    /// A message within the message, which is there also when it is empty.
+    /// A nested message, which is written even if it is empty.
     pub(crate) fn message(&mut self, field: u16, inside: impl FnOnce(&mut Self)) -> &mut Self {
         let end = self.0.len();
         inside(self);

@@ -1,19 +1,20 @@
-//! One write, from its question to where its writer may know of it.
+//! One write: from its transaction until the subscriber has received its change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use store::{Expect, MAX_KEY_BYTES, Op, Revision, StoreError, Write};
 
-use crate::client::{Ask, Failure};
+use crate::client::{ClientError, RetryPolicy};
 use crate::lease::Leases;
-use crate::messages::{Act, Compare, Decided, TXN, Txn};
+use crate::messages::{Compare, TXN, TxnOp, TxnRequest, TxnResponse};
 use crate::shared::Shared;
 
-/// What an etcd takes at most, unless it is told otherwise.
-const USUAL_LIMIT: usize = 3 << 19;
+/// etcd's default request limit (`--max-request-bytes`).
+const DEFAULT_REQUEST_LIMIT: usize = 3 << 19;
 
-/// Asks for the write, and waits until the subscriber has seen it or what was in its way.
+/// Sends the transaction, and waits until the subscriber has received the change, or the one that it conflicts
+/// with.
 pub(crate) async fn write(
     shared: Arc<Shared>,
     leases: Arc<Leases>,
@@ -24,83 +25,87 @@ pub(crate) async fn write(
         return Err(StoreError::TooLarge { key: key.clone(), bytes: key.len(), limit: MAX_KEY_BYTES });
     }
     let entry = shared.pending.enter(&write);
-    let (known, began) = (shared.handed(), shared.world.elapsed());
+    let (known, began) = (shared.published(), shared.world.elapsed());
     let asked = ask(&shared, &leases, &write).await;
-    let counted = &shared.counted;
-    let decided = match asked {
-        Ok(decided) => decided,
+    let counters = &shared.counters;
+    let response = match asked {
+        Ok(response) => response,
         Err(why) => {
-            counted.failures.fetch_add(1, Ordering::Relaxed);
+            counters.failures.fetch_add(1, Ordering::Relaxed);
             return Err(why);
         }
     };
-    shared.recognize(decided.header, known)?;
-    let revision = decided.header.revision;
-    if decided.succeeded {
+    shared.check_header(response.header, known)?;
+    let revision = response.header.revision;
+    if response.succeeded {
         if let Some(entry) = &entry {
-            entry.became(revision);
+            entry.commit(revision);
         }
         let took = shared.world.elapsed().saturating_sub(began);
-        counted.writes.fetch_add(1, Ordering::Relaxed);
-        counted.write_nanos.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        counters.writes.fetch_add(1, Ordering::Relaxed);
+        counters.write_nanos.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
         shared.wait(revision).await?;
         return Ok(Revision(revision));
     }
     drop(entry);
-    counted.conflicts.fetch_add(1, Ordering::Relaxed);
-    let current = decided.current.map(|pair| pair.mod_revision);
-    if let Some(held) = decided.held.first().filter(|_| compare(&write).iter().all(|it| it.holds(current))) {
-        // nothing is wrong with the key itself: somebody else has what was to go with it
+    counters.conflicts.fetch_add(1, Ordering::Relaxed);
+    let current = response.current.map(|pair| pair.mod_revision);
+    if let Some(held) = response.held.first().filter(|_| compare(&write).iter().all(|it| it.holds(current))) {
+        // the key's own expectation holds: another object owns a key that was to be taken
         shared.wait(held.mod_revision).await?;
-        let key = shared.prefix.inward(&held.key).unwrap_or(write.key);
+        let key = shared.prefix.store_key(&held.key).unwrap_or(write.key);
         return Err(StoreError::Conflict { key, current: Some(Revision(held.mod_revision)) });
     }
-    // of a key that is not there nobody says when it went: by now at the latest
+    // an absent key has no mod revision: its deletion is at most at the response's revision
     shared.wait(current.unwrap_or(revision)).await?;
     Err(StoreError::Conflict { key: write.key, current: current.map(Revision) })
 }
 
-async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<Decided, StoreError> {
-    let Some(key) = shared.prefix.outward(&write.key) else {
+async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<TxnResponse, StoreError> {
+    let Some(key) = shared.prefix.etcd_key(&write.key) else {
         return Err(StoreError::Unavailable(format!("{} is not a key of this store", write.key)));
     };
     let compare = compare(write);
-    let outward = |keys: &[Arc<str>]| keys.iter().filter_map(|key| shared.prefix.outward(key)).collect();
+    let etcd_key = |keys: &[Arc<str>]| keys.iter().filter_map(|key| shared.prefix.etcd_key(key)).collect();
     let (taken, freed): (Vec<_>, Vec<_>) =
-        write.holds.as_ref().map(|it| (outward(&it.taken), outward(&it.freed))).unwrap_or_default();
+        write.holds.as_ref().map(|it| (etcd_key(&it.taken), etcd_key(&it.freed))).unwrap_or_default();
     let bytes = match &write.op {
         Op::Put { value, .. } => value.len(),
         Op::Delete => 0,
     };
-    let failed = |failure: Failure| match failure.too_large_a_question() {
-        true => StoreError::TooLarge { key: write.key.clone(), bytes, limit: USUAL_LIMIT.min(bytes) },
-        false if failure.surely_not() => StoreError::Unavailable(failure.to_string()),
-        false => StoreError::Unavailable(format!("{failure}; the write may have happened nevertheless")),
+    let failed = |failure: ClientError| match failure.is_request_too_large() {
+        true => {
+            StoreError::TooLarge { key: write.key.clone(), bytes, limit: DEFAULT_REQUEST_LIMIT.min(bytes) }
+        }
+        false if failure.is_not_applied() => StoreError::Unavailable(failure.to_string()),
+        false => StoreError::Unavailable(format!("{failure}; the write may have been applied")),
     };
     let mut again = true;
     loop {
         let (act, lease) = match &write.op {
-            Op::Delete => (Act::Delete, 0),
+            Op::Delete => (TxnOp::Delete, 0),
             Op::Put { value, expires_at } => {
                 let lease = match expires_at {
                     Some(end) => {
                         let now = env::unix_seconds(&shared.world);
                         let lease = leases.lease(&shared.client, *end, now).await;
-                        lease.map_err(|why| StoreError::Unavailable(format!("there is no lease: {why}")))?
+                        lease
+                            .map_err(|why| StoreError::Unavailable(format!("no lease was granted: {why}")))?
                     }
                     None => 0,
                 };
-                (Act::Put { value: value.clone(), lease }, lease)
+                (TxnOp::Put { value: value.clone(), lease }, lease)
             }
         };
         let (key, compare) = (key.clone(), compare.clone());
-        let txn = Txn { key, compare, act, keys_only: true, taken: taken.clone(), freed: freed.clone() };
-        match shared.client.call(TXN, &txn.encode(), Ask::Writes).await {
+        let txn =
+            TxnRequest { key, compare, act, keys_only: true, taken: taken.clone(), freed: freed.clone() };
+        match shared.client.call(TXN, &txn.encode(), RetryPolicy::NonRepeatable).await {
             Ok(answer) => {
-                // what cannot be read may have been done
-                return Decided::read(&answer).map_err(|why| failed(why.into()));
+                // a response that cannot be decoded may stand for an applied write
+                return TxnResponse::read(&answer).map_err(|why| failed(why.into()));
             }
-            Err(failure) if failure.no_lease() && again => {
+            Err(failure) if failure.is_lease_not_found() && again => {
                 leases.forget(lease);
                 again = false;
             }
@@ -109,11 +114,11 @@ async fn ask(shared: &Shared, leases: &Leases, write: &Write) -> Result<Decided,
     }
 }
 
-/// What must hold for a write to happen; for a deletion there must be something to delete.
+/// The conditions of a write. A delete also requires that the key exists.
 fn compare(write: &Write) -> Vec<Compare> {
     let mut all = match write.expect {
         Expect::Absent => vec![Compare::ModIs(0)],
-        // there is no write at revision 0, and an etcd would take it for no write at all
+        // no key has mod revision 0: to etcd this means that the key is absent
         Expect::Revision(Revision(0)) => vec![Compare::ModIs(0), Compare::Exists],
         Expect::Revision(Revision(revision)) => vec![Compare::ModIs(revision)],
         Expect::Present => vec![Compare::Exists],

@@ -1,9 +1,9 @@
-//! How heartbeats arrive, and whether it is worth waiting for more of them.
+//! Arrival times of heartbeats, and whether a batch should wait for more of them.
 //!
-//! A batch costs a sync however many writes it holds. Heartbeats of many nodes come a few milliseconds apart, so one
-//! that lingers shares its sync with others. A client that renews a lease and waits for the answer would linger in
-//! vain each time. So heartbeats linger only while they arrive in a row, each of another object than the one before,
-//! and while lingering brings company:
+//! A batch costs one sync however many writes it holds. Heartbeats of many nodes arrive a few milliseconds apart,
+//! so a heartbeat that lingers shares its sync with others. A client that renews a lease and waits for the response
+//! would linger in vain each time. So heartbeats linger only while they arrive in a row, each of another object
+//! than the one before, and while lingering merges writes:
 //!
 //! ```text
 //! now - arrival of the 4th last < 100 ms    heartbeats linger
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// So many arrivals within the window are a row.
 const ROW: usize = 4;
 const WINDOW: Duration = Duration::from_millis(100);
-/// So many times in a row lingering may bring nothing, before heartbeats stop to linger for a while.
+/// After so many lingers in a row without another heartbeat, heartbeats stop lingering for a while.
 const MISSES: u32 = 5;
 const PAUSE: u32 = 256;
 
@@ -32,7 +32,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Notes a heartbeat.
+    /// Records a heartbeat.
     pub(crate) fn note(&mut self, key: &Arc<str>, now: Duration) {
         self.pause = self.pause.saturating_sub(1);
         if self.last.as_ref() == Some(key) {
@@ -45,13 +45,13 @@ impl Arrivals {
         self.times.push_back(now);
     }
 
-    /// Whether others are likely to come soon.
+    /// Whether more heartbeats are likely to arrive soon.
     pub(crate) fn are_in_a_row(&self, now: Duration) -> bool {
         let first = self.times.front().filter(|_| self.times.len() == ROW);
         self.pause == 0 && first.is_some_and(|first| now.saturating_sub(*first) < WINDOW)
     }
 
-    /// Notes how many heartbeats there were after the first had lingered.
+    /// Records how many heartbeats there were after the first had lingered.
     pub(crate) fn note_company(&mut self, heartbeats: usize) {
         self.misses = if heartbeats > 1 { 0 } else { self.misses + 1 };
         if self.misses == MISSES {

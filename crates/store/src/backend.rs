@@ -1,7 +1,7 @@
-//! Where the embedded engine's file comes from.
+//! The file of the embedded engine.
 //!
-//! A [`Backend`] can open the file again and again: after an I/O error the engine starts over from what is
-//! on disk. [`Directory`] is the real one; tests bring disks that fail, tear and forget.
+//! A [`Backend`] can reopen the file: after an I/O error the engine starts over from the contents of the disk.
+//! [`Directory`] is the real one; tests use disks that fail, tear and lose writes.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, Write};
@@ -12,37 +12,37 @@ use redb::backends::FileBackend;
 
 use crate::StoreError;
 
-/// A file that can be opened more than once, though never twice at a time.
+/// A file that can be opened more than once, but never twice at a time.
 pub trait Backend: Send + Sync + 'static {
-    /// What people call it, for messages.
+    /// Its name in messages.
     fn path(&self) -> &Path;
 
-    /// Opens the file, making a fresh one if there is none.
+    /// Opens the file, and creates it if it does not exist.
     fn open(&self) -> io::Result<Opened>;
 
     /// A fresh file now durably holds an empty store: from here on it must never be found empty.
     fn install(&self) -> io::Result<()>;
 
-    /// Sets aside exactly this much space on the file system of the file, in place of what was set aside before. After
-    /// an error it may be anything in between.
+    /// Reserves exactly this much space on the file system of the file, in place of the previous reservation. After
+    /// an error the reservation may be anything in between.
     fn set_aside(&self, bytes: u64) -> io::Result<()>;
 
-    /// How much is set aside.
+    /// How much space is reserved.
     fn aside(&self) -> io::Result<u64>;
 }
 
 /// An open file.
 pub struct Opened {
     pub storage: Box<dyn StorageBackend>,
-    /// Whether it was made just now.
+    /// Whether it was created by this call.
     pub fresh: bool,
 }
 
-/// The data directory: `store.redb`, `lock`, which is held as long as this lives, and `reserve`, whose space is set
-/// aside.
+/// The data directory: `store.redb`, `lock`, which is held as long as this value lives, and `reserve`, which takes
+/// the reserved space.
 ///
-/// A fresh store is built beside its place and then renamed, so that a `store.redb` that is empty or cut
-/// short is always damage and never taken for a new store.
+/// A fresh store is created under a temporary name and then renamed, so that an empty or truncated `store.redb` is
+/// always damage and never mistaken for a new store.
 pub struct Directory {
     dir: PathBuf,
     file: PathBuf,
@@ -50,7 +50,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory if needed and takes its lock.
+    /// Creates the directory if needed and takes its lock.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let failed = |what: &str, error: io::Error| {
             StoreError::Unavailable(format!("cannot {what} {}: {error}", dir.display()))
@@ -102,7 +102,7 @@ impl Backend for Directory {
     }
 }
 
-/// Gives a part of a file space of its own: what is merely made longer takes none.
+/// Allocates space for a part of a file: a file that is merely extended is sparse.
 fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, bytes) {
@@ -120,7 +120,7 @@ fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Values are as secret as the cluster's secrets: nobody else may read them.
+/// Values contain the cluster's secrets: only the owner may read the directory.
 fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);

@@ -1,10 +1,10 @@
-//! The one thread through which every write goes.
+//! The committer: the one thread that performs every write.
 //!
-//! It takes whatever is waiting, plans one batch, makes it durable with one sync, applies it to the state,
-//! hands it to the subscriber, and only then answers. History is trimmed in small steps that ride along with
-//! batches, so no write ever waits for a compaction; expiry and leftovers are seen to when it is quiet.
+//! It takes the queued writes, plans one batch, makes it durable with one sync, applies it to the state, passes it
+//! to the subscriber, and only then answers. History is trimmed in small steps that ride along with batches, so no
+//! write waits for a compaction; expiry and the remaining trimming happen when the queue is idle.
 //!
-//! When a batch cannot be made durable it is not known whether it is. Then the log is opened again and tells:
+//! If a commit fails, it is unknown whether its batch is durable. Then the log is reopened, which shows it:
 //!
 //! ```text
 //!            commit fails                      reopen: the batch is not there
@@ -16,10 +16,10 @@
 //!   └──────────────────────── Broken(batch)  every write tries to reopen first, and so does the timer
 //! ```
 //!
-//! A disk that is full is no failure: the batch that finds no space is completed with what the log has set aside. While
-//! it is full all history goes, writes that grow are refused, and each turn looks for space first.
+//! A full disk is not a failure: a batch that finds no space is completed with the log's reserved space. While the
+//! disk is full, all history is dropped, writes that grow are refused, and each turn tries to free space first.
 //!
-//! So a revision is never given to two different writes, and what became durable is always published.
+//! So a revision is never given to two different writes, and every durable write is published.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,28 +35,28 @@ use crate::queue::{Answer, Queue, Request, Taken};
 use crate::state::{GrowthLimit, Limits, Plan, State};
 use crate::{Revision, Stats, StoreError, Subscriber};
 
-/// How often the committer looks around when nothing is written.
+/// How often the committer runs when no write arrives.
 const QUIET: Duration = Duration::from_secs(1);
-/// When nothing is written, trimming waits for this much more to do, to sync less often.
+/// Without writes, trimming waits until this much can be trimmed, to sync less often.
 const SLACK_SECS: i64 = 10;
-/// Trimming steps of a batch: twice its writes, but never fewer than this.
+/// Trimming steps of a batch: twice its writes, but at least this many.
 const LEAST_STEPS: usize = 16;
-/// By how much a value may grow while the disk is full: a mark that an object is being deleted, say.
+/// By how much a value may grow while the disk is full: enough to set a deletion timestamp.
 const GROWTH_WHEN_FULL: u32 = 1024;
-/// Trimming steps when no write is waiting.
+/// Trimming steps when no write is queued.
 const QUIET_STEPS: usize = 1024;
 
-/// What the committer and the callers share.
+/// The state that the committer and the callers share.
 pub(crate) struct Shared {
     pub queue: Queue,
     pub gauges: Gauges,
     /// Why the last batch could not be made durable, until one can.
     pub fault: Mutex<Option<StoreError>>,
-    /// Becomes true when the committer is gone and the files are let go of.
+    /// Becomes true when the committer has ended and the files are closed.
     pub stopped: watch::Sender<bool>,
 }
 
-/// Written by the committer, read by anyone.
+/// Written by the committer, read by any thread.
 #[derive(Default)]
 pub(crate) struct Gauges {
     pub revision: AtomicU64,
@@ -81,37 +81,37 @@ pub(crate) struct Committer {
     pub world: World,
     pub shared: Arc<Shared>,
     pub subscriber: Subscriber,
-    /// Set while the log cannot be opened again.
+    /// Set while the log cannot be reopened.
     pub broken: Option<Broken>,
 }
 
-/// A log that failed and could not be opened again yet.
+/// A failed log that has not been reopened yet.
 pub(crate) struct Broken {
-    /// The batch of which it is not known whether it is durable.
+    /// The batch whose durability is unknown.
     unresolved: Plan,
-    /// Opening a large file takes a while: not before this time (of `World::elapsed`) again.
+    /// Opening a large file takes time: the earliest time (of `World::elapsed`) of the next attempt.
     not_before: Duration,
 }
 
-/// How much trimming a turn may do.
+/// How much a turn may trim.
 #[derive(Copy, Clone)]
 enum Trimming {
     /// Along with writes.
     Steps(usize),
-    /// With nothing else to do, once it is worth a sync.
+    /// Without writes, once it is worth a sync.
     Quiet,
-    /// All that is due.
+    /// Everything that is due.
     Thorough,
 }
 
-/// Whom to tell what. The place in the queue is kept until then.
+/// The results of a batch by waiter. Each keeps its permit of the queue until it is answered.
 type Answers = Vec<(Answer, OwnedSemaphorePermit, Result<Revision, StoreError>)>;
 
 impl Committer {
     pub(crate) fn run(mut self) {
         loop {
-            // who writes while a batch is made durable is one of several: those that are ready to run may join
-            // the next one, which costs the same however many it is for
+            // writers that arrive during a commit are usually several: let runnable tasks join the next
+            // batch, which costs the same for any number of writes
             if self.shared.queue.waiting() > 0 {
                 thread::yield_now();
             }
@@ -128,7 +128,7 @@ impl Committer {
         self.log.close();
     }
 
-    /// How long to wait for the next write before looking around.
+    /// How long to wait for the next write before doing maintenance.
     fn patience(&self) -> Option<Duration> {
         let something_to_do = self.broken.is_some()
             || self.state.next_expiry().is_some()
@@ -168,7 +168,7 @@ impl Committer {
         }
     }
 
-    /// Plans and commits one batch; false if there was nothing to do or it did not work.
+    /// Plans and commits one batch; false if there was nothing to do or it failed.
     fn batch(&mut self, requests: Vec<Request>, trimming: Trimming) -> bool {
         let now = unix_seconds(&self.world);
         let mut plan = self.state.plan();
@@ -186,7 +186,7 @@ impl Committer {
         let steps = match trimming {
             Trimming::Steps(steps) => steps,
             Trimming::Thorough => QUIET_STEPS,
-            // what has to be synced anyway may as well trim
+            // this batch is synced anyway, so it trims as well
             Trimming::Quiet if !plan.changes.is_empty() => QUIET_STEPS,
             Trimming::Quiet if self.state.trimming_due(now, SLACK_SECS, self.limits) => QUIET_STEPS,
             Trimming::Quiet => 0,
@@ -217,7 +217,7 @@ impl Committer {
         result
     }
 
-    /// Applies what is durable, and shows it.
+    /// Applies a durable batch and publishes it.
     fn publish(&mut self, plan: Plan) {
         let changes = self.state.apply(plan);
         let gauges = &self.shared.gauges;
@@ -231,7 +231,7 @@ impl Committer {
         self.note_health();
     }
 
-    /// After the log took a batch: notes whether the disk is full, which is all that can be wrong now.
+    /// After a successful commit: records whether the disk is full, the only remaining fault.
     pub(crate) fn note_health(&self) {
         let full = self.log.is_full().then(|| self.log.full_error());
         self.shared.gauges.full.store(full.is_some(), Ordering::Relaxed);
@@ -240,13 +240,13 @@ impl Committer {
             return;
         }
         match &full {
-            Some(error) => tracing::error!(%error, "writes that need space are refused"),
+            Some(error) => tracing::error!(%error, "the disk is full: writes that need space are refused"),
             None => tracing::info!(revision = self.state.meta.newest, "the store works again"),
         }
         *fault = full;
     }
 
-    /// Drops all history, and looks for space.
+    /// Drops all history, and tries to free space.
     fn make_room(&mut self) -> Result<(), StoreError> {
         while self.batch(Vec::new(), Trimming::Thorough) && self.log.is_full() {}
         let room = match self.broken {
@@ -267,12 +267,12 @@ impl Committer {
             if matches!(result, Err(StoreError::Conflict { .. })) {
                 add(&self.shared.gauges.conflicts, 1);
             }
-            // a caller that is gone does not want to know
+            // the caller may be gone
             let _ = answer.send(result);
         }
     }
 
-    /// A batch could not be made durable: finds out at once, if possible, whether it is. True if it is.
+    /// After a failed commit: finds out at once, if possible, whether the batch is durable. True if it is.
     fn failed(&mut self, plan: Plan, answers: Answers, error: StoreError) -> bool {
         tracing::error!(%error, "a batch could not be made durable");
         add(&self.shared.gauges.failures, 1);
@@ -284,14 +284,14 @@ impl Committer {
             self.answer(answers);
             return true;
         }
-        // a conflict may have been with a write of this very batch: it is as void as that write
+        // a conflict may be with a write of this batch, which did not happen either
         for (answer, ..) in answers {
             let _ = answer.send(Err(error.clone()));
         }
         false
     }
 
-    /// Opens a broken log again. Returns the reason if that does not work.
+    /// Reopens a broken log. Returns the reason if that fails.
     fn mend(&mut self, at_once: bool) -> Option<StoreError> {
         let start = self.world.elapsed();
         let broken = self.broken.take()?;
@@ -305,10 +305,10 @@ impl Committer {
             outcome => {
                 let error = outcome.err().unwrap_or_else(|| {
                     StoreError::Unavailable(
-                        "its file was changed by someone else; restart to read it".to_owned(),
+                        "its file was changed by another process; restart the server to read it".to_owned(),
                     )
                 });
-                tracing::error!(%error, "the store cannot be opened again");
+                tracing::error!(%error, "the store cannot be reopened");
                 let took = self.world.elapsed().saturating_sub(start);
                 let not_before = self.world.elapsed() + took * 4;
                 self.broken = Some(Broken { not_before, ..broken });
@@ -319,9 +319,9 @@ impl Committer {
         None
     }
 
-    /// After a failure, tries whether the disk takes anything again, so that readiness returns by itself.
+    /// After a failure, probes whether the disk accepts writes again, so that readiness returns by itself.
     fn probe(&mut self) {
-        // of a full disk it is known what helps
+        // a full disk is handled by freeing space
         if self.shared.fault.lock().is_none() || self.log.is_full() {
             return;
         }
@@ -339,7 +339,7 @@ impl Committer {
         fault.unwrap_or_else(|| StoreError::Unavailable("its last write failed".to_owned()))
     }
 
-    /// Writes the gauges.
+    /// Updates the gauges.
     pub(crate) fn show(&self) {
         let gauges = &self.shared.gauges;
         set(&gauges.oldest, self.state.meta.oldest);

@@ -1,18 +1,18 @@
-//! The durable engine: the log as two tables of one redb file.
+//! The durable engine: the log in two tables of one redb file.
 //!
 //! ```text
 //! log    revision → record      every record once; see `record`
 //! meta   "store"  → meta row    rewritten in the same transaction as every batch
 //! ```
 //!
-//! There is no table by key: that index is in memory, rebuilt from one scan of the log at opening. A batch is
-//! one redb transaction with one sync (redb's one-phase commit; its checksums tell a torn commit from a whole
-//! one). redb refuses to go on after an I/O error, so the file is then opened anew.
+//! There is no table by key: that index is in memory, rebuilt by one scan of the log at opening. A batch is one
+//! redb transaction with one sync (redb's one-phase commit; its checksums distinguish a torn commit from a complete
+//! one). redb does not continue after an I/O error, so the file is then reopened.
 //!
-//! Whatever the file holds, opening it gives exactly what was committed or an error that names the file.
-//! redb does not promise to survive a damaged file without panicking, so it is read behind `catch_unwind`.
-//! One limit is inherent: if the process was killed *and* the pages of its very last batch are then damaged,
-//! that is indistinguishable from a batch that was cut short, and the log ends before it.
+//! Opening a file gives exactly the committed records, or an error that names the file. redb does not promise to
+//! survive a damaged file without panicking, so it is read behind `catch_unwind`. One limit is inherent: if the
+//! process was killed *and* the pages of its very last batch are damaged afterwards, that is indistinguishable from
+//! an incomplete batch, and the log ends before it.
 
 use std::cell::Cell;
 use std::io;
@@ -39,8 +39,8 @@ const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 const META_ROW: &str = "store";
 
-/// Opens the store in a data directory, making both if there are none. `visit` sees every record of the log,
-/// in revision order. If an error is returned, what it saw is worth nothing.
+/// Opens the store in a data directory, and creates both if they do not exist. `visit` receives every record of the
+/// log, in revision order. After an error its records are not valid.
 pub fn open(
     dir: &Path,
     options: &Options,
@@ -50,7 +50,7 @@ pub fn open(
     open_on(Box::new(Directory::open(dir)?), options, world, visit)
 }
 
-/// As [`open`], on any backend.
+/// The same on any backend.
 pub fn open_on(
     backend: Box<dyn Backend>,
     options: &Options,
@@ -65,7 +65,7 @@ pub fn open_on(
         state: Arc::default(),
         cache_bytes: options.cache_bytes,
         scratch: Vec::new(),
-        // of a file that is opened it is not known: once it may be worth a try
+        // the amount of free pages in an existing file is unknown: one attempt to compact is worthwhile
         unused: u64::MAX,
     };
     let mut id = [0; 16];
@@ -78,22 +78,22 @@ pub fn open_on(
 }
 
 struct RedbLog {
-    /// `None` after a failure, until it is opened again. Goes before the backend, which holds the lock.
+    /// `None` after a failure, until the file is reopened. Dropped before the backend, which holds the lock.
     database: Option<Database>,
     backend: Arc<dyn Backend>,
     state: Arc<StorageState>,
     reserve: Arc<Reserve>,
     cache_bytes: usize,
-    /// The record being encoded.
+    /// The buffer for encoding a record.
     scratch: Vec<u8>,
-    /// Bytes of records that went since the file was compacted, less those that came.
+    /// Bytes of records removed since the file was compacted, less those added.
     unused: u64,
 }
 
 impl RedbLog {
     /// Opens the file and reads all of it.
     fn recover(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
-        // a panic of the visitor's is its own, and not the file's
+        // a panic of the visitor is not the file's fault
         let visiting = Cell::new(false);
         let mut visit = |recovered: Recovered| {
             visiting.set(true);
@@ -110,7 +110,7 @@ impl RedbLog {
             Ok(result) => result,
         };
         if result.is_err() {
-            // what is there may help someone to repair it: closing must not write
+            // keep the damaged file as it is for repair: closing must not write
             self.state.frozen.store(true, Ordering::Release);
             self.let_go();
         }
@@ -133,7 +133,7 @@ impl RedbLog {
         Ok(state)
     }
 
-    /// Opens the file, after a failed sync only once it has been written again.
+    /// Opens the file; after a failed sync only once it has been rewritten.
     fn connect(&mut self) -> Result<Connected, StoreError> {
         self.let_go();
         let Opened { storage, fresh } = self.backend.open().map_err(|error| self.explain_io(&error))?;
@@ -173,8 +173,8 @@ impl RedbLog {
         recovery.finish().map_err(|what| self.corrupt(what))
     }
 
-    /// Verifies redb's own pages. After an unclean end redb has done so itself; after a clean one it trusts
-    /// them, and a damaged free list would make it write over records.
+    /// Verifies redb's own pages. After an unclean end redb has done so itself; after a clean one it trusts them,
+    /// and a damaged free list would make it overwrite records.
     fn check_pages(&mut self) -> Result<(), StoreError> {
         let Some(database) = &mut self.database else { return Ok(()) };
         let sound = database.check_integrity().map_err(|error| self.explain(error))?;
@@ -214,7 +214,7 @@ impl RedbLog {
                 };
                 removed += record.value().len() as u64;
             }
-            // a cursor at the end never replaces an entry: a revision is written once
+            // appending never replaces an entry: a revision is written once
             let mut end = log.upper_bound_mut(Bound::<u64>::Unbounded)?;
             for record in batch.records() {
                 record.encode(&mut self.scratch);
@@ -232,12 +232,12 @@ impl RedbLog {
         }
         transaction.commit()?;
         self.unused = self.unused.saturating_add(removed).saturating_sub(appended);
-        // one huge value must not be kept in memory for good
+        // do not keep the buffer of a huge value
         self.scratch.shrink_to(256 << 10);
         Ok(())
     }
 
-    /// Moves pages to where others went, and gives the end of the file back to the file system.
+    /// Compacts the file: moves pages into free space and truncates the file.
     fn compact(&mut self) -> Result<(), StoreError> {
         let before = self.file_bytes();
         let compacted = quiet::call(|| match &mut self.database {
@@ -250,12 +250,12 @@ impl RedbLog {
         Ok(())
     }
 
-    /// What came of writing to the file.
+    /// Converts the result of a write to the file.
     fn outcome(&self, written: std::thread::Result<Result<(), redb::Error>>) -> Result<(), StoreError> {
         match written {
             Ok(result) => result.map_err(|error| self.explain(error)).inspect_err(|error| {
                 if matches!(error, StoreError::Full { .. }) {
-                    // for what frees space after this
+                    // needed by the writes that free space after this
                     self.reserve.draw();
                 }
             }),
@@ -266,7 +266,7 @@ impl RedbLog {
         }
     }
 
-    /// Drops the database. redb may panic over what it finds, also while closing.
+    /// Drops the database. redb may panic on damage, also while closing.
     fn let_go(&mut self) {
         let database = self.database.take();
         if let Err(panic) = quiet::call(|| drop(database)) {
@@ -289,7 +289,7 @@ impl RedbLog {
             | redb::Error::ValueTooLarge(_)) => {
                 StoreError::Unavailable(format!("{}: {other}", self.backend.path().display()))
             }
-            // tables that are not there, of other types or formats: not the file that was written
+            // missing tables, or of other types or formats: not the file that was written
             other => self.corrupt(other.to_string()),
         }
     }
@@ -298,7 +298,7 @@ impl RedbLog {
         let path = self.backend.path();
         match error.kind() {
             _ if reserve::is_full(error) => self.full_error(),
-            // redb reads only what its own pages point to
+            // redb only reads where its own pages point
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 self.corrupt(format!("it is cut short or misleading: {error}"))
             }
@@ -309,7 +309,7 @@ impl RedbLog {
 
 struct Connected {
     fresh: bool,
-    /// The file had not been closed, and redb has verified all of it.
+    /// The file had not been closed cleanly, and redb has verified all of it.
     repaired: bool,
 }
 
@@ -341,7 +341,7 @@ impl Log for RedbLog {
         if self.reserve.fill() {
             return Ok(true);
         }
-        // moving pages costs time in proportion to the file: only where it can give enough back
+        // compaction takes time in proportion to the file: only if it frees enough
         if self.unused < self.reserve.missing().max(1) {
             return Ok(false);
         }

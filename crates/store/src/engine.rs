@@ -1,4 +1,4 @@
-//! The handle of an engine: what its callers hold, while the committer works on a thread of its own.
+//! The engine's handle for callers; the committer runs on its own thread.
 //!
 //! Dropping the handle closes the store as [`Store::close`] does, and waits for it.
 
@@ -20,7 +20,7 @@ use crate::{
 /// An engine of this process: see [`crate::embedded`] and [`crate::memory`].
 pub struct Engine {
     shared: Arc<Shared>,
-    /// The committer, until it is started.
+    /// The committer until [`Store::start`] runs it.
     resting: Mutex<Option<Committer>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -37,7 +37,7 @@ impl Engine {
         Self { shared, resting: Mutex::new(Some(committer)), thread: Mutex::new(None) }
     }
 
-    /// Closes the queue; the committer ends once it has answered what is inside.
+    /// Closes the queue; the committer ends once it has answered the queued writes.
     fn begin_close(&self) {
         self.shared.queue.close();
         if let Some(mut never_started) = self.resting.lock().take() {
@@ -52,7 +52,7 @@ impl Engine {
 impl Store for Engine {
     fn start(&self, subscriber: Subscriber) -> Result<(), StoreError> {
         let Some(mut committer) = self.resting.lock().take() else {
-            return Err(StoreError::Unavailable("it was started or closed before".to_owned()));
+            return Err(StoreError::Unavailable("it has already been started or closed".to_owned()));
         };
         committer.subscriber = subscriber;
         let epilogue = Epilogue(self.shared.clone());
@@ -61,8 +61,8 @@ impl Store for Engine {
             committer.run();
         };
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(work);
-        let thread =
-            spawned.map_err(|error| StoreError::Unavailable(format!("it has no thread: {error}")))?;
+        let thread = spawned
+            .map_err(|error| StoreError::Unavailable(format!("its thread cannot be started: {error}")))?;
         *self.thread.lock() = Some(thread);
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Store for Engine {
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             if let Some(reached) = self.shared.queue.probe() {
-                // an error would mean that the committer is gone, which its health says better
+                // on an error the committer has ended, which its health reports
                 let _ = reached.await;
             }
             self.healthy()
@@ -128,7 +128,7 @@ impl Drop for Engine {
         if let Some(committer) = self.thread.lock().take()
             && committer.thread().id() != thread::current().id()
         {
-            // a panic of the committer has been reported where it happened
+            // a panic of the committer has already been reported
             let _ = committer.join();
         }
     }
@@ -147,14 +147,14 @@ fn check_size(write: &Write) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Runs when the committer is gone, however it went: nobody is left waiting for an answer.
+/// Runs when the committer's thread ends, even by a panic, so that no caller waits forever.
 struct Epilogue(Arc<Shared>);
 
 impl Drop for Epilogue {
     fn drop(&mut self) {
         if thread::panicking() {
-            // the cache may have missed a change: nothing may go on as if it had not
-            let what = "its committer ended unexpectedly; restart to go on".to_owned();
+            // the cache may have missed a change, so the store must not continue
+            let what = "its committer ended unexpectedly; restart the server".to_owned();
             *self.0.fault.lock() = Some(StoreError::Unavailable(what));
         }
         self.0.queue.abandon();

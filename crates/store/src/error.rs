@@ -1,4 +1,4 @@
-//! What can go wrong with a store, as its callers need to tell it apart.
+//! Errors of a store.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The storage that redb writes to: the file of a backend, guarded against full and failing disks.
+//! The storage that redb writes to: the backend's file, guarded against full and failing disks.
 
 use std::fmt;
 use std::io;
@@ -15,13 +15,13 @@ use crate::reserve::{Reserve, is_full};
 pub(crate) struct StorageState {
     /// The length of the file.
     pub bytes: AtomicU64,
-    /// A sync failed: what the system shows of the file may not be what is on disk.
+    /// A sync failed: the page cache may differ from the disk.
     pub sync_failed: AtomicBool,
-    /// No write reaches the file any more, so that a damaged file is left as it was found.
+    /// No write reaches the file any more, so that a damaged file stays as it was found.
     pub frozen: AtomicBool,
 }
 
-/// A storage that notes its length and failed syncs, can be frozen, and draws on the reserve when the disk is full.
+/// A storage that tracks its length and failed syncs, can be frozen, and uses the reserve when the disk is full.
 pub(crate) struct GuardedStorage {
     pub storage: Box<dyn StorageBackend>,
     pub state: Arc<StorageState>,
@@ -37,12 +37,12 @@ impl fmt::Debug for GuardedStorage {
 impl GuardedStorage {
     fn check_frozen(&self) -> io::Result<()> {
         if self.state.frozen.load(Ordering::Acquire) {
-            return Err(io::Error::other("the file is damaged and left alone"));
+            return Err(io::Error::other("the file is damaged and is not written to"));
         }
         Ok(())
     }
 
-    /// Tries again with what is set aside while there is no space.
+    /// Retries with the reserved space while the disk is full.
     fn with_reserve(&self, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
         loop {
             match write() {
@@ -112,9 +112,9 @@ impl StorageBackend for GuardedStorage {
 
 /// Writes every page of the file again and syncs it.
 ///
-/// After a failed sync the system may show pages that it has neither written nor still means to write. Once
-/// written again they are either on disk or the sync fails again; what it shows can then be believed. Pages
-/// of zeros are passed over: they may be holes, and filling holes takes space.
+/// After a failed sync the page cache may hold pages that the kernel has neither written nor will write. Once
+/// rewritten they are either on disk or the sync fails again, so the page cache can be trusted afterwards. Pages of
+/// zeros are skipped: they may be holes, and filling holes takes space.
 pub(crate) fn write_again(storage: &dyn StorageBackend) -> io::Result<()> {
     const CHUNK: u64 = 64 << 10;
     let len = storage.len()?;

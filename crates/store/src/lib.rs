@@ -1,14 +1,14 @@
 //! The MVCC store: keys, bytes and one sequence of revisions.
 //!
-//! Every write of the whole cluster takes the next [`Revision`]; that number is what the API calls
-//! `resourceVersion`. A write names what it expects of its key, so that of two racing writers one loses
-//! with [`StoreError::Conflict`]. Nothing is acknowledged or shown to the subscriber before it is durable.
+//! Every write of the whole cluster takes the next [`Revision`], which the API calls `resourceVersion`. A write
+//! states an expectation of its key, so that of two racing writers one fails with [`StoreError::Conflict`]. A write
+//! is acknowledged and published only once it is durable.
 //!
-//! The store keeps no values in memory and answers no reads: a cache above it is filled while the store
-//! opens (each [`Recovered`] record) and from then on by the subscriber (each [`Change`]). It never looks
-//! into a value, and knows neither JSON nor kinds.
+//! The store keeps no values in memory and serves no reads: a cache above it is filled while the store opens (each
+//! [`Recovered`] record) and from then on by the subscriber (each [`Change`]). It never decodes a value, and knows
+//! neither JSON nor kinds.
 //!
-//! # What is kept, shown as data
+//! # The log, as data
 //!
 //! The log of an engine is the state at revision [`Store::oldest`] followed by *every* change after it.
 //!
@@ -63,15 +63,15 @@ pub use backend::{Backend, Directory, Opened, StorageBackend};
 pub use engine::Engine;
 pub use error::StoreError;
 
-/// The longest key that is taken.
+/// The longest accepted key.
 pub const MAX_KEY_BYTES: usize = 4096;
-/// The largest value that is taken; the API's own bound on objects is far below.
+/// The largest accepted value; the API's own limit on objects is far below.
 pub const MAX_VALUE_BYTES: usize = 16 << 20;
 
-/// A future behind a pointer, so that [`Store`] can be used as a trait object.
+/// A boxed future, so that [`Store`] can be used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The place of a write in the one sequence of all writes. The first write is 1; 0 is "before any write".
+/// The position of a write in the sequence of all writes. The first write is 1; 0 is before any write.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -81,11 +81,11 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Something that a writer hands, untouched, to the subscriber of the same process: the parsed object, say,
-/// so that the cache need not parse the bytes again. It is not stored.
+/// A value that a writer passes to the subscriber of the same process, such as the decoded object, so that the
+/// cache need not decode the bytes again. It is not stored.
 pub type Note = Arc<dyn Any + Send + Sync>;
 
-/// What must hold of a key for a write to happen.
+/// The precondition of a write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// The key does not exist.
@@ -94,16 +94,16 @@ pub enum Expect {
     Revision(Revision),
     /// The key exists.
     Present,
-    /// Nothing. (A deletion still needs something to delete.)
+    /// None. (A delete still requires that the key exists.)
     Any,
 }
 
-/// What a write does.
+/// The operation of a write.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Sets the value. At `expires_at` (Unix seconds) the key is deleted, unless it was written again.
     Put { value: Bytes, expires_at: Option<i64> },
-    /// Removes the key; of an absent key it is a [`StoreError::Conflict`].
+    /// Deletes the key; for an absent key it is a [`StoreError::Conflict`].
     Delete,
 }
 
@@ -114,46 +114,46 @@ pub struct Write {
     pub expect: Expect,
     pub op: Op,
     pub note: Option<Note>,
-    /// What goes with it where others write, too.
+    /// Claims that are written with it, for stores with several writers.
     pub holds: Option<Box<Holds>>,
     pub priority: Priority,
 }
 
-/// When a write is committed, among those that wait.
+/// The priority of a write among the queued ones.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
     #[default]
     Normal,
-    /// Before all that are normal.
+    /// Before all normal writes.
     Urgent,
-    /// As an urgent one. While nothing else waits it may wait a moment for others of its kind, to share a sync: there
-    /// are many, each for itself worth little.
+    /// Like an urgent write, but while nothing else is queued it may wait a moment for others of its kind, to share
+    /// a sync.
     Heartbeat,
 }
 
-/// Keys that are written together with another, or not at all. They say who holds something that there is only once:
-/// a store that one process alone writes to has no use for them.
+/// Keys that are written together with another, or not at all. They record the owner of something unique, such as a
+/// cluster IP. A store with a single writer does not need them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Set, and must not be there yet: one that is makes the whole write a [`StoreError::Conflict`] about it.
+    /// Created; if one exists already, the whole write is a [`StoreError::Conflict`] about it.
     pub taken: Vec<Arc<str>>,
-    /// Removed, if they are there.
+    /// Deleted, if they exist.
     pub freed: Vec<Arc<str>>,
 }
 
 impl Write {
-    /// A write that sets `key` for good.
+    /// A write that sets `key` without expiry.
     pub fn put(key: impl Into<Arc<str>>, expect: Expect, value: impl Into<Bytes>) -> Self {
         let op = Op::Put { value: value.into(), expires_at: None };
         Self { key: key.into(), expect, op, note: None, holds: None, priority: Priority::Normal }
     }
 
-    /// A write that removes `key`.
+    /// A write that deletes `key`.
     pub fn delete(key: impl Into<Arc<str>>, expect: Expect) -> Self {
         Self { key: key.into(), expect, op: Op::Delete, note: None, holds: None, priority: Priority::Normal }
     }
 
-    /// The same write with an end: only a put has one.
+    /// The same write with an expiry; only for a put.
     #[must_use]
     pub fn expiring(mut self, at: i64) -> Self {
         if let Op::Put { expires_at, .. } = &mut self.op {
@@ -162,7 +162,7 @@ impl Write {
         self
     }
 
-    /// The same write with something to hand to the subscriber.
+    /// The same write with a note for the subscriber.
     #[must_use]
     pub fn with_note(mut self, note: Note) -> Self {
         self.note = Some(note);
@@ -176,7 +176,7 @@ impl Write {
         self
     }
 
-    /// The same write with what goes with it.
+    /// The same write with claims.
     #[must_use]
     pub fn with_holds(mut self, holds: Holds) -> Self {
         self.holds = Some(Box::new(holds));
@@ -184,14 +184,14 @@ impl Write {
     }
 }
 
-/// A write that happened, as the subscriber sees it.
+/// A committed write, as the subscriber receives it.
 #[derive(Clone)]
 pub struct Change {
     pub revision: Revision,
     pub key: Arc<str>,
     /// `None`: the key was deleted.
     pub value: Option<Bytes>,
-    /// The write of this key that this one replaced or deleted.
+    /// The revision of the write of this key that this one replaced or deleted.
     pub previous: Option<Revision>,
     pub note: Option<Note>,
     /// When it was committed, in Unix seconds.
@@ -210,8 +210,8 @@ impl fmt::Debug for Change {
     }
 }
 
-/// A record found while opening. Records come in revision order: applied one after the other they give the
-/// current state, and each `history` record finds the value it replaced in the state built so far.
+/// A record read while opening. Records come in revision order: applied in order they give the current state, and
+/// each `history` record finds the value that it replaced in the state so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     pub revision: Revision,
@@ -225,11 +225,11 @@ pub struct Recovered {
     pub history: bool,
 }
 
-/// Receives each durable batch, in revision order, on a thread of the store's own, before its writers are
-/// answered. It may wait for others, though not for a write to the same store.
+/// Receives each durable batch, in revision order, on the store's own thread, before its writers are answered. It
+/// may block, but must not wait for a write to the same store.
 pub type Subscriber = Box<dyn FnMut(&[Change]) + Send>;
 
-/// How long history is kept, and how much memory the engine may use.
+/// The retention of history, and the memory limits of the engine.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long a replaced or deleted record is kept, by the time of the write that replaced it.
@@ -238,7 +238,7 @@ pub struct Options {
     pub max_history_bytes: u64,
     /// The page cache of the embedded engine. Values are cached above the store, so this stays small.
     pub cache_bytes: usize,
-    /// What is set aside on the disk, so that writes that free space go through when it is full.
+    /// The space reserved on the disk, so that writes that free space succeed when it is full.
     pub reserve_bytes: u64,
 }
 
@@ -253,7 +253,7 @@ impl Default for Options {
     }
 }
 
-/// What an engine knows of itself, for metrics.
+/// Statistics of an engine, for metrics.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub revision: u64,
@@ -261,7 +261,7 @@ pub struct Stats {
     pub live_keys: u64,
     /// Changes after `oldest`.
     pub history_records: u64,
-    /// What replaced and deleted records take.
+    /// Bytes of replaced and deleted records.
     pub history_bytes: u64,
     pub file_bytes: u64,
     /// Durable batches, and the changes in them.
@@ -274,7 +274,7 @@ pub struct Stats {
     pub conflicts: u64,
     /// Batches that could not be made durable.
     pub failures: u64,
-    /// Writes that wait for the committer now.
+    /// Writes that are queued for the committer.
     pub waiting: u64,
     /// Whether the disk is full: see [`StoreError::Full`].
     pub full: bool,
@@ -282,49 +282,49 @@ pub struct Stats {
 
 /// A store of one sequence of revisions.
 pub trait Store: Send + Sync + 'static {
-    /// Attaches the one subscriber and begins to take writes. Writes made before this wait for it.
+    /// Attaches the one subscriber and starts accepting writes. Earlier writes wait for it.
     fn start(&self, subscriber: Subscriber) -> Result<(), StoreError>;
 
-    /// Resolves once the write is durable *and* has been handed to the subscriber. A write whose future is
-    /// dropped after its first poll may still happen.
+    /// Resolves once the write is durable *and* the subscriber has received it. A write whose future is dropped
+    /// after its first poll may still happen.
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
-    /// The newest revision that is durable and was handed to the subscriber.
+    /// The newest revision that is durable and published to the subscriber.
     fn revision(&self) -> Revision;
 
-    /// The state at this revision and every change after it are kept; what came before is gone.
+    /// The state at this revision and every change after it are kept; earlier history is gone.
     fn oldest(&self) -> Revision;
 
     fn stats(&self) -> Stats;
 
-    /// Where others write to the same store: resolves once what anybody had written when this was called has
-    /// been handed to the subscriber. `None` where nobody else does, so that this is always so.
+    /// For stores with other writers: resolves once every write that preceded this call has been published to the
+    /// subscriber. `None` for a store with a single writer, where this always holds.
     fn catch_up(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         None
     }
 
-    /// Whether the value of a key would be kept in another form if it were written now, so that writing it
-    /// again, unchanged, is not in vain.
+    /// Whether the value of a key would be stored in another form if it were written now, so that an unchanged
+    /// write of it is not a no-op.
     fn is_stale(&self, key: &str) -> bool {
         let _ = key;
         false
     }
 
-    /// Where others write to the same store: what they have written that this process cannot read, and why.
+    /// For stores with other writers: a value that this process cannot decrypt, and why.
     fn unreadable(&self) -> Option<String> {
         None
     }
 
-    /// Whether writes are expected to work: an error says why the last one could not be made durable.
+    /// Whether writes are expected to succeed: an error tells why the last one could not be made durable.
     fn healthy(&self) -> Result<(), StoreError>;
 
-    /// Resolves once the committer, which every write goes through, has got round to it: with an error where
-    /// writes do not work, and not at all while it hangs. Costs nothing and changes nothing.
+    /// Resolves once the committer has processed it: with an error if writes fail, and not at all while the
+    /// committer hangs. It changes nothing.
     fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Does now what is due (expiry, trimming of history); engines do so by themselves every second or so.
+    /// Performs due maintenance (expiry, trimming of history) now; engines do so by themselves about every second.
     fn tick(&self) -> BoxFuture<'_, ()>;
 
-    /// Takes no more writes, finishes those that wait, and lets go of the files.
+    /// Accepts no more writes, finishes the queued ones, and closes the files.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

@@ -1,14 +1,14 @@
-//! What the committer needs of the thing that makes batches durable.
+//! The log interface: makes the committer's batches durable.
 
 use crate::record::{Meta, Record};
 use crate::{Change, StoreError};
 
-/// One batch: what comes, what goes, and what the log then says of itself.
+/// One batch: the added changes, the removed revisions, and the new meta row.
 pub(crate) struct Batch<'a> {
     pub changes: &'a [Change],
-    /// The expiry of each change, side by side with `changes`.
+    /// The expiry of each change, parallel to `changes`.
     pub expiries: &'a [Option<i64>],
-    /// Revisions whose records are no longer needed.
+    /// Revisions whose records are dropped.
     pub trims: &'a [u64],
     pub meta: &'a Meta,
 }
@@ -27,27 +27,27 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Makes batches durable, each whole or not at all.
+/// Makes batches durable, each completely or not at all.
 pub(crate) trait Log: Send {
     /// Returns once the batch is durable. After an error it is unknown whether it is, and
     /// [`Log::reopen`] must succeed before the next commit.
     fn commit(&mut self, batch: &Batch<'_>) -> Result<(), StoreError>;
 
-    /// Starts over from what is on disk, and says what that is.
+    /// Starts over from the contents of the disk, and returns their meta row.
     fn reopen(&mut self) -> Result<Meta, StoreError>;
 
-    /// Whether the disk is full: some page found no space but what was set aside.
+    /// Whether the disk is full: some page found space only in the reserve.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Whether so little is set aside that nothing may grow.
+    /// Whether the reserve is so small that nothing may grow.
     fn is_low(&self) -> bool {
         false
     }
 
-    /// Looks for space, also by giving unused pages back to the file system; true if the disk is no longer full. After
-    /// an error [`Log::reopen`] must succeed before the next commit.
+    /// Tries to free space, also by returning unused pages to the file system; true if the disk is no longer full.
+    /// After an error [`Log::reopen`] must succeed before the next commit.
     fn make_room(&mut self) -> Result<bool, StoreError> {
         Ok(true)
     }
@@ -57,9 +57,9 @@ pub(crate) trait Log: Send {
         StoreError::Unavailable("there is no space".to_owned())
     }
 
-    /// What the log takes on disk.
+    /// The log's size on disk.
     fn file_bytes(&self) -> u64;
 
-    /// Lets go of the files, leaving them tidy where possible.
+    /// Closes the files, cleanly where possible.
     fn close(&mut self);
 }

@@ -1,7 +1,7 @@
-//! The engine that keeps nothing on disk, for `--ephemeral` and for tests.
+//! The in-memory engine, for `--ephemeral` and for tests.
 //!
-//! Same committer, same expectations, expiry and bookkeeping of history as the embedded engine. Since
-//! values live in the cache above, this log is nothing at all: a batch is as durable as the process.
+//! It has the same committer, expectations, expiry and history as the embedded engine. The cache above holds the
+//! values, so this log stores nothing: a batch is as durable as the process.
 
 use env::World;
 
@@ -25,7 +25,7 @@ impl Log for Nothing {
     }
 
     fn reopen(&mut self) -> Result<Meta, StoreError> {
-        Err(StoreError::Unavailable("a store in memory cannot be opened again".to_owned()))
+        Err(StoreError::Unavailable("an in-memory store cannot be reopened".to_owned()))
     }
 
     fn file_bytes(&self) -> u64 {

@@ -1,11 +1,11 @@
-//! The way of a write from its caller to the committer.
+//! The queue of writes between callers and the committer.
 //!
-//! Two lanes: urgent writes (a node that says that it lives) leave before all others, and wait for none of their places.
-//! Of a batch they take at most half while others wait. Heartbeats that arrive in a row linger for a moment
-//! (`arrivals.rs`), so that a thousand nodes do not cost a sync each; whatever else comes takes them along at once.
+//! Two lanes: urgent writes (heartbeats of nodes) leave before all others and have their own permits. They take at
+//! most half of a batch while others wait. Heartbeats that arrive in a row linger for a moment (`arrivals.rs`), so
+//! that a thousand nodes do not cost a sync each; any other write takes them along at once.
 //!
-//! Bounded: a caller beyond the bound waits asynchronously for a place. The committer blocks its own thread.
-//! Once closed, nothing enters; what is inside is still handed out. One lock, held only to push and pop.
+//! Bounded: a caller beyond the bound waits asynchronously for a permit. The committer blocks its own thread. Once
+//! the queue is closed, nothing enters; queued writes are still delivered. One lock, held only to push and pop.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::arrivals::Arrivals;
 use crate::{Op, Priority, Revision, StoreError, Write};
 
-/// Writes that may wait at once, in each lane.
+/// Writes that may be queued at once, in each lane.
 const PLACES: usize = 4096;
 /// A batch ends at this many writes or, once it holds one, before this many bytes.
 const BATCH_WRITES: usize = 512;
 const BATCH_BYTES: usize = 16 << 20;
-/// How long heartbeats in a row wait for company: nothing to a node, which has many seconds.
+/// How long heartbeats in a row wait for others: negligible for a node, whose deadline is many seconds.
 const LINGER: Duration = Duration::from_millis(100);
-/// So many of them are company enough.
+/// So many heartbeats do not wait for more.
 const LINGERING_WRITES: usize = 64;
 
 pub(crate) type Answer = oneshot::Sender<Result<Revision, StoreError>>;
 
-/// A write on its way, and where to say how it went.
+/// A queued write, and where to send its result.
 pub(crate) struct Request {
     pub write: Write,
     pub answer: Answer,
-    /// Its place in the queue, given back when the request is answered.
+    /// Its permit, returned when the request is answered.
     pub place: OwnedSemaphorePermit,
 }
 
@@ -53,19 +53,19 @@ struct Inside {
     ticks: Vec<oneshot::Sender<()>>,
     probes: Vec<oneshot::Sender<()>>,
     closed: bool,
-    /// Something waits that is no heartbeat.
+    /// A write other than a heartbeat is queued.
     hurries: bool,
     arrivals: Arrivals,
 }
 
-/// What the committer gets at once.
+/// The requests that the committer takes at once.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub requests: Vec<Request>,
     pub ticks: Vec<oneshot::Sender<()>>,
-    /// Who wants to know whether this thread moves.
+    /// Probes of whether the committer makes progress.
     pub probes: Vec<oneshot::Sender<()>>,
-    /// The queue is closed, and this was the last of it.
+    /// The queue is closed and empty now.
     pub last: bool,
 }
 
@@ -76,7 +76,7 @@ impl Queue {
         Self { places: places(), urgent_places: places(), inside, ready, world }
     }
 
-    /// Puts a write in line, waiting for a place.
+    /// Queues a write, waiting for a permit.
     pub(crate) async fn push(
         &self,
         write: Write,
@@ -104,7 +104,7 @@ impl Queue {
         Ok(answered)
     }
 
-    /// Asks for a tick; `None` once the queue is closed.
+    /// Requests a tick; `None` once the queue is closed.
     pub(crate) fn tick(&self) -> Option<oneshot::Receiver<()>> {
         let (done, is_done) = oneshot::channel();
         let mut inside = self.inside.lock();
@@ -117,14 +117,14 @@ impl Queue {
         Some(is_done)
     }
 
-    /// Asks whether the committer moves; `None` once the queue is closed.
+    /// Requests a probe; `None` once the queue is closed.
     pub(crate) fn probe(&self) -> Option<oneshot::Receiver<()>> {
         let (here, reached) = oneshot::channel();
         let mut inside = self.inside.lock();
         if inside.closed {
             return None;
         }
-        // those who gave up make room: there are never more than those who wait now
+        // drop cancelled probes, so that there are never more than current waiters
         inside.probes.retain(|waiting| !waiting.is_closed());
         inside.probes.push(here);
         drop(inside);
@@ -132,7 +132,7 @@ impl Queue {
         Some(reached)
     }
 
-    /// Blocks until there is something, the queue is closed, or `wait` has passed.
+    /// Blocks until a request arrives, the queue is closed, or `wait` has passed.
     pub(crate) fn take(&self, wait: Option<Duration>) -> Taken {
         let mut inside = self.inside.lock();
         let idle = inside.waiting() == 0 && inside.ticks.is_empty() && inside.probes.is_empty();
@@ -175,7 +175,7 @@ impl Queue {
         self.inside.lock().waiting()
     }
 
-    /// Lets nothing more in.
+    /// Closes the queue for new writes.
     pub(crate) fn close(&self) {
         self.places.close();
         self.urgent_places.close();
@@ -183,7 +183,7 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Closes, and drops what is inside: its callers hear that the store is gone.
+    /// Closes the queue and drops its requests: their callers get an error.
     pub(crate) fn abandon(&self) {
         self.close();
         let mut inside = self.inside.lock();
@@ -200,7 +200,7 @@ impl Inside {
         self.urgent.len() + self.requests.len()
     }
 
-    /// Whether nothing waits but a few heartbeats.
+    /// Whether only a few heartbeats are queued.
     fn lingers(&self) -> bool {
         let asked = self.closed || !self.ticks.is_empty() || !self.probes.is_empty();
         !asked && !self.hurries && (1..LINGERING_WRITES).contains(&self.urgent.len())

@@ -1,7 +1,7 @@
-//! Calls into the engine, whose panics are errors like others and are not printed.
+//! Calls into redb whose panics become errors and are not printed.
 //!
-//! redb does not promise to survive a damaged file without panicking. Such a panic is caught and becomes the error of
-//! the call; its report, with or without a backtrace, would only hide the line that says which file is damaged.
+//! redb does not promise to survive a damaged file without panicking. Such a panic is caught and becomes the error
+//! of the call; a printed report would only hide the line that names the damaged file.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the engine. An error is what a panic said.
+/// Calls redb; a panic becomes the error.
 pub(crate) fn call<T>(engine: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     install();
     let before = QUIET.replace(true);
@@ -21,7 +21,7 @@ pub(crate) fn call<T>(engine: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Sen
     result
 }
 
-/// Calls back out of the engine: panics in there are reported as everywhere else.
+/// Calls back out of redb: panics inside are reported as usual.
 pub(crate) fn call_back<T>(back: impl FnOnce() -> T) -> T {
     let before = QUIET.replace(false);
     let result = back();
@@ -29,13 +29,13 @@ pub(crate) fn call_back<T>(back: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
 }
 
-/// Puts a hook before the one that there is, once.
+/// Installs a panic hook before the current one, once.
 fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {

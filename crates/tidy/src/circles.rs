@@ -1,4 +1,4 @@
-//! Circles of files inside a crate: each uses, directly or through others, all the others.
+//! The check for import cycles between the files of a crate.
 //!
 //! A file uses another where its code (not its tests) names an item of it, by an import or by a path. An item that a
 //! third file re-exports belongs to the file that defines it: re-exports, like `mod` declarations, are not uses.
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A path from the root of a crate, such as `["serve", "connection"]`.
 type Segments = Vec<String>;
 
-/// One name that a `use` declaration brings in.
+/// One name that a `use` declaration imports.
 #[derive(Debug, PartialEq)]
 struct Import {
     path: Segments,
@@ -18,7 +18,7 @@ struct Import {
     exported: bool,
 }
 
-/// One file with what its code declares and names.
+/// One file with its declarations and imports.
 struct File<'m> {
     module: &'m Module,
     path: Segments,
@@ -38,7 +38,7 @@ fn module_path(file: &str) -> Option<Segments> {
     Some(path)
 }
 
-/// A path as code writes it, from the root of the crate; none where it leads out of the crate.
+/// The absolute path of a path in code; `None` if it leads out of the crate.
 fn absolute(written: &[&str], at: &Segments, here: &File<'_>, all: &Crate<'_>) -> Option<Segments> {
     let mut path = at.clone();
     let mut rest = written;
@@ -66,7 +66,7 @@ fn absolute(written: &[&str], at: &Segments, here: &File<'_>, all: &Crate<'_>) -
     Some(path)
 }
 
-/// The file that defines what a path names.
+/// The file that defines the item of a path.
 fn defining<'f>(path: &[String], all: &'f Crate<'f>, depth: usize) -> Option<&'f File<'f>> {
     let length = (0..=path.len()).rev().find(|length| all.contains_key(&path[..*length]))?;
     let file = &all[&path[..length]];
@@ -118,7 +118,7 @@ fn declarations(code: &str) -> Vec<(std::ops::Range<usize>, Vec<(Vec<&str>, &str
     found
 }
 
-/// Takes the braces of an import apart.
+/// Expands the braces of an import.
 fn expand<'c>(tree: &'c str, before: &mut Vec<&'c str>, leaves: &mut Vec<(Vec<&'c str>, &'c str)>) {
     let tree = tree.trim().trim_start_matches("::");
     if let Some(open) = tree.find('{') {

@@ -1,4 +1,4 @@
-//! Rules for Rust code: who may name a kind or a domain, read the clock, how long a file may be.
+//! The checks of Rust code: names of kinds and domains, clocks, file length.
 
 use std::collections::BTreeSet;
 
@@ -25,10 +25,10 @@ fn without(exceptions: Exceptions, found: Vec<(String, String, String)>) -> Brea
     rest.map(|(_, what, place)| format!("{place}: {what}")).chain(idle).collect()
 }
 
-/// Crates that serve every kind alike.
+/// Crates that handle every kind alike.
 const GENERIC: &[&str] = &["rest", "schema", "merge"];
 
-/// Kinds whose names are everyday words: as identifiers they mean something else.
+/// Kinds whose names are everyday words, which are also used as identifiers.
 const EVERYDAY: &[&str] = &["Binding", "Event", "Job", "Namespace", "Node", "Role", "Scale", "Service"];
 
 /// Kinds of later tables, so that their names cannot settle before they come.
@@ -90,7 +90,7 @@ fn generic_crates_name_no_kind() {
     assert_none(without(NAMED_KINDS, found));
 }
 
-/// Where the names of domains are spelled.
+/// The files that may spell domains.
 const SPELLS_DOMAINS: &str = "names";
 
 const DOMAINS: Exceptions = &[];
@@ -118,7 +118,7 @@ fn only_one_crate_spells_domains() {
     assert_none(without(DOMAINS, found));
 }
 
-/// What reads the clock, randomness or the environment. `tokio::time` is not here: tests can hold it.
+/// Reads of the clock, randomness or the environment. `tokio::time` is missing: tests can control it.
 const WORLDLY: &[&str] = &[
     "SystemTime::now",
     "std::time::Instant",
@@ -141,7 +141,7 @@ const WORLDLY: &[&str] = &[
     "KeyPair::generate",
 ];
 
-/// The crates that hand the world in.
+/// The crates that provide the environment.
 const HANDS_IN: &[&str] = &["pintle", "tests", "bench", "tidy"];
 
 #[test]
@@ -173,13 +173,10 @@ const LONGEST: usize = 1000;
 fn files_are_short_enough_to_read() {
     let long = |module: &&Module| !module.test && module.source.lines().count() > LONGEST;
     let modules = tree::modules();
-    let breaches = modules.values().filter(long).map(|it| {
-        format!(
-            "{}: {} lines, more than {LONGEST}; it has a seam somewhere",
-            it.path,
-            it.source.lines().count()
-        )
-    });
+    let breaches = modules
+        .values()
+        .filter(long)
+        .map(|it| format!("{}: {} lines, more than {LONGEST}; split it", it.path, it.source.lines().count()));
     assert_none(breaches.collect());
 }
 

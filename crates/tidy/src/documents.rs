@@ -1,4 +1,4 @@
-//! Documents can be found and what they point to exists; texts speak of the project alone.
+//! The checks of documents: every link has a target, and texts mention only the project.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Rust text taken apart just far enough: code, string literals and comments, line by line.
+//! A minimal lexer for Rust: splits a source into code, string literals and comments.
 //!
-//! The three views have the same length and the same lines as the source; what does not belong to a view is
-//! blank in it. So a position found in one view is a position in the file.
+//! The three views have the same length and the same lines as the source; the rest of a view is blank. So a
+//! position in a view is a position in the file.
 
 /// A source text in its three views.
 pub struct Views {
@@ -116,7 +116,7 @@ fn raw(rest: &[u8], hashes: usize) -> usize {
     inside.windows(close.len()).position(|it| it == close).map_or(rest.len(), |it| open + it + close.len())
 }
 
-/// The byte ranges of items that exist in tests only, found in a code view.
+/// The byte ranges of test-only items in a code view.
 pub fn test_ranges(code: &str) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -128,7 +128,7 @@ pub fn test_ranges(code: &str) -> Vec<std::ops::Range<usize>> {
     found
 }
 
-/// Where the item ends that begins after its attribute: at its semicolon or its closing brace.
+/// The end of the item that follows an attribute: its semicolon or closing brace.
 fn item_end(code: &str, from: usize) -> usize {
     let (mut brackets, mut braces) = (0i32, 0i32);
     for (at, byte) in code.bytes().enumerate().skip(from) {
@@ -149,7 +149,7 @@ fn item_end(code: &str, from: usize) -> usize {
     code.len()
 }
 
-/// `text` with the given ranges blank; lines stay lines.
+/// `text` with the given ranges blank; line breaks stay.
 pub fn blanked(text: &str, ranges: &[std::ops::Range<usize>]) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for range in ranges {
@@ -158,7 +158,7 @@ pub fn blanked(text: &str, ranges: &[std::ops::Range<usize>]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Names in a text: runs of letters, digits and underscores, with their positions.
+/// Identifiers in a text, with their positions.
 pub fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut at = 0;

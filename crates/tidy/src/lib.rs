@@ -1,8 +1,8 @@
-//! The rules of the house that a machine can check, as tests over the repository's own files.
+//! Style checks of the repository, as tests over its own files.
 //!
-//! What always holds: a rule names file and line of every breach, and all breaches at once. An exception is
-//! one entry of a list with its reason beside it, and an exception that nothing needs any more is a breach
-//! itself. Nothing here is linked into the product: outside of tests this crate is empty.
+//! Invariants: a check names file and line of every breach, and all breaches at once. An exception is one list
+//! entry with its reason, and an unused exception is a breach itself. This crate is not linked into the product:
+//! outside of tests it is empty.
 
 #[cfg(test)]
 mod circles;

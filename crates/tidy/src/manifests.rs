@@ -1,8 +1,8 @@
-//! What crates may know of each other, and where their dependencies come from.
+//! The checks of manifests: the dependency direction of crates, and the sources of dependencies.
 
 use crate::tree;
 
-/// From the top down: a crate may use what stands below it.
+/// The layers from the top down: a crate may use the crates below it.
 const ORDER: &[&str] = &[
     "pintle",
     "nodeagent",
@@ -29,10 +29,10 @@ const ORDER: &[&str] = &[
     "env",
 ];
 
-/// Crates that look at all the others and that nothing uses.
+/// Crates that may use all others and that no crate may use.
 const OUTSIDE: &[&str] = &["bench", "tests", "tidy"];
 
-/// What a crate must do without although the order would allow it, and why.
+/// Dependencies that a crate must not have although the layers allow them, and why.
 const WITHOUT: &[(&str, &[&str], &str)] = &[
     ("store", &["schema", "merge", "names", "serde_json"], "the store never parses a value"),
     ("cache", &["schema", "merge", "names", "serde_json"], "the cache gets its index function passed in"),
@@ -85,7 +85,7 @@ fn dependencies(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Why a crate may not depend on another one; none when it may.
+/// Why a crate may not depend on another one; `None` if it may.
 fn objection(krate: &str, other: &str) -> Option<String> {
     if HTTP.contains(&other) && !HTTP_USERS.contains(&krate) {
         return Some(format!("{krate} speaks no HTTP, but uses {other}"));
@@ -96,7 +96,7 @@ fn objection(krate: &str, other: &str) -> Option<String> {
         }
     }
     if OUTSIDE.contains(&other) {
-        return Some(format!("{krate} uses {other}, which is there for nobody to use"));
+        return Some(format!("{krate} uses {other}, which no crate may use"));
     }
     let rank = |name: &str| ORDER.iter().position(|it| *it == name);
     match (rank(krate), rank(other)) {

@@ -1,4 +1,4 @@
-//! The repository's files: which there are, which modules make up each crate, and which of those are tests.
+//! The repository's files: the modules of each crate, and which of them are tests.
 //!
 //! Modules are found the way the compiler finds them, from the roots of a crate along `mod` declarations.
 
@@ -57,7 +57,7 @@ pub struct Module {
     /// Whether it is compiled for tests only.
     pub test: bool,
     pub source: String,
-    /// What is not for tests: both views with test items blank.
+    /// The non-test parts: both views with test items blank.
     pub code: String,
     pub strings: String,
 }
@@ -134,7 +134,7 @@ fn follow(krate: &str, start: String, test: bool, found: &mut BTreeMap<String, M
     }
 }
 
-/// Where the modules lie that a file declares.
+/// The folder of the modules that a file declares.
 fn folder_of(path: &str, owns_folder: bool) -> String {
     let (folder, file) = path.rsplit_once('/').unwrap();
     match owns_folder {
@@ -143,8 +143,7 @@ fn folder_of(path: &str, owns_folder: bool) -> String {
     }
 }
 
-/// The modules that a file says lie in files of their own, as paths below its folder, with the positions of
-/// the declarations.
+/// The file modules that a file declares, as paths below its folder, with the positions of the declarations.
 fn declared(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     // the inline modules around the position, each with the depth of braces that it stands in

@@ -408,7 +408,7 @@ const FAILURES: [(&str, &str); 13] = [
     ("hang", "failed to call webhook: Post \"URL/hang?timeout=1s\": context deadline exceeded"),
     (
         "flood",
-        "failed to call webhook: Post \"URL/flood?timeout=20s\": the answer is larger than 4194304 bytes",
+        "failed to call webhook: Post \"URL/flood?timeout=20s\": the response is larger than 4194304 bytes",
     ),
     (
         "500",

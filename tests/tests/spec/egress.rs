@@ -6,7 +6,7 @@ use ::metrics::Registry;
 use apiserver::egress::Egress;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outbound::{CallError, Dialer, Dials, HttpClient, Limits, Target};
+use outbound::{CallError, DialMetrics, Dialer, HttpClient, Limits, Target};
 use std::time::Duration;
 use tests::{Between, Cluster, Conduct, Elsewhere, Extension, Kind, Options, Reply};
 
@@ -22,7 +22,7 @@ fn begun(between: &Between) -> (Dialer, Registry) {
     let (way, registry) = (between.way(), Registry::default());
     let world: env::World = env::Simulated::new(0, 7);
     if let Dialer::Through(proxy) = &way {
-        proxy.begin(&Dials::new(&registry), &world);
+        proxy.begin(&DialMetrics::new(&registry), &world);
     }
     (way, registry)
 }

@@ -2,7 +2,7 @@
 
 use super::custom_resources::{GROUP, THINGS, define, definition, thing, version as served};
 use super::*;
-use ::encryption::{Configuration, Follower, Rules};
+use ::encryption::{ConfigReloader, Configuration, Rules};
 use apiserver::{StoreChoice, encryption_at_rest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -111,7 +111,7 @@ async fn a_key_is_replaced_by_writing_everything_again() {
     }
     cluster.stop().await;
     let without = || told(of(keys("aescbc", &["new"]), 1));
-    let why = "cannot be opened: no matching key was found for the provided AES transformer";
+    let why = "cannot be decrypted: no matching key was found for the provided AES transformer";
     assert_eq!(without().await, format!("/registry/secrets/default/a in the store {why}"));
     let none = told(on(at, None, 1)).await;
     assert!(none.contains("/registry/secrets/default/a") && none.contains("no provider"), "{none}");
@@ -190,7 +190,7 @@ fn following(directory: &Path, file: &Path) -> Options {
     let rules = Rules { reloads: true, second_version: true };
     let configuration = Configuration::read(&text, &Names::default(), rules).unwrap();
     let (names, last) = (Names::default(), ::encryption::content(&text));
-    let again = Some(Follower { file: file.to_owned(), names, rules, last });
+    let again = Some(ConfigReloader { file: file.to_owned(), names, rules, last });
     on(directory, Some(encryption_at_rest::Options { configuration, again }), 0)
 }
 

@@ -2,7 +2,7 @@
 
 use super::encryption::{is_on_disk, marker, on, sealing, secret, text, told, written_again};
 use super::*;
-use ::encryption::{Keyring, Parts, Sealed};
+use ::encryption::{EncryptedStore, Keyring, Parts};
 use ::metrics::Registry;
 use bytes::Bytes;
 use env::Simulated;
@@ -81,7 +81,7 @@ async fn a_server_that_fails_stops_writes_and_nothing_else() {
     // one that does not answer is given up
     server.behave(|it| it.hangs = true);
     let late = cluster.post(SECRETS, secret("c")).await.code(503).json();
-    assert!(late["message"].as_str().unwrap().contains("no answer within 1s"), "{late}");
+    assert!(late["message"].as_str().unwrap().contains("no response within 1s"), "{late}");
     server.behave(|it| it.hangs = false);
     cluster.create(SECRETS, secret("c")).await;
     // one that is replaced is found again
@@ -212,7 +212,8 @@ async fn what_upstream_kept_with_a_server_is_read() {
         let configuration = sealing(&text("secrets", &kms(&socket, &name[..2]))).configuration;
         let keyring = Arc::new(Keyring::new(&configuration, parts));
         let inner = Arc::new(store::memory::open(&store::Options::default(), world));
-        let opened = Sealed::over(inner, vec![record.clone(), record], Some(keyring), || unreachable!());
+        let opened =
+            EncryptedStore::over(inner, vec![record.clone(), record], Some(keyring), || unreachable!());
         let (store, records) = opened.await.unwrap();
         assert_eq!(records[0].value.as_deref(), Some(&b"{\"kind\":\"Secret\"}"[..]), "{name}");
         assert_eq!(store.is_stale(key), stale, "{name}");

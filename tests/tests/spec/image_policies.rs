@@ -62,7 +62,7 @@ async fn only_images_that_are_agreed_to_run() {
     for (image, told) in [
         ("bad", "image policy webhook backend denied one or more images: it is bad"),
         ("none", "one or more images rejected by webhook backend"),
-        ("broken", "the server answered with status 404 Not Found"),
+        ("broken", "the server responded with status 404 Not Found"),
         ("odd", "status.allowed in the server's answer is not what it should be"),
     ] {
         let refused = cluster.post(PODS, with_image("d", image)).await.refused(403, "Forbidden");

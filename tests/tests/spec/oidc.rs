@@ -351,6 +351,6 @@ async fn a_provider_that_hangs_is_not_waited_for_for_ever() {
         }
         let cluster = believing(&provider, |options| options.caller = provider.server.hasty()).await;
         let why = owner(&cluster, &key.sign(&claims(&provider))).await.unwrap_err();
-        assert!(why.contains("no answer within"), "{why}");
+        assert!(why.contains("no response within"), "{why}");
     }
 }

@@ -13,7 +13,7 @@ fn sharing(etcd: &StandIn, prefix: &str) -> Options {
     let store = store_etcd::Options {
         servers: etcd.targets(),
         prefix: prefix.to_owned(),
-        compaction: None,
+        compaction_interval: None,
         ..store_etcd::Options::default()
     };
     Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }
@@ -203,7 +203,7 @@ async fn a_server_that_cannot_open_what_is_stored_says_so() {
     // a server without the key does not start, and says for which object it wants it
     for names in [Some(&["two"][..]), None] {
         let why = told(with(names)).await;
-        assert!(why.contains("/registry/secrets/default/a in the store cannot be opened"), "{why}");
+        assert!(why.contains("/registry/secrets/default/a in the store cannot be decrypted"), "{why}");
     }
     // one that runs already is not ready, as long as there is such an object
     let is_not_ready = async |cluster: &Cluster, name: &str| {

@@ -11,8 +11,11 @@ use store_etcd::testing::StandIn;
 use tests::{Cluster, Options};
 
 async fn server(etcd: &StandIn) -> Cluster {
-    let store =
-        store_etcd::Options { servers: etcd.targets(), compaction: None, ..store_etcd::Options::default() };
+    let store = store_etcd::Options {
+        servers: etcd.targets(),
+        compaction_interval: None,
+        ..store_etcd::Options::default()
+    };
     Cluster::with(Options { store: StoreChoice::Etcd(Box::new(store)), ..Options::default() }).await
 }
 

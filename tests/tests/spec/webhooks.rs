@@ -314,7 +314,7 @@ async fn a_server_that_hangs_is_not_waited_for_for_ever() {
     .await;
     with(&cluster, CONFIGMAPS, "hang").await.refused(401, "Unauthorized");
     let told = with(&cluster, CONFIGMAPS, "local").await.code(500).text();
-    assert!(told.contains("no answer within"), "{told}");
+    assert!(told.contains("no response within"), "{told}");
     // neither is asked again: it would only make others wait
     assert_eq!(hook.count(), 2);
     cluster.get(CONFIGMAPS).await.code(200);

@@ -7,7 +7,7 @@ use super::configuration::{Part, Wrong};
 use super::parts::Parts;
 use super::plain::is;
 use env::MaybeReady;
-use outbound::{Backoff, HttpClient, Limits, NoVerdict, TtlCache, Webhook};
+use outbound::{Backoff, HttpClient, Limits, TtlCache, Webhook, WebhookError};
 use rest::{Admission, AdmissionAttributes, ApiError, Interest, Resource, Shown};
 use schema::{Map, Value, encode};
 use std::path::Path;
@@ -129,7 +129,12 @@ impl ImagePolicyWebhook {
         Err(write.forbidden(Some(pod), &why))
     }
 
-    fn unasked(&self, write: &AdmissionAttributes<'_>, pod: &Value, why: &NoVerdict) -> Result<(), ApiError> {
+    fn unasked(
+        &self,
+        write: &AdmissionAttributes<'_>,
+        pod: &Value,
+        why: &WebhookError,
+    ) -> Result<(), ApiError> {
         tracing::warn!(%why, "the server that knows images could not be asked");
         if !self.settings.default_allow {
             return Err(write.forbidden(Some(pod), &why.to_string()));
@@ -138,7 +143,7 @@ impl ImagePolicyWebhook {
         Ok(())
     }
 
-    async fn ask(&self, spec: Value) -> Result<Verdict, NoVerdict> {
+    async fn ask(&self, spec: Value) -> Result<Verdict, WebhookError> {
         let mut question = Value::map();
         question.set(&["kind"], "ImageReview");
         question.set(&["apiVersion"], self.api_version.as_str());
@@ -149,7 +154,7 @@ impl ImagePolicyWebhook {
         let allowed = match answer.at(&["status", "allowed"]) {
             None | Some(Value::Null) => false,
             Some(Value::Bool(allowed)) => *allowed,
-            Some(_) => return Err(NoVerdict::Field("status.allowed")),
+            Some(_) => return Err(WebhookError::Field("status.allowed")),
         };
         let notes = answer.at(&["status", "auditAnnotations"]).and_then(Value::as_map);
         let notes = notes.into_iter().flat_map(|map| map.iter());

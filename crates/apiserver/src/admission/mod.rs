@@ -228,7 +228,7 @@ mod tests {
             authorizer: rbac,
             tolerated: Tolerated::default(),
             webhooks: webhooks::Counters::new(&registry),
-            calls: outbound::Counted::new(&registry),
+            calls: outbound::ClientMetrics::new(&registry),
             way: Way::default(),
             policies: true,
             policy_counters: policy_metrics::Counters::new(&registry),

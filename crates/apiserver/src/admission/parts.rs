@@ -23,7 +23,7 @@ pub(crate) struct Parts {
     /// Metrics of webhook calls.
     pub webhooks: webhooks::Counters,
     /// Metrics of all outgoing calls.
-    pub calls: Arc<outbound::Counted>,
+    pub calls: Arc<outbound::ClientMetrics>,
     /// Resolves the Services of webhooks.
     pub way: Way,
     /// Whether ValidatingAdmissionPolicy is on.

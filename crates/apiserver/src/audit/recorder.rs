@@ -39,7 +39,7 @@ impl Audit {
         names: &Names,
         world: &World,
         counters: &Counters,
-        calls: &Arc<outbound::Counted>,
+        calls: &Arc<outbound::ClientMetrics>,
     ) -> Result<Option<Arc<Self>>, BadAudit> {
         let (stopping, stopped) = watch::channel(false);
         let words = Arc::new(Words::new(names));

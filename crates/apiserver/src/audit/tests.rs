@@ -80,7 +80,7 @@ fn record(id: &str) -> Record {
 
 fn start(options: Options) -> (Arc<Audit>, Counters) {
     let registry = ::metrics::Registry::default();
-    let (counters, calls) = (Counters::new(&registry), outbound::Counted::new(&registry));
+    let (counters, calls) = (Counters::new(&registry), outbound::ClientMetrics::new(&registry));
     let world: World = Simulated::new(1_700_000_000, 5);
     let audit = Audit::start(options, &Names::kubernetes(), &world, &counters, &calls).unwrap();
     (audit.unwrap(), counters)

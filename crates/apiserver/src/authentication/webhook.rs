@@ -10,7 +10,7 @@ use auth::User;
 use auth::tokens::{Authenticator, Identified, Verdict};
 use env::{MaybeReady, World};
 use names::Names;
-use outbound::{Backoff, HttpClient, Key, NoVerdict, SingleFlight, TtlCache, Version, Webhook};
+use outbound::{Backoff, HttpClient, Key, SingleFlight, TtlCache, Version, Webhook, WebhookError};
 use schema::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl Remote {
     }
 
     /// What an answer says to who was shown the token.
-    fn verdict(&self, answer: &Value, wanted: &[String]) -> Result<Verdict, NoVerdict> {
+    fn verdict(&self, answer: &Value, wanted: &[String]) -> Result<Verdict, WebhookError> {
         let named = strings(answer, &["status", "audiences"], "status.audiences")?;
         let meant = if named.is_empty() { &self.audiences[..] } else { &named[..] };
         let audiences: Arc<[String]> = meant.iter().filter(|it| wanted.contains(it)).cloned().collect();
@@ -110,21 +110,21 @@ impl Remote {
                 "" => Verdict::Unknown,
                 why => Verdict::Refused(why.to_owned()),
             }),
-            Some(_) => Err(NoVerdict::Field("status.authenticated")),
+            Some(_) => Err(WebhookError::Field("status.authenticated")),
         }
     }
 }
 
 /// The user whom an answer names.
-fn user(answer: &Value) -> Result<User, NoVerdict> {
+fn user(answer: &Value) -> Result<User, WebhookError> {
     let part = |field: &str, told: &'static str| match answer.at(&["status", "user", field]) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(&**text),
-        Some(_) => Err(NoVerdict::Field(told)),
+        Some(_) => Err(WebhookError::Field(told)),
     };
     let name = part("username", "status.user.username")?;
     if name.is_empty() {
-        return Err(NoVerdict::Field("status.user.username"));
+        return Err(WebhookError::Field("status.user.username"));
     }
     let mut user = User {
         uid: part("uid", "status.user.uid")?.to_owned(),
@@ -138,19 +138,19 @@ fn user(answer: &Value) -> Result<User, NoVerdict> {
                 user.extra.insert(key.to_owned(), strings(values, &[], "status.user.extra")?);
             }
         }
-        Some(_) => return Err(NoVerdict::Field("status.user.extra")),
+        Some(_) => return Err(WebhookError::Field("status.user.extra")),
     }
     Ok(user)
 }
 
 /// A list of texts, which may be missing.
-fn strings(value: &Value, path: &[&str], told: &'static str) -> Result<Vec<String>, NoVerdict> {
+fn strings(value: &Value, path: &[&str], told: &'static str) -> Result<Vec<String>, WebhookError> {
     match value.at(path) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::List(items)) if items.iter().all(|item| item.as_str().is_some()) => {
             Ok(list_of(value, path))
         }
-        Some(_) => Err(NoVerdict::Field(told)),
+        Some(_) => Err(WebhookError::Field(told)),
     }
 }
 

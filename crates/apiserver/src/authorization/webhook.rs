@@ -9,7 +9,7 @@ use auth::authorize::{Failure, Rules};
 use auth::{Attributes, Authorizer, Decision, User};
 use env::{MaybeReady, World};
 use names::Names;
-use outbound::{Backoff, HttpClient, NoVerdict, TtlCache, Version, Webhook};
+use outbound::{Backoff, HttpClient, TtlCache, Version, Webhook, WebhookError};
 use schema::{Value, encode};
 use std::time::Duration;
 
@@ -130,16 +130,16 @@ impl Remote {
 }
 
 /// What an answer says.
-fn verdict(answer: &Value) -> Result<Decision, NoVerdict> {
+fn verdict(answer: &Value) -> Result<Decision, WebhookError> {
     let flag = |name: &'static str, field: &str| match answer.at(&["status", field]) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(set)) => Ok(*set),
-        Some(_) => Err(NoVerdict::Field(name)),
+        Some(_) => Err(WebhookError::Field(name)),
     };
     let reason = match answer.at(&["status", "reason"]) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(reason)) => reason.clone(),
-        Some(_) => return Err(NoVerdict::Field("status.reason")),
+        Some(_) => return Err(WebhookError::Field("status.reason")),
     };
     Ok(match (flag("status.allowed", "allowed")?, flag("status.denied", "denied")?) {
         (true, true) => Decision::Failed(Box::new(Failure {

@@ -15,18 +15,18 @@ const TOTAL: About =
 
 /// See the module.
 #[derive(Default)]
-pub struct Slis(ArcSwap<Counted>);
+pub struct Slis(ArcSwap<SliMetrics>);
 
-struct Counted {
+struct SliMetrics {
     registry: Registry,
     now: Family<Gauge>,
     total: Family<Counter>,
 }
 
-impl Default for Counted {
+impl Default for SliMetrics {
     fn default() -> Self {
         let registry = Registry::default();
-        Counted { now: registry.family(NOW), total: registry.family(TOTAL), registry }
+        SliMetrics { now: registry.family(NOW), total: registry.family(TOTAL), registry }
     }
 }
 

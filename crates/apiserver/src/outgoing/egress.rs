@@ -7,7 +7,7 @@
 
 use env::World;
 use metrics::Registry;
-use outbound::{Dialer, Dials};
+use outbound::{DialMetrics, Dialer};
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ pub struct Egress {
 impl Egress {
     /// Opens the ways that lead through proxies.
     pub(crate) fn begin(&self, registry: &Registry, world: &World) {
-        let dials = Dials::new(registry);
+        let dials = DialMetrics::new(registry);
         for way in [&self.control_plane, &self.cluster, &self.etcd] {
             if let Dialer::Through(proxy) = way {
                 proxy.begin(&dials, world);

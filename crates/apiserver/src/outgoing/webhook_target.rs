@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use names::DEFAULT_NAMESPACE;
-use outbound::{Answer, CallError, Counted, Dialer, HttpClient, Limits, Target, Users};
+use outbound::{Answer, CallError, ClientMetrics, Dialer, HttpClient, Limits, Target, Users};
 use rest::{Api, Object};
 use schema::Value;
 use schema::problem::quoted;
@@ -38,9 +38,9 @@ pub(crate) struct Reached {
     /// What it is called by, whatever its address is.
     pub url: String,
     authorities: Option<Vec<u8>>,
-    shown: outbound::Shown,
+    shown: outbound::ClientCredentials,
     limits: Limits,
-    counted: Option<Arc<Counted>>,
+    counted: Option<Arc<ClientMetrics>>,
     /// Who was called last.
     known: ArcSwapOption<Known>,
 }
@@ -92,7 +92,7 @@ impl Reached {
     }
 
     /// The same, with its calls counted there.
-    pub fn counted_in(self, counted: &Arc<Counted>) -> Self {
+    pub fn counted_in(self, counted: &Arc<ClientMetrics>) -> Self {
         Reached { counted: Some(counted.clone()), ..self }
     }
 

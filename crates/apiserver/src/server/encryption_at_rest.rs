@@ -1,6 +1,8 @@
 //! Encryption at rest: builds the keyring in front of the store from its configuration.
 
-use encryption::{Configuration, Follower, Keyring, Locate, Parts, Rename, Sealed, Unopened};
+use encryption::{
+    ConfigReloader, Configuration, DecryptError, EncryptedStore, Keyring, Locate, Parts, Rename,
+};
 use env::World;
 use kinds::tables::KINDS;
 use metrics::Registry;
@@ -14,7 +16,7 @@ use store::{Recovered, Store};
 pub struct Options {
     pub configuration: Configuration,
     /// Whether, and where from, it is read again when it changes.
-    pub again: Option<Follower>,
+    pub again: Option<ConfigReloader>,
 }
 
 /// The keyring of a configuration. One that keeps everything as it is, for good, needs none.
@@ -26,7 +28,7 @@ pub(crate) fn keyring(
     rename: Option<Rename>,
 ) -> Option<Arc<Keyring>> {
     let Options { configuration, again } = options;
-    if configuration.is_clear() && again.is_none() {
+    if configuration.is_plaintext() && again.is_none() {
         return None;
     }
     for (resource, group) in configuration.resources() {
@@ -45,10 +47,10 @@ pub(crate) async fn over(
     keyring: Option<Arc<Keyring>>,
     names: &Names,
     world: &World,
-) -> Result<(Arc<dyn Store>, Vec<Recovered>), Unopened> {
+) -> Result<(Arc<dyn Store>, Vec<Recovered>), DecryptError> {
     // without keys, what is sealed is told apart from what is broken
     let empty = || Keyring::empty(parts(names, world, &Registry::default()));
-    Sealed::over(store, recovered, keyring, empty).await
+    EncryptedStore::over(store, recovered, keyring, empty).await
 }
 
 fn parts<'a>(names: &'a Names, world: &World, registry: &'a Registry) -> Parts<'a> {

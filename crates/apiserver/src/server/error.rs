@@ -4,7 +4,7 @@ use crate::admission::BadPlugins;
 use crate::audit::BadAudit;
 use crate::self_registration::cluster_keys::ForeignKeys;
 use crate::serve::ServeError;
-use encryption::Unopened;
+use encryption::DecryptError;
 use rest::ApiError;
 use rest::storage::Unreadable;
 use store::StoreError;
@@ -23,7 +23,7 @@ pub enum StartError {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error(transparent)]
-    Unopened(#[from] Unopened),
+    Decrypt(#[from] DecryptError),
     #[error(transparent)]
     ForeignKeys(#[from] ForeignKeys),
     /// The `before_ready` callback failed.

@@ -29,8 +29,8 @@ impl Followers {
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(roles.follow());
-        if let (Some(follower), Some(keyring)) = (self.keys.reload, self.keys.keyring) {
-            tasks.spawn(async move { follower.follow(&keyring).await });
+        if let (Some(reloader), Some(keyring)) = (self.keys.reload, self.keys.keyring) {
+            tasks.spawn(async move { reloader.run(&keyring).await });
         }
         if let Some(definitions) = self.definitions {
             tasks.spawn(definitions.follow());

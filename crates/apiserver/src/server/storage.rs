@@ -3,7 +3,7 @@
 use super::encryption_at_rest;
 use super::error::StartError;
 use super::open_store::{self, StoreChoice};
-use encryption::{Follower, Keyring};
+use encryption::{ConfigReloader, Keyring};
 use env::World;
 use metrics::Registry;
 use names::Names;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) struct OpenKeys {
     pub keyring: Option<Arc<Keyring>>,
     /// Reloads the keyring when its configuration file changes.
-    pub reload: Option<Follower>,
+    pub reload: Option<ConfigReloader>,
 }
 
 /// Opens the store and recovers its objects. `retention` bounds the history of store and caches.

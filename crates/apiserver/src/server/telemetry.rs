@@ -3,14 +3,14 @@
 use super::config::Config;
 use crate::trace::Tracing;
 use metrics::Registry;
-use outbound::Counted;
+use outbound::ClientMetrics;
 use std::sync::Arc;
 
 /// See the module.
 pub(super) struct Telemetry {
     pub registry: Arc<Registry>,
     /// Metrics of all outgoing calls.
-    pub calls: Arc<Counted>,
+    pub calls: Arc<ClientMetrics>,
     pub tracing: Option<Tracing>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn start_telemetry(config: &Config) -> Telemetry {
         let way = config.egress.control_plane.clone();
         Tracing::start(configuration, way, instance, config.world.clone(), &registry)
     });
-    let calls = Counted::new(&registry);
+    let calls = ClientMetrics::new(&registry);
     let clients = [
         config.permission.webhook.as_ref().map(|it| &it.caller),
         config.identity.token_webhook.as_ref().map(|it| &it.caller),

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::*;
 use crate::rbac::tests::for_everybody;
 
-fn authorize(asked: &Attributes<'_>) -> Decision {
-    everybody().authorize(asked).now().unwrap()
+fn authorize(attributes: &Attributes<'_>) -> Decision {
+    everybody().authorize(attributes).now().unwrap()
 }
 
 /// As a server decides where no roles are given but those that everybody has.
@@ -37,9 +37,9 @@ fn may(user: &User, verb: &str, path: &str) -> bool {
 fn masters_may_do_everything() {
     let master = User { groups: vec![MASTERS.to_owned()], ..User::named("root") };
     assert!(may(&master, "post", "/anything"));
-    let asked =
+    let attributes =
         Attributes { resource: "secrets", resource_request: true, ..path_request(&master, "list", "") };
-    assert_eq!(authorize(&asked), Decision::Allow("".into()));
+    assert_eq!(authorize(&attributes), Decision::Allow("".into()));
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn others_may_read_health_version_and_discovery() {
 #[test]
 fn a_resource_needs_a_role() {
     let bob = User::named("bob").authenticated();
-    let asked =
+    let attributes =
         Attributes { resource: "pods", resource_request: true, ..path_request(&bob, "get", "/api/v1/pods") };
-    assert_eq!(authorize(&asked), Decision::NoOpinion("".into()));
+    assert_eq!(authorize(&attributes), Decision::NoOpinion("".into()));
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn identified_users_may_ask_what_they_may_do() {
     let (bob, nobody) = (User::named("bob").authenticated(), User::anonymous());
     let ask = |user, resource| {
         let plain = path_request(user, "create", "");
-        let asked =
+        let attributes =
             Attributes { api_group: "authorization.k8s.io", resource, resource_request: true, ..plain };
-        rules.authorize(&asked).now().unwrap().is_allowed()
+        rules.authorize(&attributes).now().unwrap().is_allowed()
     };
     assert!(ask(&bob, "selfsubjectaccessreviews") && ask(&bob, "selfsubjectrulesreviews"));
     assert!(!ask(&bob, "subjectaccessreviews") && !ask(&nobody, "selfsubjectaccessreviews"));
@@ -87,13 +87,14 @@ fn identified_users_may_ask_what_they_may_do() {
 #[test]
 fn a_chain_ends_where_somebody_decides() {
     let bob = User::named("bob");
-    let asked = path_request(&bob, "get", "/metrics");
+    let attributes = path_request(&bob, "get", "/metrics");
     let of = |authorizers: Vec<Arc<dyn Authorizer>>| Chain { authorizers };
-    let refused = of(vec![Arc::new(AlwaysDeny), Arc::new(for_everybody())]).authorize(&asked).now().unwrap();
+    let refused =
+        of(vec![Arc::new(AlwaysDeny), Arc::new(for_everybody())]).authorize(&attributes).now().unwrap();
     assert_eq!(refused, Decision::NoOpinion("Everything is forbidden.".into()));
     let open = of(vec![Arc::new(AlwaysDeny), Arc::new(AlwaysAllow)]);
     assert!(
-        open.authorize(&asked).now().unwrap().is_allowed()
+        open.authorize(&attributes).now().unwrap().is_allowed()
             && open.rules(&bob, "").resources[0].verbs == ["*"]
     );
 }
@@ -101,9 +102,9 @@ fn a_chain_ends_where_somebody_decides() {
 #[test]
 fn a_reason_is_told() {
     let bob = User::named("bob");
-    let asked = path_request(&bob, "get", "/metrics");
+    let attributes = path_request(&bob, "get", "/metrics");
     assert_eq!(
-        forbidden_message(&asked, "no relationship found"),
+        forbidden_message(&attributes, "no relationship found"),
         "forbidden: User \"bob\" cannot get path \"/metrics\": no relationship found"
     );
 }
@@ -232,12 +233,12 @@ impl Authorizer for Fixed {
 #[test]
 fn what_could_not_be_decided_is_told_unless_somebody_decides() {
     let bob = User::named("bob");
-    let asked = path_request(&bob, "get", "/metrics");
+    let attributes = path_request(&bob, "get", "/metrics");
     let decide = |decisions: Vec<Decision>| {
         let authorizers =
             decisions.into_iter().map(|it| Arc::new(Fixed(it)) as Arc<dyn Authorizer>).collect();
         let chain = Chain { authorizers };
-        let mut deciding = std::pin::pin!(chain.authorize(&asked).get());
+        let mut deciding = std::pin::pin!(chain.authorize(&attributes).get());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match deciding.as_mut().poll(&mut context) {
             std::task::Poll::Ready(decision) => decision,
@@ -246,14 +247,14 @@ fn what_could_not_be_decided_is_told_unless_somebody_decides() {
     };
     let no = || Decision::NoOpinion("no".into());
     let failed = |error: &str| Decision::failed(error);
-    let told = |reason: &str, error: &str, denied| {
+    let failure = |reason: &str, error: &str, denied| {
         Decision::Failed(Box::new(Failure { denied, reason: reason.to_owned(), error: error.to_owned() }))
     };
-    assert_eq!(decide(vec![no(), failed("down"), no()]), told("no\nno", "down", false));
-    assert_eq!(decide(vec![failed("a"), failed("b"), failed("a")]), told("", "[a, b]", false));
+    assert_eq!(decide(vec![no(), failed("down"), no()]), failure("no\nno", "down", false));
+    assert_eq!(decide(vec![failed("a"), failed("b"), failed("a")]), failure("", "[a, b]", false));
     assert!(decide(vec![failed("down"), Decision::Allow("".into())]).is_allowed());
     assert_eq!(decide(vec![failed("down"), Decision::Deny("never".into())]), Decision::Deny("never".into()));
-    let both = told("", "both", true);
+    let both = failure("", "both", true);
     assert_eq!(decide(vec![both.clone(), Decision::Allow("".into())]), both);
     assert!(both.is_denied() && !both.is_allowed() && both.error() == Some("both"));
 }

@@ -1,24 +1,24 @@
-//! What somebody would gain: the permissions in wanted rules that held rules do not have.
+//! Privilege escalation check: the permissions of requested rules that the user's own rules do not cover.
 //!
-//! A wanted rule is taken apart into its smallest permissions, one verb on one resource each, and every one of
-//! them must be held by some rule. The number of these is the product of the lists of a rule, so it is bounded.
+//! A requested rule is split into its smallest permissions, one verb on one resource each, and each must be covered
+//! by one held rule. Their number is the product of a rule's lists, so it is bounded.
 
 use super::rule::{ALL, Rule, has, path_covers, quoted_list};
 use crate::user::User;
 
-/// More permissions than are compared.
+/// The rules have more permissions than are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the rules name more than {MOST} permissions")]
 pub struct TooMany;
 
 const MOST: usize = 50_000;
 
-/// The smallest permissions that are wanted and not held.
-pub fn missing(held: &[&Rule], wanted: &[&Rule]) -> Result<Vec<Rule>, TooMany> {
+/// The smallest requested permissions that are not held.
+pub fn missing(held: &[&Rule], requested: &[&Rule]) -> Result<Vec<Rule>, TooMany> {
     let mut left = MOST;
     let mut missing = Vec::new();
-    for rule in wanted {
-        // a rule within another needs no taking apart
+    for rule in requested {
+        // a rule that another one covers need not be split
         if held.iter().any(|one| covers(one, rule)) {
             continue;
         }
@@ -29,22 +29,22 @@ pub fn missing(held: &[&Rule], wanted: &[&Rule]) -> Result<Vec<Rule>, TooMany> {
     Ok(missing)
 }
 
-/// Whether `held` alone permits all that `wanted` does.
-fn covers(held: &Rule, wanted: &Rule) -> bool {
-    let all = |held: &[String], wanted: &[String]| wanted.iter().all(|one| has(held, one));
+/// Whether `held` alone allows everything that `requested` does.
+fn covers(held: &Rule, requested: &Rule) -> bool {
+    let all = |held: &[String], requested: &[String]| requested.iter().all(|one| has(held, one));
     let names = held.names.is_empty()
-        || !wanted.names.is_empty() && wanted.names.iter().all(|one| held.names.contains(one));
+        || !requested.names.is_empty() && requested.names.iter().all(|one| held.names.contains(one));
     names
-        && all(&held.verbs, &wanted.verbs)
-        && all(&held.api_groups, &wanted.api_groups)
-        && wanted.resources.iter().all(|one| resource_covered(&held.resources, one))
-        && wanted.paths.iter().all(|path| held.paths.iter().any(|pattern| path_covers(pattern, path)))
+        && all(&held.verbs, &requested.verbs)
+        && all(&held.api_groups, &requested.api_groups)
+        && requested.resources.iter().all(|one| resource_covered(&held.resources, one))
+        && requested.paths.iter().all(|path| held.paths.iter().any(|pattern| path_covers(pattern, path)))
 }
 
-fn resource_covered(held: &[String], wanted: &str) -> bool {
-    let part = wanted.split_once('/').map(|(_, part)| part);
+fn resource_covered(held: &[String], requested: &str) -> bool {
+    let part = requested.split_once('/').map(|(_, part)| part);
     held.iter().any(|one| {
-        one == ALL || one == wanted || part.is_some_and(|part| one.strip_prefix("*/") == Some(part))
+        one == ALL || one == requested || part.is_some_and(|part| one.strip_prefix("*/") == Some(part))
     })
 }
 
@@ -79,7 +79,7 @@ fn parts(rule: &Rule) -> Vec<Rule> {
     parts
 }
 
-/// The same permissions with the verbs on one resource put together; paths stay apart.
+/// Merges the verbs on one resource; paths stay separate.
 pub fn compacted(parts: Vec<Rule>) -> Vec<Rule> {
     let mut out: Vec<Rule> = Vec::new();
     let mut places = std::collections::HashMap::new();
@@ -103,15 +103,15 @@ pub fn compacted(parts: Vec<Rule>) -> Vec<Rule> {
     out
 }
 
-/// The words of a refusal to let a user give what it does not have.
+/// The message of the refusal to grant permissions that a user does not hold.
 pub fn refusal(user: &User, missing: Vec<Rule>) -> String {
-    let mut told: Vec<String> = compacted(missing).iter().map(Rule::to_string).collect();
-    told.sort();
-    told.dedup();
+    let mut lines: Vec<String> = compacted(missing).iter().map(Rule::to_string).collect();
+    lines.sort();
+    lines.dedup();
     format!(
         "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,
         quoted_list(&user.groups),
-        told.join("\n")
+        lines.join("\n")
     )
 }

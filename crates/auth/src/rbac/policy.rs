@@ -1,13 +1,13 @@
-//! Everything that roles permit at a moment, as an index by subject.
+//! The compiled RBAC policy: all roles and bindings, indexed by subject.
 //!
 //! ```text
 //! Binding a/readers: Role a/reader to Group staff        cluster  groups {root: [admins]}   roles {all}
 //! Binding "" admins: ClusterRole all to Group root   →   in a     groups {staff: [readers]} roles {reader}
 //! ```
 //!
-//! What always holds: a decision finds the grants of a user by name and groups and looks at no others; grants of
-//! a subject are in the order of their bindings' names, however they came. A policy is cheap to copy, and a
-//! copy that is changed takes along only the scope, the cluster or one namespace, that the change is in.
+//! Invariants: a decision looks up the grants of a user by its name and groups, and reads no others; the grants of
+//! a subject are sorted by the names of their bindings. A policy is cheap to clone, and a change to a clone copies
+//! only the scope (the cluster or one namespace) that it is in.
 
 use super::{Binding, Role, RoleRef, Rule, Subject, quote};
 use crate::user::{SERVICE_ACCOUNT_PREFIX, User};
@@ -23,7 +23,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// Told with every permission, so it is put together without the formatting machinery.
+    /// The reason of an allowed request. It is built for every such request, so it avoids `format!`.
     pub(super) fn reason(&self) -> String {
         let Binding { namespace, name, role, subjects } = &*self.binding;
         let mut out = String::with_capacity(192);
@@ -49,7 +49,7 @@ impl Grant {
 
 type BySubject = HashMap<Arc<str>, Arc<Vec<Grant>>>;
 
-/// What lies in one namespace, or in none. Service accounts are users by another name.
+/// The roles and bindings of one namespace, or of the cluster. Service accounts are indexed by their user names.
 #[derive(Debug, Clone, Default)]
 struct Scope {
     roles: HashMap<Arc<str>, Arc<Role>>,
@@ -78,7 +78,7 @@ impl Scope {
     }
 }
 
-/// Everything that roles permit at a moment.
+/// The compiled policy.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     cluster: Arc<Scope>,
@@ -86,7 +86,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Of all these.
+    /// Compiles roles and bindings.
     pub fn compile(
         roles: impl IntoIterator<Item = Arc<Role>>,
         bindings: impl IntoIterator<Item = Arc<Binding>>,
@@ -111,7 +111,7 @@ impl Policy {
         }
     }
 
-    /// Adds a role, or replaces the one of its name.
+    /// Adds a role, or replaces the one with its name.
     pub fn put_role(&mut self, role: Arc<Role>) {
         let name: Arc<str> = role.name.as_str().into();
         self.scope(&role.namespace).roles.insert(name, role.clone());
@@ -122,7 +122,7 @@ impl Policy {
         self.drop_if_empty(namespace);
     }
 
-    /// Gives a role to subjects. The binding must not be in force already.
+    /// Adds a binding, which must not exist yet.
     pub fn bind(&mut self, binding: Arc<Binding>) {
         let scope = self.scope(&binding.namespace);
         for (at, subject) in binding.subjects.iter().enumerate() {
@@ -132,11 +132,11 @@ impl Policy {
             let place = grants.partition_point(|other| other.place() < grant.place());
             grants.insert(place, grant);
         }
-        // one without subjects leaves no trace
+        // a binding without subjects leaves the scope empty
         self.drop_if_empty(&binding.namespace);
     }
 
-    /// Takes back what [`bind`](Self::bind) gave.
+    /// Removes a binding that [`bind`](Self::bind) added.
     pub fn unbind(&mut self, binding: &Binding) {
         let scope = self.scope(&binding.namespace);
         for subject in &binding.subjects {
@@ -150,28 +150,28 @@ impl Policy {
         self.drop_if_empty(&binding.namespace);
     }
 
-    /// The role that a binding in `namespace` names.
-    pub fn role(&self, wanted: &RoleRef, namespace: &str) -> Option<&Arc<Role>> {
+    /// The role that a binding in `namespace` refers to.
+    pub fn role(&self, role_ref: &RoleRef, namespace: &str) -> Option<&Arc<Role>> {
         let scope = match namespace {
-            _ if wanted.of_cluster => &self.cluster,
+            _ if role_ref.of_cluster => &self.cluster,
             "" => return None,
             namespace => self.namespaced.get(namespace)?,
         };
-        scope.roles.get(wanted.name.as_str())
+        scope.roles.get(role_ref.name.as_str())
     }
 
-    /// The role of a grant, if there is one.
+    /// The role of a grant, if it exists.
     pub(super) fn granted(&self, grant: &Grant) -> Option<&Arc<Role>> {
         self.role(&grant.binding.role, &grant.binding.namespace)
     }
 
-    /// Grants in the whole cluster, then those in the namespace.
+    /// The grants of a user in the cluster, then those in the namespace.
     pub(super) fn grants<'a>(&'a self, user: &'a User, namespace: &str) -> impl Iterator<Item = &'a Grant> {
         let here = self.namespaced.get(namespace);
         self.cluster.grants(user).chain(here.into_iter().flat_map(|scope| scope.grants(user)))
     }
 
-    /// The same, each binding once however many of its subjects the user is.
+    /// The same with each binding once, even if several of its subjects match.
     fn bindings<'a>(&'a self, user: &'a User, namespace: &str) -> Vec<&'a Grant> {
         let mut found: Vec<_> = self.grants(user, namespace).collect();
         let key = |grant: &&Grant| (!grant.binding.namespace.is_empty(), grant.binding.name.clone());
@@ -180,7 +180,7 @@ impl Policy {
         found
     }
 
-    /// What a user may do in a namespace, and the roles that bindings name in vain.
+    /// The rules of a user in a namespace, and the references to missing roles.
     pub fn held<'a>(&'a self, user: &'a User, namespace: &str) -> (Vec<&'a Rule>, Vec<&'a RoleRef>) {
         let (mut rules, mut dangling) = (Vec::new(), Vec::new());
         for grant in self.bindings(user, namespace) {

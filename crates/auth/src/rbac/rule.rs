@@ -1,13 +1,13 @@
-//! One rule of a role, and whether it permits what is asked.
+//! One rule of a role, and whether it allows a request.
 
 use std::fmt;
 
 use crate::authorize::Attributes;
 
-/// Stands for everything of its sort.
+/// The wildcard.
 pub(super) const ALL: &str = "*";
 
-/// These verbs on these resources or these paths.
+/// Verbs on resources or on non-resource paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     pub verbs: Vec<String>,
@@ -16,25 +16,28 @@ pub struct Rule {
     pub resources: Vec<String>,
     /// Empty for all names.
     pub names: Vec<String>,
-    /// A `*` at the end stands for everything below.
+    /// A `*` at the end matches everything below.
     pub paths: Vec<String>,
 }
 
 impl Rule {
-    pub fn allows(&self, asked: &Attributes<'_>) -> bool {
-        if !has(&self.verbs, asked.verb) {
+    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
+        if !has(&self.verbs, attributes.verb) {
             return false;
         }
-        if !asked.resource_request {
-            return self.paths.iter().any(|pattern| path_covers(pattern, asked.path));
+        if !attributes.resource_request {
+            return self.paths.iter().any(|pattern| path_covers(pattern, attributes.path));
         }
-        has(&self.api_groups, asked.api_group)
-            && self.resources.iter().any(|pattern| names(pattern, asked.resource, asked.subresource))
-            && (self.names.is_empty() || self.names.iter().any(|name| name == asked.name))
+        has(&self.api_groups, attributes.api_group)
+            && self
+                .resources
+                .iter()
+                .any(|pattern| names(pattern, attributes.resource, attributes.subresource))
+            && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
 }
 
-/// Whether a list holds a word, or everything.
+/// Whether a list contains a word or the wildcard.
 pub(super) fn has(list: &[String], word: &str) -> bool {
     list.iter().any(|one| one == word || one == ALL)
 }
@@ -53,7 +56,7 @@ fn names(pattern: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-/// As refusals name rules: `{APIGroups:["apps"], Resources:["x"], Verbs:["get" "list"]}`.
+/// Formats a rule as refusals do: `{APIGroups:["apps"], Resources:["x"], Verbs:["get" "list"]}`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [

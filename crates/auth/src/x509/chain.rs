@@ -1,9 +1,9 @@
 //! Verifies the chain of a client certificate by the rules of Go's `crypto/x509`, which upstream applies.
 //!
-//! What always holds: each certificate of an accepted chain is within its validity, is issued to the subject that the
-//! one before names as its issuer, is signed by that issuer, has no critical extension that is not understood, and
-//! allows clients as an extended usage if it limits that at all. Issuers may sign certificates. The first certificate
-//! may have any version, and may be an authority itself. The search stops after [`MAX_SIGNATURES`] signatures.
+//! Invariants: each certificate of an accepted chain is within its validity, its subject is the issuer of the one
+//! before, it has signed the one before, it has no unknown critical extension, and it allows client authentication
+//! if it limits its extended key usages. Issuers may sign certificates. The leaf may have any version, and may be a
+//! CA itself. The search stops after [`MAX_SIGNATURES`] signatures.
 
 use super::chain_error::ChainError;
 use super::constraints;
@@ -17,16 +17,16 @@ use x509_parser::x509::X509Version;
 /// How many signatures are verified for one chain.
 const MAX_SIGNATURES: usize = 100;
 
-/// The authorities that vouch for clients.
+/// The CAs of client certificates.
 #[derive(Debug, Default)]
 pub struct Authorities {
-    /// Certificates in DER by their subject, in the order in which they were given.
+    /// Certificates in DER by subject, in the given order.
     by_subject: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     subjects: Vec<Vec<u8>>,
 }
 
 impl Authorities {
-    /// Reads certificates in DER.
+    /// Parses certificates in DER.
     pub fn new<C: AsRef<[u8]>>(certificates: impl IntoIterator<Item = C>) -> Result<Self, AuthError> {
         let mut authorities = Authorities::default();
         for der in certificates {
@@ -41,13 +41,13 @@ impl Authorities {
         Ok(authorities)
     }
 
-    /// The subjects of all authorities in DER: clients choose a certificate by them.
+    /// The subjects of all CAs in DER, by which clients choose a certificate.
     pub fn subjects(&self) -> &[Vec<u8>] {
         &self.subjects
     }
 
-    /// Verifies that an authority vouches for `leaf` as a client, directly or through some of `intermediates`. `now`
-    /// is in Unix seconds.
+    /// Verifies that a CA has issued `leaf` for client authentication, directly or through some of `intermediates`.
+    /// `now` is in Unix seconds.
     pub fn verify(&self, leaf: &[u8], intermediates: &[&[u8]], now: i64) -> Result<(), ChainError> {
         let leaf = read(leaf)?;
         if !signature::has_supported_key(&leaf) {
@@ -67,7 +67,7 @@ impl Authorities {
     }
 }
 
-/// The search for a way from a certificate to an authority.
+/// The search for a path from a certificate to a CA.
 struct Search<'a> {
     authorities: &'a Authorities,
     intermediates: &'a [X509Certificate<'a>],
@@ -76,8 +76,8 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Continues from the last certificate of `chain`, which begins with the client's. The error is that of the most
-    /// promising way.
+    /// Continues from the last certificate of `chain`, which begins with the leaf. The error is that of the most
+    /// promising path.
     fn extend(&mut self, chain: &mut Vec<&'a X509Certificate<'a>>) -> Result<(), ChainError> {
         let Some(child) = chain.last().copied() else { return Err(ChainError::UnknownAuthority) };
         let issuer = child.issuer().as_raw();
@@ -127,7 +127,7 @@ impl<'a> Search<'a> {
         if self.signatures > MAX_SIGNATURES { Err(ChainError::TooManySignatures) } else { Ok(()) }
     }
 
-    /// Checks that `issuer` may stand above the last certificate of `chain`.
+    /// Checks that `issuer` may issue the last certificate of `chain`.
     fn check_link(
         &mut self,
         chain: &[&X509Certificate<'_>],
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
     ) -> Result<(), ChainError> {
         check_alone(issuer, self.now)?;
         let limit = basic_constraints(issuer)?.and_then(|(_, limit)| limit);
-        // the certificates between the client's and this one
+        // the certificates between the leaf and this one
         if limit.is_some_and(|limit| chain.len() - 1 > limit as usize) {
             return Err(ChainError::TooManyIntermediates);
         }
@@ -159,7 +159,7 @@ fn read(der: &[u8]) -> Result<X509Certificate<'_>, ChainError> {
     }
 }
 
-/// Checks what a certificate says about itself: its validity, and that its critical extensions are understood.
+/// Checks a certificate by itself: its validity and its critical extensions.
 fn check_alone(certificate: &X509Certificate<'_>, now: i64) -> Result<(), ChainError> {
     let validity = certificate.validity();
     if now < validity.not_before.timestamp() || now > validity.not_after.timestamp() {
@@ -182,17 +182,17 @@ fn check_alone(certificate: &X509Certificate<'_>, now: i64) -> Result<(), ChainE
             _ => {}
         }
     }
-    // an extension that is there twice could be read in two ways
+    // a repeated extension is ambiguous
     certificate.extensions_map().map(drop).map_err(|_| ChainError::Malformed)
 }
 
-/// Whether it says that it is an authority, and how many authorities it allows below it.
+/// The basic constraints: whether it is a CA, and the path length below it.
 fn basic_constraints(certificate: &X509Certificate<'_>) -> Result<Option<(bool, Option<u32>)>, ChainError> {
     let found = certificate.basic_constraints().map_err(|_| ChainError::Malformed)?;
     Ok(found.map(|it| (it.value.ca, it.value.path_len_constraint)))
 }
 
-/// Whether its key may sign certificates. Those older than version 3 cannot say.
+/// Whether its key may sign certificates. Certificates before version 3 have no key usage.
 fn may_sign(issuer: &X509Certificate<'_>) -> Result<bool, ChainError> {
     let is_authority = match basic_constraints(issuer)? {
         Some((is_authority, _)) => is_authority,
@@ -206,7 +206,7 @@ fn may_issue_as_intermediate(certificate: &X509Certificate<'_>) -> bool {
     matches!(basic_constraints(certificate), Ok(Some((true, _))))
 }
 
-/// Checks that every certificate that limits its extended usages allows clients.
+/// Checks that every certificate that limits its extended key usages allows client authentication.
 fn check_usage(chain: &[&X509Certificate<'_>]) -> Result<(), ChainError> {
     for certificate in chain {
         let usage = certificate.extended_key_usage().map_err(|_| ChainError::Malformed)?;

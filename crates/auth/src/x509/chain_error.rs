@@ -1,6 +1,6 @@
-//! Reasons to refuse the chain of a client certificate.
+//! Errors of client certificate verification.
 
-/// Why a chain is not accepted.
+/// Why a chain is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     #[error("the certificate is signed by an unknown authority")]

@@ -1,7 +1,7 @@
-//! Name constraints of issuers: which names the certificates below them may have.
+//! Name constraints of issuers.
 //!
-//! What always holds: a name is accepted only if no issuer excludes it and every issuer that permits some names of its
-//! form permits this one. Mail addresses and URIs are not compared: a certificate that has one is refused below an
+//! Invariants: a name is accepted only if no issuer excludes it and every issuer that permits some names of its
+//! form permits this one. Mail addresses and URIs are not compared: a certificate with one is rejected below an
 //! issuer that limits them.
 
 use super::chain_error::ChainError;
@@ -39,14 +39,14 @@ fn is_uncompared(name: &GeneralName<'_>) -> bool {
     matches!(name, GeneralName::RFC822Name(_) | GeneralName::URI(_))
 }
 
-/// Whether there is a constraint for names of this form.
+/// Whether a constraint for names of this form exists.
 fn limits(permitted: &[GeneralSubtree<'_>], excluded: &[GeneralSubtree<'_>], name: &GeneralName<'_>) -> bool {
     let same_form =
         |it: &GeneralSubtree<'_>| std::mem::discriminant(&it.base) == std::mem::discriminant(name);
     permitted.iter().chain(excluded).any(same_form)
 }
 
-/// Whether a constraint covers a name; nothing if it is about names of another form.
+/// Whether a constraint covers a name; `None` if it is for names of another form.
 fn covers(constraint: &GeneralName<'_>, name: &GeneralName<'_>) -> Option<bool> {
     match (constraint, name) {
         (GeneralName::DNSName(domain), GeneralName::DNSName(name)) => Some(is_within(name, domain)),
@@ -60,7 +60,7 @@ fn covers(constraint: &GeneralName<'_>, name: &GeneralName<'_>) -> Option<bool> 
     }
 }
 
-/// Whether a host is the domain or below it; a domain that begins with a dot has only hosts below it.
+/// Whether a host is the domain or below it; a domain with a leading dot has only hosts below it.
 fn is_within(name: &str, domain: &str) -> bool {
     let (name, domain) = (name.to_ascii_lowercase(), domain.to_ascii_lowercase());
     match domain.strip_prefix('.') {

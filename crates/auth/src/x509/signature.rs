@@ -1,6 +1,6 @@
-//! Signatures of certificates, and which keys clients may have.
+//! Certificate signatures and supported keys.
 //!
-//! What always holds: digests that are no longer safe (MD5, SHA-1) are refused. RSA keys have 2,048 to 8,192 bits.
+//! Invariants: unsafe digests (MD5, SHA-1) are rejected. RSA keys have 2,048 to 8,192 bits.
 
 use p521::ecdsa::signature::hazmat::PrehashVerifier;
 use p521::ecdsa::{Signature, VerifyingKey};
@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// How many octets a number of the curve P-521 has.
+/// The octets of a number on the curve P-521.
 const P521_OCTETS: usize = 66;
 
 /// Whether signatures of the certificate's key can be verified.
@@ -29,7 +29,7 @@ pub(super) fn has_supported_key(certificate: &X509Certificate<'_>) -> bool {
     }
 }
 
-/// How many bits a number has, without leading zeros.
+/// The bits of a number, without leading zeros.
 fn bits(number: &[u8]) -> usize {
     let digits = number.iter().skip_while(|digit| **digit == 0);
     let first = number.iter().find(|digit| **digit != 0).map_or(8, |digit| digit.leading_zeros() as usize);
@@ -61,20 +61,20 @@ pub(super) fn is_signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certi
     verify_p521(issuer.public_key(), &digest, &certificate.signature_value.data)
 }
 
-/// What is known of the signature with which a client proves that it holds the key of its certificate.
+/// The state of the handshake signature with which a client proves possession of its certificate's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handshake {
-    /// It is of a key that TLS libraries know, to be verified by one.
+    /// Of a key type that TLS libraries support; to be verified by one.
     Usual,
-    /// It is of a key on the curve P-521, and fits.
+    /// Of a key on the curve P-521, and valid.
     Valid,
     Invalid,
-    /// The certificate cannot be read, or its key is not supported: [`Authorities`](super::Authorities) accept it in
-    /// no case, so that the signature does not matter.
+    /// The certificate cannot be parsed, or its key is not supported: [`Authorities`](super::Authorities) rejects
+    /// it anyway, so the signature does not matter.
     Unsupported,
 }
 
-/// The digest that a signature over a handshake is made with.
+/// The digest of a handshake signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeDigest {
     Sha256,
@@ -92,8 +92,8 @@ impl HandshakeDigest {
     }
 }
 
-/// Verifies the signature over a handshake where no TLS library does. Without a `digest` the signature is of another
-/// kind than keys on P-521 make.
+/// Verifies a handshake signature of a kind that TLS libraries do not support. `digest` is `None` for a signature
+/// scheme that P-521 keys do not use.
 pub fn verify_handshake(
     leaf: &[u8],
     message: &[u8],
@@ -118,7 +118,7 @@ pub fn verify_handshake(
 fn verify_p521(key: &SubjectPublicKeyInfo<'_>, digest: &[u8], signature: &[u8]) -> bool {
     let key = VerifyingKey::from_sec1_bytes(&key.subject_public_key.data);
     let (Ok(key), Ok(signature)) = (key, Signature::from_der(signature)) else { return false };
-    // a digest that is shorter than the curve's numbers is a number with zeros in front
+    // a digest shorter than the curve's numbers is padded with leading zeros
     let mut padded = [0; P521_OCTETS];
     let Some(zeros) = P521_OCTETS.checked_sub(digest.len()) else { return false };
     padded[zeros..].copy_from_slice(digest);

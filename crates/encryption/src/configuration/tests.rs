@@ -25,7 +25,7 @@ fn everything_that_may_stand_there_is_read() {
   providers: [identity: {}]
 ";
     let read = read_with(text, RULES).unwrap();
-    assert!(!read.is_clear());
+    assert!(!read.is_plaintext());
     let named: Vec<_> = read.resources().collect();
     let expected = [
         ("secrets", ""),
@@ -42,7 +42,9 @@ fn everything_that_may_stand_there_is_read() {
     assert_eq!(two.endpoint, Endpoint::Unix("\0two".into()));
     assert!(!format!("{read:?}").contains("secret is secure"));
     assert!(
-        read_with("resources: [{resources: [a], providers: [{identity: {}}]}]", RULES).unwrap().is_clear()
+        read_with("resources: [{resources: [a], providers: [{identity: {}}]}]", RULES)
+            .unwrap()
+            .is_plaintext()
     );
 }
 
@@ -65,8 +67,8 @@ fn keys_that_are_wrong_are_told_with_their_paths() {
         ),
     );
     let short = "[secretbox: {keys: [{name: a, secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}]";
-    let told = "secret is not of the expected length, got 16, expected one of [32]";
-    wrong(short, &format!("{at}.secretbox.keys[0].secret: Invalid value: \"REDACTED\": {told}"));
+    let message = "secret is not of the expected length, got 16, expected one of [32]";
+    wrong(short, &format!("{at}.secretbox.keys[0].secret: Invalid value: \"REDACTED\": {message}"));
 }
 
 #[test]
@@ -130,10 +132,10 @@ fn names_of_key_servers_are_told_apart_where_that_matters() {
         let one = format!("{{kms: {{name: a, endpoint: 'unix:///x', apiVersion: {version}}}}}");
         format!("resources: [{{resources: [a], providers: [{one}, {one}]}}]")
     };
-    let told = "resources[0].providers[1].kms.name: Invalid value: \"a\": duplicate KMS provider name a, names must be unique";
+    let message = "resources[0].providers[1].kms.name: Invalid value: \"a\": duplicate KMS provider name a, names must be unique";
     let stays = Rules { reloads: false, ..RULES };
-    assert_eq!(read_with(&text("v1"), RULES).unwrap_err(), told);
-    assert_eq!(read_with(&text("v2"), stays).unwrap_err(), told);
+    assert_eq!(read_with(&text("v1"), RULES).unwrap_err(), message);
+    assert_eq!(read_with(&text("v2"), stays).unwrap_err(), message);
     assert!(read_with(&text("v1"), stays).is_ok());
     let closed = read_with(&text("v2"), Rules { second_version: false, ..stays }).unwrap_err();
     assert!(

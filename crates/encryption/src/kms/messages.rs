@@ -1,15 +1,15 @@
-//! What is said to key servers, and what stands in the store: small messages of protobuf.
+//! Protobuf messages of the KMS plugin API and of the stored KMS v2 envelope.
 
 use schema::proto::{Backward, DELIMITED, Reader};
 
-/// The fields of a message that are text, bytes or messages, by number.
+/// The length-delimited fields of a message, by number.
 pub(super) struct Fields<'a>(Vec<(i32, &'a [u8])>);
 
 impl<'a> Fields<'a> {
     pub fn read(message: &'a [u8]) -> Result<Self, String> {
         let mut reader = Reader::new(message);
         let mut fields = Vec::new();
-        let broken = |why: schema::proto::ProtoError| format!("a message cannot be read: {why}");
+        let broken = |why: schema::proto::ProtoError| format!("a message cannot be decoded: {why}");
         while let Some((number, wire)) = reader.tag("message").map_err(broken)? {
             match wire {
                 DELIMITED => fields.push((number, reader.delimited().map_err(broken)?)),
@@ -19,7 +19,7 @@ impl<'a> Fields<'a> {
         Ok(Fields(fields))
     }
 
-    /// The last one of a number counts.
+    /// The value of a field; the last occurrence counts.
     pub fn bytes(&self, number: i32) -> &'a [u8] {
         self.0.iter().rev().find(|(at, _)| *at == number).map_or(&[], |(_, bytes)| bytes)
     }
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         String::from_utf8_lossy(self.bytes(number)).into_owned()
     }
 
-    /// A map from text to bytes, in the order of its keys.
+    /// A map from strings to bytes, in the order of its keys.
     pub fn map(&self, number: i32) -> Result<Annotations, String> {
         let entries = self.0.iter().filter(|(at, _)| *at == number).map(|(_, entry)| {
             let entry = Fields::read(entry)?;
@@ -38,10 +38,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a key server wants to be told again.
+/// The annotations that a plugin stores with a key.
 pub(super) type Annotations = std::collections::BTreeMap<String, Vec<u8>>;
 
-/// A message that is written from its last field to its first one; what is empty is left out.
+/// A message written last field first; empty fields are omitted.
 pub(super) struct Message(Backward);
 
 impl Message {

@@ -1,14 +1,14 @@
-//! Values sealed with a key of their own, which stands beside them, sealed by a key server.
+//! Envelope encryption: each value has its own data encryption key (DEK), which a KMS plugin encrypts.
 //!
 //! ```text
-//! version 1   2 bytes: length of the sealed key | the sealed key | the value, as aesgcm seals it
-//! version 2   a message: 1 the value, as aesgcm seals it | 2 which key the server used | 3 the sealed key
-//!                        | 4 what the server wants to be told again
+//! version 1   2 bytes: length of the encrypted DEK | the encrypted DEK | the value, encrypted by aesgcm
+//! version 2   a message: 1 the value, encrypted by aesgcm | 2 the plugin's key id | 3 the encrypted DEK
+//!                        | 4 the plugin's annotations
 //! ```
 //!
-//! Values of version 1 that were sealed as aescbc does, as was done before, are read as well.
+//! Older values of version 1, encrypted by aescbc, can be read as well.
 //!
-//! What always holds: every value has a key of its own. At most `cachesize` opened keys are kept in memory.
+//! Invariants: every value has its own DEK. At most `cachesize` decrypted DEKs are kept in memory.
 
 mod messages;
 mod probe;
@@ -17,33 +17,33 @@ mod service;
 pub(crate) use probe::Probe;
 
 use crate::cipher::{self, Cipher};
-use crate::metrics::{Measures, Way};
-use crate::{Failure, Form};
+use crate::metrics::{Direction, EncryptionMetrics};
+use crate::{Form, TransformError};
 use arc_swap::ArcSwapOption;
 use env::new_uid;
 use messages::{Annotations, Fields, Message};
 use outbound::{Endpoint, TtlCache};
 use schema::format;
-use service::{SealedKey, Service};
+use service::{EncryptedDek, Service};
 use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// The length of keys of values.
+/// The length of a DEK.
 const KEY: usize = 32;
-/// What may stand beside a value in the second version.
+/// The size limits of a KMS v2 envelope.
 const MOST_ANNOTATIONS: usize = 32 << 10;
-const MOST_KEY_ID: usize = 1 << 10;
-const MOST_SEALED_KEY: usize = 1 << 10;
+const MAX_KEY_ID: usize = 1 << 10;
+const MAX_ENCRYPTED_DEK: usize = 1 << 10;
 
-/// What an operator says about a key server.
+/// The configuration of a KMS provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub name: String,
     pub version: Version,
     pub endpoint: Endpoint,
     pub timeout: Duration,
-    /// How many opened keys are kept; none if it is 0.
+    /// How many decrypted DEKs are cached; 0 disables the cache.
     pub cache: usize,
 }
 
@@ -53,16 +53,18 @@ pub(crate) enum Version {
     V2,
 }
 
-/// An opened key of a value.
-struct ValueKey {
+/// A decrypted DEK.
+struct Dek {
     gcm: Box<dyn Cipher>,
     cbc: Box<dyn Cipher>,
 }
 
-impl ValueKey {
-    fn new(key: &[u8]) -> Result<Self, Failure> {
-        let wrong = || Failure::new(format!("the key of a value has {} bytes, which no key has", key.len()));
-        Ok(ValueKey { gcm: cipher::gcm(key).ok_or_else(wrong)?, cbc: cipher::cbc(key).ok_or_else(wrong)? })
+impl Dek {
+    fn new(key: &[u8]) -> Result<Self, TransformError> {
+        let wrong = || {
+            TransformError::new(format!("the DEK has {} bytes, which is not an AES key length", key.len()))
+        };
+        Ok(Dek { gcm: cipher::gcm(key).ok_or_else(wrong)?, cbc: cipher::cbc(key).ok_or_else(wrong)? })
     }
 }
 
@@ -70,26 +72,26 @@ impl ValueKey {
 pub(crate) struct Envelope {
     settings: Settings,
     service: Service,
-    keys: Option<TtlCache<Arc<ValueKey>>>,
-    /// Which of its keys the server was seen to use last.
+    keys: Option<TtlCache<Arc<Dek>>>,
+    /// The digest of the plugin's most recent key id.
     key_id: ArcSwapOption<String>,
-    measures: Arc<Measures>,
+    metrics: Arc<EncryptionMetrics>,
 }
 
 impl Envelope {
-    pub fn new(settings: &Settings, measures: &Arc<Measures>) -> Self {
+    pub fn new(settings: &Settings, metrics: &Arc<EncryptionMetrics>) -> Self {
         let keys =
-            (settings.cache > 0).then(|| TtlCache::new(measures.world.clone(), settings.cache, usize::MAX));
+            (settings.cache > 0).then(|| TtlCache::new(metrics.world.clone(), settings.cache, usize::MAX));
         Envelope {
             settings: settings.clone(),
             service: Service::new(settings.endpoint.clone(), settings.timeout),
             keys,
             key_id: ArcSwapOption::empty(),
-            measures: measures.clone(),
+            metrics: metrics.clone(),
         }
     }
 
-    /// In which form values are sealed now, as far as that is known; see [`Form::key`].
+    /// The form in which values are encrypted now, if known; see [`Form::key`].
     pub fn current(&self) -> Option<u64> {
         match self.settings.version {
             Version::V1 => Some(0),
@@ -97,140 +99,143 @@ impl Envelope {
         }
     }
 
-    /// Appends the sealed value to `out`; says in which form.
-    pub async fn seal(&self, key: &str, plain: &[u8], out: &mut Vec<u8>) -> Result<u64, Failure> {
-        let measures = &self.measures;
-        measures.arrived(Way::In);
-        let began = measures.world.elapsed();
+    /// Appends the encrypted value to `out`; returns its form.
+    pub async fn encrypt(&self, key: &str, plain: &[u8], out: &mut Vec<u8>) -> Result<u64, TransformError> {
+        let metrics = &self.metrics;
+        metrics.record_arrival(Direction::In);
+        let began = metrics.world.elapsed();
         let mut made = Zeroizing::new([0; KEY]);
-        measures.world.fill(&mut *made);
-        measures.generated(began);
-        let sealed = match self.settings.version {
+        metrics.world.fill(&mut *made);
+        metrics.record_generation(began);
+        let encrypted = match self.settings.version {
             Version::V1 => self.service.encrypt_v1(&*made).await?,
             Version::V2 => {
-                let sealed = self.service.encrypt_v2(&new_uid(&measures.world), &*made).await;
-                sealed.map_err(|why| why.within("failed to encrypt DEK, error"))?
+                let encrypted = self.service.encrypt_v2(&new_uid(&metrics.world), &*made).await;
+                encrypted.map_err(|why| why.within("failed to encrypt DEK, error"))?
             }
         };
-        let opened = self.keep(&sealed.bytes, &*made)?;
+        let decrypted = self.cache(&encrypted.bytes, &*made)?;
         match self.settings.version {
             Version::V1 => {
-                let length = u16::try_from(sealed.bytes.len());
-                let length = length.map_err(|_| Failure::new("the sealed key is too long".to_owned()))?;
+                let length = u16::try_from(encrypted.bytes.len());
+                let length =
+                    length.map_err(|_| TransformError::new("the encrypted DEK is too long".to_owned()))?;
                 out.extend_from_slice(&length.to_be_bytes());
-                out.extend_from_slice(&sealed.bytes);
-                opened.gcm.seal(plain, key, &measures.world, out)?;
+                out.extend_from_slice(&encrypted.bytes);
+                decrypted.gcm.encrypt(plain, key, &metrics.world, out)?;
                 Ok(0)
             }
             Version::V2 => {
-                check(&sealed)?;
+                check(&encrypted)?;
                 let mut data = Vec::new();
-                opened.gcm.seal(plain, key, &measures.world, &mut data)?;
-                out.extend_from_slice(&stored(&sealed, &data));
-                self.saw(&sealed.key_id);
-                Ok(Form::digest(&[sealed.key_id.as_bytes()]))
+                decrypted.gcm.encrypt(plain, key, &metrics.world, &mut data)?;
+                out.extend_from_slice(&stored(&encrypted, &data));
+                self.record_key_id(&encrypted.key_id);
+                Ok(Form::digest(&[encrypted.key_id.as_bytes()]))
             }
         }
     }
 
-    /// The value that was sealed, and in which form it was.
-    pub async fn open(&self, key: &str, sealed: &[u8]) -> Result<(Vec<u8>, u64), Failure> {
-        self.measures.arrived(Way::Out);
+    /// The decrypted value, and the form in which it was stored.
+    pub async fn decrypt(&self, key: &str, encrypted: &[u8]) -> Result<(Vec<u8>, u64), TransformError> {
+        self.metrics.record_arrival(Direction::Out);
         match self.settings.version {
             Version::V1 => {
-                let short = || Failure::new("the sealed key is missing or cut off".to_owned());
-                let (length, rest) = sealed.split_first_chunk::<2>().ok_or_else(short)?;
+                let short = || TransformError::new("the encrypted DEK is missing or truncated".to_owned());
+                let (length, rest) = encrypted.split_first_chunk::<2>().ok_or_else(short)?;
                 let length = usize::from(u16::from_be_bytes(*length));
                 let (bytes, data) = rest.split_at_checked(length).ok_or_else(short)?;
-                let key_of_value = match self.kept(bytes) {
-                    Some(kept) => kept,
-                    None => self.keep(bytes, &Zeroizing::new(self.service.decrypt_v1(bytes).await?))?,
+                let dek = match self.cached(bytes) {
+                    Some(cached) => cached,
+                    None => self.cache(bytes, &Zeroizing::new(self.service.decrypt_v1(bytes).await?))?,
                 };
-                match key_of_value.gcm.open(data, key) {
+                match dek.gcm.decrypt(data, key) {
                     Ok(plain) => Ok((plain, 0)),
-                    // as was done before; what has no tag is believed only where the other way fails
-                    Err(why) => match key_of_value.cbc.open(data, key) {
+                    // the older format has no tag, so it is tried only after aesgcm fails
+                    Err(why) => match dek.cbc.decrypt(data, key) {
                         Ok(plain) => Ok((plain, u64::MAX)),
-                        Err(other) => Err(Failure::all(&[why.into(), other.into()])),
+                        Err(other) => Err(TransformError::all(&[why.into(), other.into()])),
                     },
                 }
             }
             Version::V2 => {
-                let fields = Fields::read(sealed)?;
+                let fields = Fields::read(encrypted)?;
                 let (key_id, annotations) = (fields.text(2), fields.map(4)?);
-                let sealed = SealedKey { bytes: fields.bytes(3).to_vec(), key_id, annotations };
+                let encrypted = EncryptedDek { bytes: fields.bytes(3).to_vec(), key_id, annotations };
                 let data = fields.bytes(1);
                 if data.is_empty() {
-                    return Err(Failure::new("encrypted data is empty".to_owned()));
+                    return Err(TransformError::new("encrypted data is empty".to_owned()));
                 }
-                check(&sealed)?;
-                let key_of_value = match self.kept(&sealed.bytes) {
-                    Some(kept) => kept,
+                check(&encrypted)?;
+                let dek = match self.cached(&encrypted.bytes) {
+                    Some(cached) => cached,
                     None => {
-                        let opened = self.service.decrypt_v2(&new_uid(&self.measures.world), &sealed).await;
-                        let opened = opened.map_err(|why| why.within("failed to decrypt DEK, error"))?;
-                        self.keep(&sealed.bytes, &Zeroizing::new(opened))?
+                        let decrypted =
+                            self.service.decrypt_v2(&new_uid(&self.metrics.world), &encrypted).await;
+                        let decrypted =
+                            decrypted.map_err(|why| why.within("failed to decrypt DEK, error"))?;
+                        self.cache(&encrypted.bytes, &Zeroizing::new(decrypted))?
                     }
                 };
-                let plain = key_of_value.gcm.open(data, key)?;
-                Ok((plain, Form::digest(&[sealed.key_id.as_bytes()])))
+                let plain = dek.gcm.decrypt(data, key)?;
+                Ok((plain, Form::digest(&[encrypted.key_id.as_bytes()])))
             }
         }
     }
 
-    fn kept(&self, sealed: &[u8]) -> Option<Arc<ValueKey>> {
+    fn cached(&self, encrypted: &[u8]) -> Option<Arc<Dek>> {
         let keys = self.keys.as_ref()?;
-        let kept = keys.get(&keys.key([sealed]));
-        if kept.is_none() {
-            self.measures.misses.inc();
+        let cached = keys.get(&keys.key([encrypted]));
+        if cached.is_none() {
+            self.metrics.misses.inc();
         }
-        kept
+        cached
     }
 
-    fn keep(&self, sealed: &[u8], opened: &[u8]) -> Result<Arc<ValueKey>, Failure> {
-        let made = Arc::new(ValueKey::new(opened)?);
+    fn cache(&self, encrypted: &[u8], decrypted: &[u8]) -> Result<Arc<Dek>, TransformError> {
+        let made = Arc::new(Dek::new(decrypted)?);
         if let Some(keys) = &self.keys {
-            keys.put(keys.key([sealed]), made.clone(), 1, Duration::MAX);
-            self.measures.filled(keys.count() as f64 / self.settings.cache as f64);
+            keys.put(keys.key([encrypted]), made.clone(), 1, Duration::MAX);
+            self.metrics.record_fill(keys.count() as f64 / self.settings.cache as f64);
         }
         Ok(made)
     }
 
-    /// Notes which of its keys the server uses.
-    fn saw(&self, key_id: &str) {
+    /// Records the plugin's current key id.
+    fn record_key_id(&self, key_id: &str) {
         if self.key_id.load().as_ref().is_none_or(|before| **before != key_id) {
             self.key_id.store(Some(Arc::new(key_id.to_owned())));
         }
     }
 }
 
-/// What stands in the store, in the second version.
-fn stored(sealed: &SealedKey, data: &[u8]) -> Vec<u8> {
-    Message::new(data.len() + sealed.bytes.len())
-        .map(4, &sealed.annotations)
-        .bytes(3, &sealed.bytes)
-        .bytes(2, sealed.key_id.as_bytes())
+/// The stored envelope of KMS v2.
+fn stored(encrypted: &EncryptedDek, data: &[u8]) -> Vec<u8> {
+    Message::new(data.len() + encrypted.bytes.len())
+        .map(4, &encrypted.annotations)
+        .bytes(3, &encrypted.bytes)
+        .bytes(2, encrypted.key_id.as_bytes())
         .bytes(1, data)
         .finish()
 }
 
-/// Whether what a server of the second version says may stand in the store.
-fn check(sealed: &SealedKey) -> Result<(), Failure> {
+/// Validates a KMS v2 response before it is stored.
+fn check(encrypted: &EncryptedDek) -> Result<(), TransformError> {
     let sized = |what: &str, size: usize, most: usize| match size {
-        0 => Err(Failure::new(format!("{what} is empty"))),
+        0 => Err(TransformError::new(format!("{what} is empty"))),
         _ if size > most => {
-            Err(Failure::new(format!("{what} is {size} bytes, which exceeds the max size of {most}")))
+            Err(TransformError::new(format!("{what} is {size} bytes, which exceeds the max size of {most}")))
         }
         _ => Ok(()),
     };
-    let within = |what: &'static str| move |why: Failure| why.within(what);
-    sized("encrypted DEK", sealed.bytes.len(), MOST_SEALED_KEY)
+    let within = |what: &'static str| move |why: TransformError| why.within(what);
+    sized("encrypted DEK", encrypted.bytes.len(), MAX_ENCRYPTED_DEK)
         .map_err(within("failed to validate encrypted DEK"))?;
-    sized("keyID", sealed.key_id.len(), MOST_KEY_ID).map_err(within("failed to validate key id"))?;
-    annotated(&sealed.annotations).map_err(within("failed to validate annotations"))
+    sized("keyID", encrypted.key_id.len(), MAX_KEY_ID).map_err(within("failed to validate key id"))?;
+    annotated(&encrypted.annotations).map_err(within("failed to validate annotations"))
 }
 
-fn annotated(annotations: &Annotations) -> Result<(), Failure> {
+fn annotated(annotations: &Annotations) -> Result<(), TransformError> {
     let mut wrong = Vec::new();
     for key in annotations.keys() {
         let name = key.strip_suffix('.').unwrap_or(key);
@@ -240,8 +245,8 @@ fn annotated(annotations: &Annotations) -> Result<(), Failure> {
         } else if !complaints.is_empty() {
             wrong.push(format!("annotations: Invalid value: {name:?}: {}", complaints.join(",")));
         } else if !name.contains('.') {
-            let told = "should be a domain with at least two segments separated by dots";
-            wrong.push(format!("annotations: Invalid value: {name:?}: {told}"));
+            let message = "should be a domain with at least two segments separated by dots";
+            wrong.push(format!("annotations: Invalid value: {name:?}: {message}"));
         }
     }
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -249,6 +254,6 @@ fn annotated(annotations: &Annotations) -> Result<(), Failure> {
         let most = MOST_ANNOTATIONS;
         wrong.push(format!("total size of annotations is {size}, which exceeds the max size of {most}"));
     }
-    let wrong: Vec<Failure> = wrong.into_iter().map(Failure::new).collect();
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::all(&wrong)) }
+    let wrong: Vec<TransformError> = wrong.into_iter().map(TransformError::new).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(TransformError::all(&wrong)) }
 }

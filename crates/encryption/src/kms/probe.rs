@@ -1,4 +1,4 @@
-//! Whether a key server is well, asked no more often than every few seconds.
+//! The health check of a KMS plugin, cached for a few seconds.
 
 use super::service::{Service, Status, V2};
 use super::{Envelope, Version};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// For how long a good answer and a bad one are believed.
+/// How long a success and a failure are cached.
 const GOOD_FOR: Duration = Duration::from_secs(20);
 const BAD_FOR: Duration = Duration::from_secs(3);
 
 /// See the module.
 pub(crate) struct Probe {
     envelope: Arc<Envelope>,
-    /// What was found, and until when that is believed.
+    /// The last result, and until when it is valid.
     last: Mutex<Option<(Result<(), String>, Duration)>>,
 }
 
@@ -27,16 +27,16 @@ impl Probe {
         self.envelope.settings.version
     }
 
-    /// How long a look may take.
-    pub fn longest(&self) -> Duration {
+    /// The longest time that a check may take.
+    pub fn check_timeout(&self) -> Duration {
         match self.version() {
             Version::V1 => self.envelope.settings.timeout * 2,
             Version::V2 => self.envelope.settings.timeout,
         }
     }
 
-    pub async fn look(&self) -> Result<(), String> {
-        let world: &World = &self.envelope.measures.world;
+    pub async fn check(&self) -> Result<(), String> {
+        let world: &World = &self.envelope.metrics.world;
         let mut last = self.last.lock().await;
         if let Some((found, until)) = &*last
             && world.elapsed() < *until
@@ -57,23 +57,24 @@ impl Probe {
         let failed =
             format!("failed to perform status section of the healthz check for KMS Provider {name}, error");
         let status = self.envelope.service.status().await.map_err(|why| why.within(&failed).message)?;
-        well(&status).map_err(|why| format!("kmsv2 Provider {name} is not healthy, error: {why}"))?;
-        self.envelope.saw(&status.key_id);
+        check_health(&status).map_err(|why| format!("kmsv2 Provider {name} is not healthy, error: {why}"))?;
+        self.envelope.record_key_id(&status.key_id);
         Ok(())
     }
 }
 
-/// Servers of the first version are well if they can open what they seal.
+/// A v1 plugin is healthy if it can decrypt what it encrypts.
 async fn ping(service: &Service, name: &str) -> Result<(), String> {
     let failed = |section: &str| {
         format!("failed to perform {section} section of the healthz check for KMS Provider {name}, error")
     };
-    let sealed = service.encrypt_v1(b"ping").await.map_err(|why| why.within(&failed("encrypt")).message)?;
-    let opened = service.decrypt_v1(&sealed.bytes).await;
+    let encrypted =
+        service.encrypt_v1(b"ping").await.map_err(|why| why.within(&failed("encrypt")).message)?;
+    let opened = service.decrypt_v1(&encrypted.bytes).await;
     opened.map(drop).map_err(|why| why.within(&failed("decrypt")).message)
 }
 
-fn well(status: &Status) -> Result<(), String> {
+fn check_health(status: &Status) -> Result<(), String> {
     let mut wrong = Vec::new();
     if status.health != "ok" {
         wrong.push(format!("got unexpected healthz status: {}", status.health));

@@ -1,31 +1,31 @@
-//! A key server: it seals and opens keys of values, behind a socket on this machine.
+//! The client of a KMS plugin, which encrypts and decrypts DEKs behind a Unix socket.
 //!
-//! What always holds: a question is answered or given up within the time that the operator set. A server that is not
-//! there yet, or that was just replaced, is waited for within that time: all questions may be asked again.
+//! Invariants: a call ends within the configured timeout. A plugin that is not running yet, or is being replaced,
+//! is retried within that time: all calls are idempotent.
 
 use super::messages::{Annotations, Fields, Message};
-use crate::Failure;
+use crate::TransformError;
 use outbound::{CallError, Endpoint, GrpcClient, Limits};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a server that is not there is left alone.
+/// The delay before an unreachable plugin is called again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// More than a server can have to say.
+/// The largest response.
 const MOST: usize = 1 << 20;
 
 const V1: &str = "v1beta1";
 pub(super) const V2: &str = "v2alpha1";
 
-/// What a server was asked to seal.
-pub(super) struct SealedKey {
+/// An encrypted DEK.
+pub(super) struct EncryptedDek {
     pub bytes: Vec<u8>,
-    /// Which of its keys it used, and what it wants to be told again: of the second version only.
+    /// The plugin's key id and annotations; only in v2.
     pub key_id: String,
     pub annotations: Annotations,
 }
 
-/// What a server of the second version says of itself.
+/// The status of a v2 plugin.
 pub(super) struct Status {
     pub version: String,
     pub health: String,
@@ -36,7 +36,7 @@ pub(super) struct Status {
 pub(super) struct Service {
     procedures: GrpcClient,
     timeout: Duration,
-    /// Whether a server of the first version said which one it speaks.
+    /// Whether the version of a v1 plugin has been checked.
     checked: AtomicBool,
 }
 
@@ -46,10 +46,15 @@ impl Service {
         Service { procedures, timeout, checked: AtomicBool::new(false) }
     }
 
-    async fn ask(&self, version: &str, procedure: &str, message: &[u8]) -> Result<bytes::Bytes, Failure> {
+    async fn ask(
+        &self,
+        version: &str,
+        procedure: &str,
+        message: &[u8],
+    ) -> Result<bytes::Bytes, TransformError> {
         let path = format!("/{version}.KeyManagementService/{procedure}");
         let mut last = None;
-        let asked = tokio::time::timeout(self.timeout, async {
+        let request = tokio::time::timeout(self.timeout, async {
             loop {
                 match self.procedures.call(&path, message).await {
                     Err(why @ (CallError::Connection(_) | CallError::Lost(_))) => last = Some(why),
@@ -58,72 +63,80 @@ impl Service {
                 tokio::time::sleep(PAUSE).await;
             }
         });
-        match asked.await {
+        match request.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(CallError::Refused { code, why })) => {
                 let message = CallError::Refused { code, why }.to_string();
-                Err(Failure { message, code, passing: matches!(code, "Unavailable" | "DeadlineExceeded") })
+                Err(TransformError {
+                    message,
+                    code,
+                    is_transient: matches!(code, "Unavailable" | "DeadlineExceeded"),
+                })
             }
             Ok(Err(CallError::Late(_))) | Err(_) => {
                 let why = last.map(|why| format!(" ({why})")).unwrap_or_default();
-                let message = format!("no answer within {:?}{why}", self.timeout);
-                Err(Failure { message, code: "DeadlineExceeded", passing: true })
+                let message = format!("no response within {:?}{why}", self.timeout);
+                Err(TransformError { message, code: "DeadlineExceeded", is_transient: true })
             }
-            Ok(Err(other)) => Err(Failure::new(other.to_string())),
+            Ok(Err(other)) => Err(TransformError::new(other.to_string())),
         }
     }
 
-    /// Servers of the first version say once which one they speak.
-    async fn check(&self) -> Result<(), Failure> {
+    /// Checks the API version of a v1 plugin, once.
+    async fn check(&self) -> Result<(), TransformError> {
         if self.checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let asked = self.ask(V1, "Version", &Message::new(0).bytes(1, V1.as_bytes()).finish()).await;
-        let answer = asked.map_err(|why| why.within("failed get version from remote KMS provider"))?;
+        let request = self.ask(V1, "Version", &Message::new(0).bytes(1, V1.as_bytes()).finish()).await;
+        let answer = request.map_err(|why| why.within("failed get version from remote KMS provider"))?;
         let version = Fields::read(&answer)?.text(1);
         if version != V1 {
             let why =
                 format!("KMS provider api version {version} is not supported, only {V1} is supported now");
-            return Err(Failure::new(why));
+            return Err(TransformError::new(why));
         }
         self.checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    pub async fn encrypt_v1(&self, plain: &[u8]) -> Result<SealedKey, Failure> {
+    pub async fn encrypt_v1(&self, plain: &[u8]) -> Result<EncryptedDek, TransformError> {
         self.check().await?;
-        let asked = Message::new(plain.len()).bytes(2, plain).bytes(1, V1.as_bytes()).finish();
-        let answer = self.ask(V1, "Encrypt", &asked).await?;
+        let request = Message::new(plain.len()).bytes(2, plain).bytes(1, V1.as_bytes()).finish();
+        let answer = self.ask(V1, "Encrypt", &request).await?;
         let bytes = Fields::read(&answer)?.bytes(1).to_vec();
-        Ok(SealedKey { bytes, key_id: String::new(), annotations: Annotations::new() })
+        Ok(EncryptedDek { bytes, key_id: String::new(), annotations: Annotations::new() })
     }
 
-    pub async fn decrypt_v1(&self, sealed: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub async fn decrypt_v1(&self, encrypted: &[u8]) -> Result<Vec<u8>, TransformError> {
         self.check().await?;
-        let asked = Message::new(sealed.len()).bytes(2, sealed).bytes(1, V1.as_bytes()).finish();
-        let answer = self.ask(V1, "Decrypt", &asked).await?;
+        let request = Message::new(encrypted.len()).bytes(2, encrypted).bytes(1, V1.as_bytes()).finish();
+        let answer = self.ask(V1, "Decrypt", &request).await?;
         Ok(Fields::read(&answer)?.bytes(1).to_vec())
     }
 
-    pub async fn encrypt_v2(&self, uid: &str, plain: &[u8]) -> Result<SealedKey, Failure> {
-        let asked = Message::new(plain.len()).bytes(2, uid.as_bytes()).bytes(1, plain).finish();
-        let answer = self.ask(V2, "Encrypt", &asked).await?;
+    pub async fn encrypt_v2(&self, uid: &str, plain: &[u8]) -> Result<EncryptedDek, TransformError> {
+        let request = Message::new(plain.len()).bytes(2, uid.as_bytes()).bytes(1, plain).finish();
+        let answer = self.ask(V2, "Encrypt", &request).await?;
         let fields = Fields::read(&answer)?;
-        Ok(SealedKey { bytes: fields.bytes(1).to_vec(), key_id: fields.text(2), annotations: fields.map(3)? })
+        Ok(EncryptedDek {
+            bytes: fields.bytes(1).to_vec(),
+            key_id: fields.text(2),
+            annotations: fields.map(3)?,
+        })
     }
 
-    pub async fn decrypt_v2(&self, uid: &str, sealed: &SealedKey) -> Result<Vec<u8>, Failure> {
-        let asked = Message::new(sealed.bytes.len())
-            .map(4, &sealed.annotations)
-            .bytes(3, sealed.key_id.as_bytes())
+    pub async fn decrypt_v2(&self, uid: &str, encrypted: &EncryptedDek) -> Result<Vec<u8>, TransformError> {
+        let request = Message::new(encrypted.bytes.len())
+            .map(4, &encrypted.annotations)
+            .bytes(3, encrypted.key_id.as_bytes())
             .bytes(2, uid.as_bytes())
-            .bytes(1, &sealed.bytes)
+            .bytes(1, &encrypted.bytes)
             .finish();
-        let answer = self.ask(V2, "Decrypt", &asked).await?;
+        let answer = self.ask(V2, "Decrypt", &request).await?;
         Ok(Fields::read(&answer)?.bytes(1).to_vec())
     }
 
-    pub async fn status(&self) -> Result<Status, Failure> {
+    pub async fn status(&self) -> Result<Status, TransformError> {
         let answer = self.ask(V2, "Status", &[]).await?;
         let fields = Fields::read(&answer)?;
         Ok(Status { version: fields.text(1), health: fields.text(2), key_id: fields.text(3) })

@@ -1,4 +1,4 @@
-//! Asking a proxy by HTTP's own word: `CONNECT host:port`, after which the connection is to whoever was asked for.
+//! The HTTP `CONNECT` method: opens a connection through a proxy.
 
 use super::{Stream, Wire};
 use bytes::{Buf, Bytes};
@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much of an answer is read before it must have come to its end.
+/// The largest response header.
 const LARGEST_ANSWER: usize = 16 * 1024;
 
 pub(super) async fn open(stream: Box<dyn Stream>, proxy: &str, to: &str) -> io::Result<Wire> {
@@ -35,7 +35,7 @@ pub(super) async fn open(stream: Box<dyn Stream>, proxy: &str, to: &str) -> io::
         answer = &mut asking => answer,
         how = poll_fn(|context| connection.poll_without_shutdown(context)) => {
             ended = Some(how);
-            // who hangs up after an answer has answered
+            // a response before the end of the stream counts
             asking.await
         }
     };
@@ -56,21 +56,21 @@ pub(super) async fn open(stream: Box<dyn Stream>, proxy: &str, to: &str) -> io::
     ended.map_err(|why| broken(&crate::chain(&why)))?;
     let Parts { io, read_buf, .. } = connection.into_parts();
     let stream = io.into_inner();
-    // who is at the other end may have spoken first
+    // the server may have sent data right behind the proxy's response
     Ok(if read_buf.is_empty() {
         Wire::Proxied(TokioIo::new(stream))
     } else {
-        Wire::proxied(Begun { first: read_buf, stream })
+        Wire::proxied(PrefixedStream { first: read_buf, stream })
     })
 }
 
-/// A stream of which some bytes were read already.
-struct Begun {
+/// A stream with bytes that were read already.
+struct PrefixedStream {
     first: Bytes,
     stream: Box<dyn Stream>,
 }
 
-impl AsyncRead for Begun {
+impl AsyncRead for PrefixedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -86,7 +86,7 @@ impl AsyncRead for Begun {
     }
 }
 
-impl AsyncWrite for Begun {
+impl AsyncWrite for PrefixedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,15 +1,15 @@
-//! The way out: straight to whoever is called, or through a proxy that opens connections on behalf of others.
+//! The egress dialer: connects directly, or through a proxy.
 //!
-//! What always holds: all connections of this crate are made here, and a connection that was made through a proxy is
-//! used like any other: who answers at its end is believed for the same reasons. Proxies are told names as they were
-//! given, since who is behind them may know other names than this machine. Making a connection ends within its time.
+//! Invariants: all connections of this crate are made here, and a connection through a proxy is used like any
+//! other, with the same TLS verification. Host names are passed to proxies unresolved, because the network behind a
+//! proxy may have its own names. Connecting ends within [`TIMEOUT`].
 
 mod connect;
 mod packet;
 mod proxy;
 mod tunnel;
 
-pub use proxy::{Dials, Protocol, Proxy};
+pub use proxy::{DialMetrics, Protocol, Proxy};
 
 use http::Uri;
 use http::uri::Scheme;
@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// How long it may take to make a connection.
+/// The timeout of connecting.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module. Cheap to clone.
@@ -36,7 +36,7 @@ pub enum Dialer {
     Through(Arc<Proxy>),
 }
 
-/// Bytes in both directions.
+/// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -116,7 +116,7 @@ impl Write for Wire {
     }
 }
 
-/// Makes connections for clients that name whom they call by a URL.
+/// The connector for hyper clients, which name the server by a URL.
 #[derive(Clone)]
 pub(crate) struct DialingConnector {
     tcp: HttpConnector,
@@ -196,8 +196,8 @@ mod tests {
         for bad in ["", "h", "ftp://h", "unix:"] {
             assert!(matches!(proxy(bad), Err(BadTarget::Url(_))), "{bad}");
         }
-        // nobody has begun to use it
+        // `begin` has not been called
         let why = proxy("unix:/run/x").unwrap().dial("a:1").await.err().unwrap().to_string();
-        assert_eq!(why, "the way through /run/x is not open yet");
+        assert_eq!(why, "the egress proxy at /run/x is not ready yet");
     }
 }

@@ -1,13 +1,13 @@
-//! What is said in a tunnel: packets of konnectivity's proxy service, in protobuf.
+//! Packets of a konnectivity tunnel, in protobuf.
 //!
 //! ```text
-//! packet          {1: type, n: what it says, where n is ...}
-//! dial request    2 {1: protocol, 2: address, 3: random}   asks for a connection
-//! dial response   3 {1: error, 2: id, 3: random}           there is one, or why not
+//! packet          {1: type, n: payload, where n is ...}
+//! dial request    2 {1: protocol, 2: address, 3: random}   requests a connection
+//! dial response   3 {1: error, 2: id, 3: random}           the connection, or why there is none
 //! data            4 {1: id, 2: error, 3: bytes}            of a connection, in either direction
-//! close request   5 {1: id}                                it is not needed any longer
-//! close response  6 {1: error, 2: id}                      it has ended
-//! close dial      7 {1: random}                            it was given up before it was there
+//! close request   5 {1: id}                                the client closes it
+//! close response  6 {1: error, 2: id}                      it is closed
+//! close dial      7 {1: random}                            the dial was abandoned
 //! ```
 
 use schema::proto::{Backward, DELIMITED, ProtoError, Reader, VARINT};
@@ -15,9 +15,9 @@ use schema::proto::{Backward, DELIMITED, ProtoError, Reader, VARINT};
 const CLOSE_REQUEST: u64 = 2;
 const DATA: u64 = 4;
 
-/// Something that the proxy says.
+/// A packet from the proxy.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told<'p> {
+pub(super) enum Packet<'p> {
     Dialed {
         error: String,
         id: i64,
@@ -29,7 +29,7 @@ pub(super) enum Told<'p> {
         data: &'p [u8],
     },
     Closed,
-    /// What this client knows nothing of.
+    /// A packet that this client does not use.
     Other,
 }
 
@@ -59,46 +59,46 @@ pub(super) fn close(id: i64) -> Vec<u8> {
     out.finish()
 }
 
-/// What a message says: which of these it is, is told by what it holds.
-pub(super) fn read(message: &[u8]) -> Result<Told<'_>, ProtoError> {
+/// Decodes a packet. Its kind follows from the field that is set.
+pub(super) fn read(message: &[u8]) -> Result<Packet<'_>, ProtoError> {
     let mut reader = Reader::new(message);
-    let mut told = Told::Other;
+    let mut packet = Packet::Other;
     while let Some((number, wire)) = reader.tag("Packet")? {
         match (number, wire) {
             (3, DELIMITED) => {
-                let part = Part::read(reader.delimited()?)?;
+                let part = Payload::read(reader.delimited()?)?;
                 let error = String::from_utf8_lossy(part.texts[0]).into_owned();
-                told = Told::Dialed { error, id: part.numbers[1], random: part.numbers[2] };
+                packet = Packet::Dialed { error, id: part.numbers[1], random: part.numbers[2] };
             }
             (4, DELIMITED) => {
-                let part = Part::read(reader.delimited()?)?;
-                told = Told::Data { id: part.numbers[0], data: part.texts[2] };
+                let part = Payload::read(reader.delimited()?)?;
+                packet = Packet::Data { id: part.numbers[0], data: part.texts[2] };
             }
             (6, DELIMITED) => {
                 reader.delimited()?;
-                told = Told::Closed;
+                packet = Packet::Closed;
             }
             (7, DELIMITED) => {
                 reader.delimited()?;
-                told = Told::DialClosed;
+                packet = Packet::DialClosed;
             }
             (_, wire) => reader.skip(wire)?,
         }
     }
-    Ok(told)
+    Ok(packet)
 }
 
-/// The first three fields of what a packet holds, each a number or a text.
+/// The first three fields of a payload, each a number or a byte string.
 #[derive(Default)]
-struct Part<'p> {
+struct Payload<'p> {
     numbers: [i64; 3],
     texts: [&'p [u8]; 3],
 }
 
-impl<'p> Part<'p> {
+impl<'p> Payload<'p> {
     fn read(message: &'p [u8]) -> Result<Self, ProtoError> {
         let mut reader = Reader::new(message);
-        let mut part = Part::default();
+        let mut part = Payload::default();
         while let Some((number, wire)) = reader.tag("Packet")? {
             match (number, wire) {
                 (1..=3, VARINT) => part.numbers[number as usize - 1] = reader.varint()? as i64,
@@ -125,13 +125,13 @@ mod tests {
     #[test]
     fn packets_are_read() {
         let dialed = b"\x08\x01\x1a\x08\x0a\x02no\x10\x07\x18\x05";
-        assert_eq!(read(dialed), Ok(Told::Dialed { error: "no".to_owned(), id: 7, random: 5 }));
-        assert_eq!(read(b"\x08\x04\x22\x06\x08\x07\x1a\x02xy"), Ok(Told::Data { id: 7, data: b"xy" }));
-        assert_eq!(read(b"\x08\x03\x32\x02\x10\x07"), Ok(Told::Closed));
-        assert_eq!(read(b"\x08\x05\x3a\x02\x08\x05"), Ok(Told::DialClosed));
-        // later ones, and nothing at all
-        assert_eq!(read(b"\x08\x09\x4a\x02\x08\x05"), Ok(Told::Other));
-        assert_eq!(read(b""), Ok(Told::Other));
+        assert_eq!(read(dialed), Ok(Packet::Dialed { error: "no".to_owned(), id: 7, random: 5 }));
+        assert_eq!(read(b"\x08\x04\x22\x06\x08\x07\x1a\x02xy"), Ok(Packet::Data { id: 7, data: b"xy" }));
+        assert_eq!(read(b"\x08\x03\x32\x02\x10\x07"), Ok(Packet::Closed));
+        assert_eq!(read(b"\x08\x05\x3a\x02\x08\x05"), Ok(Packet::DialClosed));
+        // an unknown packet type, and an empty packet
+        assert_eq!(read(b"\x08\x09\x4a\x02\x08\x05"), Ok(Packet::Other));
+        assert_eq!(read(b""), Ok(Packet::Other));
         for nonsense in [&b"\x1a\xff"[..], b"\x22\x04\x1a\x09xy", b"\xff\xff", b"\0"] {
             assert!(read(nonsense).is_err(), "{nonsense:?}");
         }

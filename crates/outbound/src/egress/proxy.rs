@@ -1,6 +1,6 @@
-//! A proxy that opens connections on behalf of others, and how it is asked to.
+//! An egress proxy and its protocol.
 
-use super::tunnel::{self, Failed};
+use super::tunnel::{self, TunnelError};
 use super::{Stream, TIMEOUT, Wire, connect};
 use crate::{BadTarget, Target, tls};
 use env::World;
@@ -31,24 +31,24 @@ const TOOK: About = About::alpha(
 .by(&["protocol", "transport"])
 .seconds(&seconds([0.005, 0.025, 0.1, 0.5, 2.5, 12.5]));
 
-/// In which way a proxy is asked.
+/// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     HttpConnect,
-    /// As konnectivity's, with a tunnel for each connection.
+    /// The protocol of konnectivity, with one tunnel per connection.
     Grpc,
 }
 
-/// How often proxies were asked, and how that went.
-pub struct Dials {
+/// Metrics of dialing through proxies.
+pub struct DialMetrics {
     started: Family<Counter>,
     failed: Family<Counter>,
     took: Family<Histogram>,
 }
 
-impl Dials {
+impl DialMetrics {
     pub fn new(registry: &Registry) -> Arc<Self> {
-        Arc::new(Dials {
+        Arc::new(DialMetrics {
             started: registry.family(STARTED),
             failed: registry.family(FAILED),
             took: registry.family(TOOK),
@@ -59,15 +59,15 @@ impl Dials {
 /// See the module.
 pub struct Proxy {
     protocol: Protocol,
-    at: At,
-    /// The same, for those who make connections themselves.
+    at: ProxyAddress,
+    /// The proxy as a target, for the protocol that opens its own channels.
     target: Target,
-    /// What it is called in errors.
+    /// Its name in errors.
     name: String,
-    begun: OnceLock<(Arc<Dials>, World)>,
+    begun: OnceLock<(Arc<DialMetrics>, World)>,
 }
 
-enum At {
+enum ProxyAddress {
     Tcp { address: String, tls: Option<(TlsConnector, ServerName<'static>)> },
     Unix(PathBuf),
 }
@@ -79,13 +79,13 @@ impl fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// A proxy at an `http`, `https` or `unix` URL, which the target says how to believe and what to show. Nobody can
-    /// be reached through it before it has [begun](Self::begin).
+    /// A proxy at an `http`, `https` or `unix` URL, with the target's TLS settings. It dials only after
+    /// [`begin`](Self::begin).
     pub fn new(protocol: Protocol, target: &Target) -> Result<Self, BadTarget> {
         let bad = || BadTarget::Url(target.url.clone());
         let at = match target.url.strip_prefix("unix:") {
             Some("") => return Err(bad()),
-            Some(path) => At::Unix(path.into()),
+            Some(path) => ProxyAddress::Unix(path.into()),
             None => {
                 let url = target.url.parse::<Uri>().map_err(|_| bad())?;
                 let address = super::address(&url).ok_or_else(bad)?;
@@ -98,31 +98,31 @@ impl Proxy {
                     }
                     _ => return Err(bad()),
                 };
-                At::Tcp { address, tls }
+                ProxyAddress::Tcp { address, tls }
             }
         };
         let name = match &at {
-            At::Tcp { address, .. } => address.clone(),
-            At::Unix(path) => path.display().to_string(),
+            ProxyAddress::Tcp { address, .. } => address.clone(),
+            ProxyAddress::Unix(path) => path.display().to_string(),
         };
         let target = target.clone();
         Ok(Proxy { protocol, at, target, name, begun: OnceLock::new() })
     }
 
-    /// From now on connections are made through it, and counted there.
-    pub fn begin(&self, dials: &Arc<Dials>, world: &World) {
+    /// Enables dialing through it, with these metrics.
+    pub fn begin(&self, dials: &Arc<DialMetrics>, world: &World) {
         self.begun.get_or_init(|| (dials.clone(), world.clone()));
     }
 
-    /// A connection to `host:port`.
+    /// Connects to `host:port`.
     pub(super) async fn dial(&self, to: &str) -> io::Result<Wire> {
         let Some((dials, world)) = self.begun.get() else {
-            return Err(io::Error::other(format!("the way through {} is not open yet", self.name)));
+            return Err(io::Error::other(format!("the egress proxy at {} is not ready yet", self.name)));
         };
         let (began, until) = (Instant::now(), Instant::now() + TIMEOUT);
         let labels = self.labels();
         dials.started.of(&labels).inc();
-        let mut counted = Dialing { dials, labels, stage: Some("connect") };
+        let mut counted = DialGuard { dials, labels, stage: Some("connect") };
         let late = |_| {
             let why = format!("no connection to {to} through {} within {TIMEOUT:?}", self.name);
             io::Error::new(io::ErrorKind::TimedOut, why)
@@ -143,11 +143,11 @@ impl Proxy {
                 let asking = tunnel::open(&self.target, to, random, TIMEOUT);
                 match timeout_at(until, asking).await.map_err(late)? {
                     Ok(wire) => wire,
-                    Err(Failed::Unasked(why)) => {
+                    Err(TunnelError::Unreachable(why)) => {
                         counted.stage = Some("connect");
                         return Err(unreachable(&why));
                     }
-                    Err(Failed::Refused(why)) => {
+                    Err(TunnelError::Refused(why)) => {
                         let why = format!("proxy error from {} while dialing {to}: {why}", self.name);
                         return Err(io::Error::other(why));
                     }
@@ -165,16 +165,16 @@ impl Proxy {
             Protocol::Grpc => "grpc",
         };
         let transport = match self.at {
-            At::Tcp { .. } => "tcp",
-            At::Unix(_) => "uds",
+            ProxyAddress::Tcp { .. } => "tcp",
+            ProxyAddress::Unix(_) => "uds",
         };
         [protocol, transport]
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         match &self.at {
-            At::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-            At::Tcp { address, tls } => {
+            ProxyAddress::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            ProxyAddress::Tcp { address, tls } => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
                 match tls {
@@ -186,14 +186,14 @@ impl Proxy {
     }
 }
 
-/// A connection that is being made. Who gives it up in the middle has failed, too.
-struct Dialing<'d> {
-    dials: &'d Dials,
+/// A dial in progress. Dropping it counts as a failure.
+struct DialGuard<'d> {
+    dials: &'d DialMetrics,
     labels: [&'static str; 2],
     stage: Option<&'static str>,
 }
 
-impl Drop for Dialing<'_> {
+impl Drop for DialGuard<'_> {
     fn drop(&mut self) {
         if let Some(stage) = self.stage {
             let [protocol, transport] = self.labels;

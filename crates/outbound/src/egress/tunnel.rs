@@ -1,61 +1,65 @@
-//! A tunnel to a konnectivity proxy: one connection to it, and in that one stream of packets, for one connection to
-//! somebody behind it.
+//! A konnectivity tunnel: one gRPC stream to the proxy, which carries one connection to a server behind it.
 //!
-//! What always holds: nobody is read from faster than the other side takes it, so that a tunnel holds a few buffers and
-//! no more. A tunnel ends when either side does, with everything that belongs to it.
+//! Invariants: neither side is read faster than the other accepts, so that a tunnel holds a bounded number of
+//! buffers. A tunnel ends, with all its tasks, when either side ends.
 
 use super::Wire;
-use super::packet::{self, Told};
+use super::packet::{self, Packet};
 use crate::channel::{Channel, Messages, RpcError, Sender};
 use crate::{BadTarget, Target};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const PROCEDURE: &str = "/ProxyService/Proxy";
-/// Bytes that one side sent and the other has not taken, and bytes that go in one packet.
+/// The buffer between the two sides, and the payload of one packet.
 const BETWEEN: usize = 64 * 1024;
 const AT_ONCE: usize = 32 * 1024;
-/// How large a packet may be.
+/// The largest packet.
 const LARGEST: usize = 4 * 1024 * 1024;
-/// How long the proxy may take to say that a connection has ended that is not needed any longer.
+/// How long the proxy may take to confirm that a connection is closed.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Why there is no tunnel.
-pub(super) enum Failed {
-    /// The proxy could not be asked.
-    Unasked(String),
+/// Why a tunnel could not be opened.
+pub(super) enum TunnelError {
+    /// The proxy could not be reached.
+    Unreachable(String),
     Refused(String),
 }
 
-impl From<RpcError> for Failed {
+impl From<RpcError> for TunnelError {
     fn from(why: RpcError) -> Self {
         match why {
-            RpcError::Unsent(why) => Failed::Unasked(why),
-            other => Failed::Refused(other.to_string()),
+            RpcError::Unsent(why) => TunnelError::Unreachable(why),
+            other => TunnelError::Refused(other.to_string()),
         }
     }
 }
 
-impl From<BadTarget> for Failed {
+impl From<BadTarget> for TunnelError {
     fn from(why: BadTarget) -> Self {
-        Failed::Unasked(why.to_string())
+        TunnelError::Unreachable(why.to_string())
     }
 }
 
-/// Opens a tunnel. `random` tells this request from all others that the proxy has.
-pub(super) async fn open(proxy: &Target, to: &str, random: i64, patience: Duration) -> Result<Wire, Failed> {
+/// Opens a tunnel. `random` distinguishes this dial from all others of the proxy.
+pub(super) async fn open(
+    proxy: &Target,
+    to: &str,
+    random: i64,
+    timeout: Duration,
+) -> Result<Wire, TunnelError> {
     let channel = Channel::once(proxy)?;
     let first = packet::dial(to, random);
-    let (packets, mut messages) = channel.open(PROCEDURE, &first, patience, LARGEST).await?;
-    let refused = |why: &str| Failed::Refused(why.to_owned());
+    let (packets, mut messages) = channel.open(PROCEDURE, &first, timeout, LARGEST).await?;
+    let refused = |why: &str| TunnelError::Refused(why.to_owned());
     let id = loop {
         let message = messages.next().await?.ok_or_else(|| refused("tunnel closed"))?;
         match packet::read(&message).map_err(|why| refused(&why.to_string()))? {
-            Told::Dialed { random: other, .. } if other != random => {}
-            Told::Dialed { error, id, .. } if error.is_empty() => break id,
-            Told::Dialed { error, .. } => return Err(Failed::Refused(error)),
-            Told::DialClosed => return Err(refused("dial closed")),
-            Told::Data { .. } | Told::Closed | Told::Other => {}
+            Packet::Dialed { random: other, .. } if other != random => {}
+            Packet::Dialed { error, id, .. } if error.is_empty() => break id,
+            Packet::Dialed { error, .. } => return Err(TunnelError::Refused(error)),
+            Packet::DialClosed => return Err(refused("dial closed")),
+            Packet::Data { .. } | Packet::Closed | Packet::Other => {}
         }
     };
     let (near, far) = tokio::io::duplex(BETWEEN);
@@ -66,7 +70,7 @@ pub(super) async fn open(proxy: &Target, to: &str, random: i64, patience: Durati
     Ok(Wire::proxied(near))
 }
 
-/// Passes on what both sides say.
+/// Copies data between the two sides.
 async fn pump(id: i64, far: DuplexStream, packets: Sender, mut messages: Messages) {
     let (mut from_near, mut to_near) = tokio::io::split(far);
     let outward = async {
@@ -81,12 +85,12 @@ async fn pump(id: i64, far: DuplexStream, packets: Sender, mut messages: Message
     let inward = async {
         while let Ok(Some(message)) = messages.next().await {
             match packet::read(&message) {
-                Ok(Told::Data { id: of, data }) if of == id => {
+                Ok(Packet::Data { id: of, data }) if of == id => {
                     if to_near.write_all(data).await.is_err() {
                         return;
                     }
                 }
-                Ok(Told::Closed | Told::DialClosed) | Err(_) => return,
+                Ok(Packet::Closed | Packet::DialClosed) | Err(_) => return,
                 Ok(_) => {}
             }
         }

@@ -95,8 +95,8 @@ impl Etcd {
         Some(store_etcd::Options {
             servers,
             prefix: self.etcd_prefix.clone(),
-            compaction: Some(compaction).filter(|it| !it.is_zero()),
-            measured: Some(self.etcd_db_metric_poll_interval).filter(|it| !it.is_zero()),
+            compaction_interval: Some(compaction).filter(|it| !it.is_zero()),
+            size_poll_interval: Some(self.etcd_db_metric_poll_interval).filter(|it| !it.is_zero()),
             lease_reuse: Duration::from_secs(self.lease_reuse_duration_seconds.into()),
             ..store_etcd::Options::default()
         })
@@ -148,9 +148,12 @@ mod tests {
         let some = some.unwrap();
         let urls: Vec<_> = some.servers.iter().map(|it| it.url.as_str()).collect();
         assert_eq!(urls, ["http://a:1", "http://b:2", "unix:///c"]);
-        assert_eq!((some.prefix.as_str(), some.compaction), ("/x", Some(Duration::from_secs(60))));
-        assert_eq!((some.measured, some.lease_reuse), (None, Duration::from_secs(7)));
-        assert_eq!(read("--etcd-servers=a:1 --etcd-compaction-interval=0").0.unwrap().compaction, None);
+        assert_eq!((some.prefix.as_str(), some.compaction_interval), ("/x", Some(Duration::from_secs(60))));
+        assert_eq!((some.size_poll_interval, some.lease_reuse), (None, Duration::from_secs(7)));
+        assert_eq!(
+            read("--etcd-servers=a:1 --etcd-compaction-interval=0").0.unwrap().compaction_interval,
+            None
+        );
         let proxy = Target { url: "unix:/run/p".to_owned(), ..Target::default() };
         let proxy = outbound::Proxy::new(outbound::Protocol::Grpc, &proxy).unwrap();
         let (some, _) = read_by("--etcd-servers=a:1", &Dialer::Through(std::sync::Arc::new(proxy)));

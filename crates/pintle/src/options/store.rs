@@ -3,7 +3,7 @@
 use super::ConfigErrors;
 use apiserver::encryption_at_rest;
 use clap::{ArgAction, Args};
-use encryption::{Configuration, Follower, Rules};
+use encryption::{ConfigReloader, Configuration, Rules};
 use names::Names;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<encryption_at_
     let shown = file.display();
     let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
     let configuration = Configuration::read(&text, names, rules).map_err(|why| format!("{shown}: {why}"))?;
-    let again = rules.reloads.then(|| Follower {
+    let again = rules.reloads.then(|| ConfigReloader {
         file: file.to_owned(),
         names: names.clone(),
         rules,
@@ -84,7 +84,7 @@ mod tests {
             encryption(&file, &Names::kubernetes(), Rules { reloads, second_version: false })
         };
         let stays = read("[{identity: {}}]", false).unwrap();
-        assert!(stays.configuration.is_clear() && stays.again.is_none());
+        assert!(stays.configuration.is_plaintext() && stays.again.is_none());
         let followed = read("[{identity: {}}]", true).unwrap();
         assert_eq!(followed.again.unwrap().file, file);
         let told = read("[{aescbc: {keys: []}}]", false).err().unwrap();

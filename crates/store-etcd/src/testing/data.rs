@@ -1,4 +1,4 @@
-//! What the etcd holds: keys, and everything that ever happened to them.
+//! The fake etcd's data: its keys and their whole history.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,16 +12,16 @@ pub(super) struct Data {
     pub cluster: u64,
     pub version: String,
     pub revision: u64,
-    pub keys: BTreeMap<Bytes, Kept>,
-    /// Every change there ever was, in order.
-    pub history: Vec<Told>,
+    pub keys: BTreeMap<Bytes, StoredValue>,
+    /// Every change, in order.
+    pub history: Vec<HistoryEntry>,
     pub compacted: u64,
     pub leases: BTreeMap<i64, i64>,
     next_lease: i64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredValue {
     pub value: Bytes,
     pub created: u64,
     pub modified: u64,
@@ -30,11 +30,11 @@ pub(super) struct Kept {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct HistoryEntry {
     pub key: Bytes,
     pub revision: u64,
-    /// None if it was deleted.
-    pub kept: Option<Kept>,
+    /// `None` for a delete.
+    pub stored: Option<StoredValue>,
 }
 
 impl Data {
@@ -51,11 +51,11 @@ impl Data {
         }
     }
 
-    /// Changes things at the next revision, which counts only if something changed.
+    /// Applies a change at the next revision, which counts only if it changed a key.
     pub fn change(&mut self, change: impl FnOnce(&mut Data)) -> u64 {
         self.revision += 1;
         change(self);
-        if self.history.last().is_none_or(|told| told.revision < self.revision) {
+        if self.history.last().is_none_or(|entry| entry.revision < self.revision) {
             self.revision -= 1;
         }
         self.revision
@@ -65,24 +65,24 @@ impl Data {
         let modified = self.revision;
         let (created, version) =
             self.keys.get(&key).map_or((modified, 1), |old| (old.created, old.version + 1));
-        let kept = Kept { value, created, modified, version, lease };
-        self.keys.insert(key.clone(), kept.clone());
-        self.history.push(Told { key, revision: modified, kept: Some(kept) });
+        let stored = StoredValue { value, created, modified, version, lease };
+        self.keys.insert(key.clone(), stored.clone());
+        self.history.push(HistoryEntry { key, revision: modified, stored: Some(stored) });
     }
 
     pub fn delete(&mut self, key: &Bytes) {
         if self.keys.remove(key).is_some() {
-            self.history.push(Told { key: key.clone(), revision: self.revision, kept: None });
+            self.history.push(HistoryEntry { key: key.clone(), revision: self.revision, stored: None });
         }
     }
 
-    /// What there was at a revision.
-    pub fn at(&self, revision: u64) -> BTreeMap<Bytes, Kept> {
+    /// The keys as of a revision.
+    pub fn at(&self, revision: u64) -> BTreeMap<Bytes, StoredValue> {
         let mut keys = BTreeMap::new();
-        for told in self.history.iter().take_while(|told| told.revision <= revision) {
-            match &told.kept {
-                Some(kept) => keys.insert(told.key.clone(), kept.clone()),
-                None => keys.remove(&told.key),
+        for entry in self.history.iter().take_while(|entry| entry.revision <= revision) {
+            match &entry.stored {
+                Some(stored) => keys.insert(entry.key.clone(), stored.clone()),
+                None => keys.remove(&entry.key),
             };
         }
         keys
@@ -90,7 +90,7 @@ impl Data {
 
     pub fn go_back(&mut self, revision: u64) {
         self.keys = self.at(revision);
-        self.history.retain(|told| told.revision <= revision);
+        self.history.retain(|entry| entry.revision <= revision);
         self.revision = revision;
     }
 
@@ -100,17 +100,21 @@ impl Data {
         self.next_lease
     }
 
-    /// The leases that have ended after so many more seconds.
+    /// Lets seconds pass and returns the leases that have expired.
     pub fn pass(&mut self, seconds: i64) -> Vec<i64> {
         self.leases.values_mut().for_each(|left| *left -= seconds);
         self.leases.iter().filter(|(_, left)| **left <= 0).map(|(id, _)| *id).collect()
     }
 
-    /// A lease ends, and with it all its keys, at one revision.
+    /// Revokes a lease and deletes its keys, at one revision.
     pub fn end(&mut self, lease: i64) {
         self.leases.remove(&lease);
-        let keys: Vec<_> =
-            self.keys.iter().filter(|(_, kept)| kept.lease == lease).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, stored)| stored.lease == lease)
+            .map(|(key, _)| key.clone())
+            .collect();
         keys.iter().for_each(|key| self.delete(key));
     }
 }

@@ -1,6 +1,6 @@
-//! An etcd in memory, to test against, with faults on demand. It speaks what [`crate::messages`] asks, and no more.
+//! An in-memory etcd for tests, with fault injection. It implements only the requests of [`crate::messages`].
 //!
-//! Time does not pass by itself: leases end when they are told to.
+//! Time does not pass by itself: leases expire when a test lets time pass.
 
 mod data;
 mod serve;
@@ -20,14 +20,14 @@ pub use state::{Faults, IN_ORDER, OVERTAKING};
 use data::Data;
 use state::{Door, Inner};
 
-/// An etcd with one or more servers, each at an address of its own.
+/// A fake etcd cluster of one or more servers, each at its own address.
 pub struct StandIn {
     inner: Arc<Inner>,
     doors: Vec<Arc<Door>>,
 }
 
 impl StandIn {
-    /// An empty etcd with so many servers.
+    /// Starts an empty cluster of so many servers.
     pub async fn start(servers: usize) -> std::io::Result<Self> {
         let faults = Faults { largest: AtomicUsize::new(3 << 19), ..Faults::default() };
         let inner =
@@ -46,7 +46,7 @@ impl StandIn {
         Ok(StandIn { inner, doors })
     }
 
-    /// How to reach all servers.
+    /// The client endpoints of all servers.
     pub fn targets(&self) -> Vec<Target> {
         let url = |door: &Arc<Door>| format!("http://{}", door.address);
         self.doors.iter().map(|door| Target { url: url(door), ..Target::default() }).collect()
@@ -65,7 +65,7 @@ impl StandIn {
         self.doors[server].cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Whether a server takes connections; one that does not has none.
+    /// Sets whether a server accepts connections. Closing it also cuts its connections.
     pub fn set_open(&self, server: usize, open: bool) {
         self.doors[server].open.store(open, Ordering::SeqCst);
         if !open {
@@ -73,12 +73,12 @@ impl StandIn {
         }
     }
 
-    /// Writes as somebody else would; gives the revision.
+    /// Writes as another client would; returns the revision.
     pub fn put(&self, key: &str, value: &str) -> u64 {
         self.put_bytes(key, Bytes::from(value.to_owned()))
     }
 
-    /// The same for a value that is no text.
+    /// The same for a value that is not text.
     pub fn put_bytes(&self, key: &str, value: Bytes) -> u64 {
         self.inner.change(|data| data.put(Bytes::from(key.to_owned()), value, 0))
     }
@@ -89,7 +89,7 @@ impl StandIn {
         })
     }
 
-    /// Several keys with one revision, each written, or deleted if it has no value.
+    /// Writes several keys at one revision; a key without a value is deleted.
     pub fn together(&self, keys: &[(&str, Option<&str>)]) -> u64 {
         self.inner.change(|data| {
             for (key, value) in keys {
@@ -102,19 +102,19 @@ impl StandIn {
         })
     }
 
-    /// The value of a key and the revision of its last write.
+    /// The value of a key and its mod revision.
     pub fn get(&self, key: &str) -> Option<(String, u64)> {
         let data = self.inner.data.lock();
-        let kept = data.keys.get(key.as_bytes())?;
-        Some((String::from_utf8_lossy(&kept.value).into_owned(), kept.modified))
+        let stored = data.keys.get(key.as_bytes())?;
+        Some((String::from_utf8_lossy(&stored.value).into_owned(), stored.modified))
     }
 
-    /// Whether a key was written so, or deleted, at a revision.
+    /// Whether a key was written with this value, or deleted, at a revision.
     pub fn happened(&self, key: &str, value: Option<&str>, revision: u64) -> bool {
         let data = self.inner.data.lock();
-        data.history.iter().any(|told| {
-            let kept = told.kept.as_ref().map(|kept| &kept.value[..]);
-            told.revision == revision && told.key == key && kept == value.map(str::as_bytes)
+        data.history.iter().any(|entry| {
+            let stored = entry.stored.as_ref().map(|stored| &stored.value[..]);
+            entry.revision == revision && entry.key == key && stored == value.map(str::as_bytes)
         })
     }
 
@@ -126,7 +126,7 @@ impl StandIn {
         self.inner.data.lock().revision
     }
 
-    /// Forgets what came before a revision, and ends watches that would need it.
+    /// Compacts the history before a revision, and cancels watches that need it.
     pub fn compact(&self, revision: u64) {
         self.inner.data.lock().compacted = revision;
     }
@@ -135,14 +135,14 @@ impl StandIn {
         self.inner.data.lock().compacted
     }
 
-    /// Goes back to what was there at a revision, as after a restore.
+    /// Restores the state of an earlier revision.
     pub fn go_back(&self, revision: u64) {
         let mut data = self.inner.data.lock();
         data.go_back(revision);
         self.inner.newest.send_replace(revision);
     }
 
-    /// Becomes another etcd.
+    /// Changes the cluster id.
     pub fn set_cluster(&self, cluster: u64) {
         self.inner.data.lock().cluster = cluster;
     }
@@ -151,14 +151,14 @@ impl StandIn {
         self.inner.data.lock().version = version.to_owned();
     }
 
-    /// The leases that there are, with how many keys each has and how many seconds it lasts.
+    /// The leases: how many keys each has, and how many seconds it lasts.
     pub fn leases(&self) -> Vec<(usize, i64)> {
         let data = self.inner.data.lock();
-        let keys = |lease: i64| data.keys.values().filter(|kept| kept.lease == lease).count();
+        let keys = |lease: i64| data.keys.values().filter(|stored| stored.lease == lease).count();
         data.leases.iter().map(|(id, seconds)| (keys(*id), *seconds)).collect()
     }
 
-    /// Lets time pass for leases; those that end take their keys with them.
+    /// Lets time pass for leases; expired ones take their keys with them.
     pub fn pass(&self, seconds: i64) {
         let ended = self.inner.data.lock().pass(seconds);
         for lease in ended {
@@ -166,14 +166,14 @@ impl StandIn {
         }
     }
 
-    /// Loses all leases, while their keys stay.
+    /// Drops all leases and keeps their keys.
     pub fn lose_leases(&self) {
         self.inner.data.lock().leases.clear();
     }
 }
 
 impl Inner {
-    /// Changes things at a revision of their own, and tells watches.
+    /// Applies a change at its own revision, and wakes the watches.
     fn change(&self, change: impl FnOnce(&mut Data)) -> u64 {
         let mut data = self.data.lock();
         let revision = data.change(change);

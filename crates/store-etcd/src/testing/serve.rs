@@ -1,4 +1,4 @@
-//! The etcd's side of the wire.
+//! The fake etcd's gRPC server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +9,15 @@ use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::data::{Data, Kept, Told};
+use super::data::{Data, HistoryEntry, StoredValue};
 use super::state::{Door, Faults, Inner, OVERTAKING};
 use crate::messages::{COMPACT, GRANT, RANGE, STATUS, TXN, WATCH};
 use crate::wire::{Writer, fields};
 
-/// Why a call is not answered.
-struct Refused(u16, &'static str);
+/// The gRPC status of a failed call.
+struct RpcStatus(u16, &'static str);
 
-const CUT: Refused = Refused(0, "");
+const CUT: RpcStatus = RpcStatus(0, "");
 
 pub(super) async fn listen(listener: TcpListener, door: Arc<Door>, inner: Arc<Inner>) {
     while let Ok((stream, _)) = listener.accept().await {
@@ -57,15 +57,15 @@ async fn answer(
     match call(&path, message, &inner).await {
         Ok(answer) => {
             let Ok(mut stream) = respond.send_response(Response::new(()), false) else { return };
-            // a client that is gone hears nothing
+            // the client may be gone
             let _ = stream.send_data(framed(&answer), false);
             let trailers = [("grpc-status".parse(), HeaderValue::from_static("0"))];
             let trailers: HeaderMap =
                 trailers.into_iter().filter_map(|(name, value)| Some((name.ok()?, value))).collect();
             let _ = stream.send_trailers(trailers);
         }
-        Err(Refused(0, _)) => door.cuts.send_modify(|cuts| *cuts += 1),
-        Err(Refused(code, message)) => {
+        Err(RpcStatus(0, _)) => door.cuts.send_modify(|cuts| *cuts += 1),
+        Err(RpcStatus(code, message)) => {
             let refused = Response::builder().header("grpc-status", code).header("grpc-message", message);
             if let Ok(refused) = refused.body(()) {
                 let _ = respond.send_response(refused, true);
@@ -74,13 +74,13 @@ async fn answer(
     }
 }
 
-async fn call(path: &str, message: Bytes, inner: &Inner) -> Result<Vec<u8>, Refused> {
+async fn call(path: &str, message: Bytes, inner: &Inner) -> Result<Vec<u8>, RpcStatus> {
     let faults = &inner.faults;
     if Faults::one_of(&faults.unavailable) {
-        return Err(Refused(14, "etcdserver: leader changed"));
+        return Err(RpcStatus(14, "etcdserver: leader changed"));
     }
     if message.len() > faults.largest.load(Ordering::SeqCst) {
-        return Err(Refused(3, "etcdserver: request is too large"));
+        return Err(RpcStatus(3, "etcdserver: request is too large"));
     }
     match path {
         RANGE => {
@@ -103,7 +103,7 @@ async fn call(path: &str, message: Bytes, inner: &Inner) -> Result<Vec<u8>, Refu
             let mut data = inner.data.lock();
             let revision = number(&message, 1);
             if revision <= data.compacted {
-                return Err(Refused(11, "etcdserver: mvcc: required revision has been compacted"));
+                return Err(RpcStatus(11, "etcdserver: mvcc: required revision has been compacted"));
             }
             data.compacted = revision;
             Ok(header(&data))
@@ -124,18 +124,18 @@ async fn call(path: &str, message: Bytes, inner: &Inner) -> Result<Vec<u8>, Refu
             write_header(&mut out, &data);
             Ok(out.finish())
         }
-        _ => Err(Refused(12, "unknown method")),
+        _ => Err(RpcStatus(12, "unknown method")),
     }
 }
 
-fn range(data: &Data, message: &Bytes) -> Result<Vec<u8>, Refused> {
+fn range(data: &Data, message: &Bytes) -> Result<Vec<u8>, RpcStatus> {
     let (key, end) = (part(message, 1), part(message, 2));
     let (limit, revision) = (number(message, 3) as usize, number(message, 4));
     if revision > data.revision {
-        return Err(Refused(11, "etcdserver: mvcc: required revision is a future revision"));
+        return Err(RpcStatus(11, "etcdserver: mvcc: required revision is a future revision"));
     }
     if revision > 0 && revision < data.compacted {
-        return Err(Refused(11, "etcdserver: mvcc: required revision has been compacted"));
+        return Err(RpcStatus(11, "etcdserver: mvcc: required revision has been compacted"));
     }
     let then = (revision > 0).then(|| data.at(revision));
     let keys = then.as_ref().unwrap_or(&data.keys);
@@ -143,8 +143,8 @@ fn range(data: &Data, message: &Bytes) -> Result<Vec<u8>, Refused> {
     let taken = if limit == 0 { found.len() } else { limit.min(found.len()) };
     let mut out = Writer::new(256);
     out.number(4, found.len() as u64).flag(3, taken < found.len());
-    for (key, kept) in found[..taken].iter().rev() {
-        out.message(2, |out| write_pair(out, key, kept, number(message, 8) == 0));
+    for (key, stored) in found[..taken].iter().rev() {
+        out.message(2, |out| write_pair(out, key, stored, number(message, 8) == 0));
     }
     write_header(&mut out, data);
     Ok(out.finish())
@@ -158,16 +158,16 @@ fn within(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-fn txn(inner: &Inner, message: &Bytes) -> Result<Vec<u8>, Refused> {
+fn txn(inner: &Inner, message: &Bytes) -> Result<Vec<u8>, RpcStatus> {
     let mut data = inner.data.lock();
     let mut holds = true;
     each(message, 1, |compare| {
-        let kept = data.keys.get(&part(&compare, 3));
+        let stored = data.keys.get(&part(&compare, 3));
         let (result, target) = (number(&compare, 1), number(&compare, 2));
         let (actual, expected) = match target {
-            0 => (kept.map_or(0, |it| it.version), number(&compare, 4)),
-            1 => (kept.map_or(0, |it| it.created), number(&compare, 5)),
-            _ => (kept.map_or(0, |it| it.modified), number(&compare, 6)),
+            0 => (stored.map_or(0, |it| it.version), number(&compare, 4)),
+            1 => (stored.map_or(0, |it| it.created), number(&compare, 5)),
+            _ => (stored.map_or(0, |it| it.modified), number(&compare, 6)),
         };
         holds &= if result == 1 { actual > expected } else { actual == expected };
     });
@@ -194,7 +194,7 @@ fn txn(inner: &Inner, message: &Bytes) -> Result<Vec<u8>, Refused> {
         });
     }
     if lease_missing {
-        return Err(Refused(5, "etcdserver: requested lease not found"));
+        return Err(RpcStatus(5, "etcdserver: requested lease not found"));
     }
     let mut out = Writer::new(256);
     for answer in answers.iter().rev() {
@@ -207,7 +207,7 @@ fn txn(inner: &Inner, message: &Bytes) -> Result<Vec<u8>, Refused> {
     Ok(out.finish())
 }
 
-/// A stream with one watch.
+/// Serves a stream with one watch.
 async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner: &Inner) {
     let Some(first) = incoming.next().await else { return };
     let asked = part(&first, 1);
@@ -230,14 +230,14 @@ async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner:
         let is_held = *held.borrow_and_update();
         if !is_held {
             newest.borrow_and_update();
-            let (messages, goes_on) = told(inner, &key, &end, &mut next);
+            let (messages, goes_on) = watch_responses(inner, &key, &end, &mut next);
             for message in messages {
                 if stream.send_data(framed(&message), false).is_err() {
                     return;
                 }
             }
             if !goes_on {
-                // the stream stays, without a watch
+                // the stream stays open without a watch
                 while incoming.next().await.is_some() {}
                 return;
             }
@@ -249,7 +249,7 @@ async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner:
                 }
                 inner.faults.progress_asked.fetch_add(1, Ordering::SeqCst);
                 let data = inner.data.lock();
-                // what is not told yet is no progress, but for those who let it overtake
+                // events in flight delay the progress response, except in versions that let it overtake
                 if (is_held || next <= data.revision) && data.version != OVERTAKING {
                     continue;
                 }
@@ -266,8 +266,8 @@ async fn watch(incoming: &mut Incoming, mut respond: SendResponse<Bytes>, inner:
     }
 }
 
-/// What a watch has to tell from a revision on; the second says whether it goes on.
-fn told(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Vec<Vec<u8>>, bool) {
+/// The responses for a watch from a revision on, and whether the watch continues.
+fn watch_responses(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Vec<Vec<u8>>, bool) {
     let data = inner.data.lock();
     if *next <= data.compacted && *next <= data.revision {
         let mut out = Writer::new(64);
@@ -287,16 +287,16 @@ fn told(inner: &Inner, key: &[u8], end: &[u8], next: &mut u64) -> (Vec<Vec<u8>>,
     (pieces.enumerate().map(|(at, piece)| events(&data, piece, at < last)).collect(), true)
 }
 
-fn events(data: &Data, changes: &[&Told], fragment: bool) -> Vec<u8> {
+fn events(data: &Data, changes: &[&HistoryEntry], fragment: bool) -> Vec<u8> {
     let mut out = Writer::new(256);
-    for told in changes.iter().rev() {
-        out.message(11, |out| match &told.kept {
-            Some(kept) => {
-                out.message(2, |out| write_pair(out, &told.key, kept, true));
+    for entry in changes.iter().rev() {
+        out.message(11, |out| match &entry.stored {
+            Some(stored) => {
+                out.message(2, |out| write_pair(out, &entry.key, stored, true));
             }
             None => {
                 out.message(2, |out| {
-                    out.number(3, told.revision).bytes(1, &told.key);
+                    out.number(3, entry.revision).bytes(1, &entry.key);
                 });
                 out.number(1, 1);
             }
@@ -307,12 +307,12 @@ fn events(data: &Data, changes: &[&Told], fragment: bool) -> Vec<u8> {
     out.finish()
 }
 
-fn write_pair(out: &mut Writer, key: &[u8], kept: &Kept, value: bool) {
-    out.number(6, kept.lease as u64);
+fn write_pair(out: &mut Writer, key: &[u8], stored: &StoredValue, value: bool) {
+    out.number(6, stored.lease as u64);
     if value {
-        out.bytes(5, &kept.value);
+        out.bytes(5, &stored.value);
     }
-    out.number(4, kept.version).number(3, kept.modified).number(2, kept.created).bytes(1, key);
+    out.number(4, stored.version).number(3, stored.modified).number(2, stored.created).bytes(1, key);
 }
 
 fn header(data: &Data) -> Vec<u8> {
@@ -327,7 +327,7 @@ fn write_header(out: &mut Writer, data: &Data) {
     });
 }
 
-/// A number in a message; nothing is 0.
+/// A number in a message; 0 if it is absent.
 fn number(message: &Bytes, at: i32) -> u64 {
     let mut found = 0;
     let _ = fields(message, |number, field| {
@@ -362,7 +362,7 @@ fn framed(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// Messages that a client sends.
+/// The client's messages.
 struct Incoming {
     body: RecvStream,
     read: BytesMut,

@@ -1,4 +1,4 @@
-//! The state of the stand-in: its data, its servers and the faults that a test injects.
+//! The fake etcd's shared state: its data, its servers and the faults that a test injects.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::data::Data;
 
-/// A version that says how far a watch has come after everything else, and one that does not.
+/// A version that reports watch progress in order, and one whose progress may overtake events.
 pub const IN_ORDER: &str = "3.5.21";
 pub const OVERTAKING: &str = "3.4.23";
 
@@ -19,29 +19,29 @@ pub(crate) struct Inner {
     pub faults: Faults,
 }
 
-/// A server of the etcd.
+/// A server of the cluster.
 pub(crate) struct Door {
     pub address: SocketAddr,
-    /// Whether it takes connections.
+    /// Whether it accepts connections.
     pub open: AtomicBool,
-    /// Raised to cut what is connected.
+    /// Raised to cut its connections.
     pub cuts: watch::Sender<u64>,
 }
 
-/// What goes wrong, and what was asked.
+/// Injected faults, and counts of requests.
 #[derive(Default)]
 pub struct Faults {
-    /// So many transactions are carried out, and their connection is cut instead of an answer.
+    /// So many transactions are applied, and their connection is cut instead of a response.
     pub lose_answers: AtomicUsize,
-    /// So many transactions are not carried out, and their connection is cut.
+    /// So many transactions are not applied, and their connection is cut.
     pub lose_questions: AtomicUsize,
-    /// So many calls are refused, as by a server that has no leader to ask.
+    /// So many calls fail, as on a server without a leader.
     pub unavailable: AtomicUsize,
-    /// Watches tell of one change at a time, each as a piece of something larger.
+    /// Watches send one event per response, each as a fragment.
     pub fragments: AtomicBool,
-    /// The largest request that is taken.
+    /// The largest accepted request.
     pub largest: AtomicUsize,
-    /// How often watches were asked for their progress, and keys were asked for.
+    /// How many progress and range requests arrived.
     pub progress_asked: AtomicUsize,
     pub ranges_asked: AtomicUsize,
     pub watches_opened: AtomicUsize,
@@ -50,17 +50,17 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Watches tell nothing until they are let go.
+    /// Holds back watch responses until released.
     pub fn hold_watches(&self, hold: bool) {
         self.hold_watches.send_replace(hold);
     }
 
-    /// Transactions are carried out and not answered until they are let go.
+    /// Applies transactions, but holds back their responses until released.
     pub fn hold_answers(&self, hold: bool) {
         self.hold_answers.send_replace(hold);
     }
 
-    /// Takes one of so many.
+    /// Takes one of the remaining faults of this kind, if any.
     pub(super) fn one_of(counter: &AtomicUsize) -> bool {
         counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
     }

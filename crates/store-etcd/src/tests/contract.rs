@@ -1,4 +1,4 @@
-//! What every store does, done by this one.
+//! The contract of every store.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ async fn expectations_decide() {
     assert_eq!(run.delete("/a", Expect::Revision(Revision(5))).await, Ok(Revision(6)));
     assert_eq!(run.put("/a", Expect::Absent, "").await, Ok(Revision(7)));
     assert_eq!(run.delete("/a", Expect::Present).await, Ok(Revision(8)));
-    assert_eq!(run.told(), ["2 /a=1", "3 /a=2", "4 /b=3", "5 /a=4", "6 /a=gone", "7 /a=", "8 /a=gone"]);
+    assert_eq!(run.changes(), ["2 /a=1", "3 /a=2", "4 /b=3", "5 /a=4", "6 /a=gone", "7 /a=", "8 /a=gone"]);
     let previous: Vec<_> = run.seen.lock().iter().map(|c| c.previous.map(|p| p.0)).collect();
     assert_eq!(previous, [None, Some(2), None, Some(3), Some(5), None, Some(7)]);
     let stats = run.store.stats();
@@ -86,7 +86,7 @@ async fn a_note_goes_from_writer_to_subscriber() {
         tokio::spawn(async move { store.write(write).await })
     };
     write("1").await.unwrap().unwrap();
-    // the watch tells before the answer is there
+    // the event arrives before the response
     etcd.faults().hold_answers(true);
     let early = write("2");
     eventually("it is written", || etcd.revision() == 3).await;
@@ -94,7 +94,7 @@ async fn a_note_goes_from_writer_to_subscriber() {
     assert!(!early.is_finished() && run.seen.lock().len() == 1, "it waits for whose it is");
     etcd.faults().hold_answers(false);
     early.await.unwrap().unwrap();
-    // the answer is there before the watch tells
+    // the response arrives before the event
     etcd.faults().hold_watches(true);
     let late = write("3");
     eventually("it is written", || etcd.revision() == 5).await;
@@ -134,7 +134,7 @@ async fn a_conflict_is_told_once_its_reason_can_be_seen() {
     let [first, second] = writes;
     assert_eq!(first.await.unwrap(), conflict("/a", Some(3)));
     assert_eq!(second.await.unwrap(), conflict("/gone", None));
-    assert_eq!(run.told(), ["3 /a=another's", "4 /gone=gone"]);
+    assert_eq!(run.changes(), ["3 /a=another's", "4 /gone=gone"]);
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_closed_store_finishes_and_refuses() {
     tokio::task::yield_now().await;
     run.store.close().await;
     let done = writers.join_all().await.iter().filter(|result| result.is_ok()).count();
-    assert_eq!(done, run.seen.lock().len(), "told and answered are the same");
+    assert_eq!(done, run.seen.lock().len(), "as many published as answered");
     assert!(matches!(run.put("/a", Expect::Any, "v").await, Err(StoreError::Unavailable(_))));
     assert!(
         run.store.healthy().is_err() && run.store.probe().await.is_err() && run.catch_up().await.is_err()
@@ -193,8 +193,8 @@ async fn a_failing_subscriber_stops_the_store() {
     assert!(matches!(write().await, Err(StoreError::Unavailable(_))));
     assert!(matches!(write().await, Err(StoreError::Unavailable(_))));
     store.close().await;
-    let told = store.healthy().unwrap_err().to_string();
-    assert!(told.contains("restart to go on"), "{told}");
+    let error = store.healthy().unwrap_err().to_string();
+    assert!(error.contains("restart the server"), "{error}");
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn what_goes_with_a_write_is_had_by_one() {
         async move { store.write(write).await }
     };
     assert_eq!(put("/a", Expect::Absent, &["/h/1", "/h/2"], &["/h/0"]).await, Ok(Revision(2)));
-    // the key itself comes first, then what another has
+    // the key's own expectation comes first, then the claimed keys
     assert_eq!(put("/a", Expect::Absent, &["/h/1"], &[]).await, conflict("/a", Some(2)));
     assert_eq!(put("/b", Expect::Absent, &["/h/3", "/h/2"], &[]).await, conflict("/h/2", Some(2)));
     assert_eq!(put("/b", Expect::Absent, &["/h/3"], &[]).await, Ok(Revision(3)), "nothing was half done");

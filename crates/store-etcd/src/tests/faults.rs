@@ -1,4 +1,4 @@
-//! Lost connections, lost answers, lost history, and an etcd that is not what it was.
+//! Lost connections, lost responses, compacted history, and a cluster with other data than before.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -26,15 +26,15 @@ async fn a_write_whose_answer_is_lost_is_not_sent_again() {
     etcd.faults().lose_answers.store(1, Ordering::SeqCst);
     let note = Arc::new("parsed".to_owned());
     let write = Write::put("/registry/a", Expect::Any, "1").with_note(note);
-    let told = run.store.write(write).await.unwrap_err().to_string();
-    assert!(told.contains("may have happened"), "{told}");
+    let error = run.store.write(write).await.unwrap_err().to_string();
+    assert!(error.contains("may have been applied"), "{error}");
     run.catch_up().await.unwrap();
-    assert_eq!(run.told(), ["2 /a=1"], "it happened, once");
+    assert_eq!(run.changes(), ["2 /a=1"], "it happened, once");
     assert_eq!(etcd.revision(), 2);
     assert_eq!((run.store.stats().failures, run.store.shared.pending.len()), (1, 0));
     etcd.faults().lose_questions.store(1, Ordering::SeqCst);
-    let told = run.put("/a", Expect::Any, "2").await.unwrap_err().to_string();
-    assert!(told.contains("may have happened"), "{told}");
+    let error = run.put("/a", Expect::Any, "2").await.unwrap_err().to_string();
+    assert!(error.contains("may have been applied"), "{error}");
     run.catch_up().await.unwrap();
     assert_eq!(etcd.revision(), 2, "it did not happen, which nobody could know");
     run.put("/a", Expect::Revision(Revision(2)), "3").await.unwrap();
@@ -93,7 +93,7 @@ async fn what_was_forgotten_is_told_as_what_became_of_it() {
     etcd.set_open(0, true);
     run.catch_up().await.unwrap();
     // a was 7, e is 9, f is 10; of b and c only is known that they went
-    assert_eq!(run.told(), ["6 /b=gone", "7 /a=3", "8 /c=gone", "9 /e=1", "10 /f=1"]);
+    assert_eq!(run.changes(), ["6 /b=gone", "7 /a=3", "8 /c=gone", "9 /e=1", "10 /f=1"]);
     let previous: Vec<_> = run.seen.lock().iter().map(|c| c.previous.map(|p| p.0)).collect();
     assert_eq!(previous, [Some(3), Some(2), Some(4), None, None]);
     assert_eq!(run.store.revision().0, etcd.revision());
@@ -126,8 +126,8 @@ async fn an_etcd_that_went_back_is_not_used() {
     etcd.go_back(3);
     etcd.cut();
     eventually("it is found out", || run.store.healthy().is_err_and(|why| is_final(&why))).await;
-    let told = run.put("/a", Expect::Any, "x").await.unwrap_err();
-    assert!(told.to_string().contains("went back from revision 6 to 3") && is_final(&told), "{told}");
+    let error = run.put("/a", Expect::Any, "x").await.unwrap_err();
+    assert!(error.to_string().contains("went back from revision 6 to 3") && is_final(&error), "{error}");
     assert!(run.catch_up().await.is_err());
     assert_eq!(etcd.revision(), 3, "nothing is written any more");
     let again = super::run(&etcd).await;
@@ -150,13 +150,13 @@ async fn another_etcd_is_not_used() {
     let etcd = StandIn::start(1).await.unwrap();
     let run = run(&etcd).await;
     etcd.set_cluster(7);
-    let told = run.put("/a", Expect::Any, "x").await.unwrap_err();
-    assert!(told.to_string().contains("another etcd") && is_final(&told), "{told}");
-    assert_eq!(run.store.healthy(), Err(told));
+    let error = run.put("/a", Expect::Any, "x").await.unwrap_err();
+    assert!(error.to_string().contains("cluster id") && is_final(&error), "{error}");
+    assert_eq!(run.store.healthy(), Err(error));
 }
 
 fn is_final(why: &StoreError) -> bool {
-    why.to_string().contains("restart to go on")
+    why.to_string().contains("restart the server")
 }
 
 #[tokio::test]
@@ -164,11 +164,11 @@ async fn without_an_etcd_there_is_no_store() {
     let etcd = StandIn::start(1).await.unwrap();
     etcd.set_open(0, false);
     let refused = crate::open(options(&etcd), Simulated::new(START, 1)).await.err().unwrap().to_string();
-    assert!(refused.contains(&format!("no etcd answers at {}", etcd.targets()[0].url)), "{refused}");
+    assert!(refused.contains(&format!("etcd is not reachable at {}", etcd.targets()[0].url)), "{refused}");
     let none = Options { servers: Vec::new(), ..options(&etcd) };
     assert!(crate::open(none, Simulated::new(START, 1)).await.is_err());
-    // one that comes late is waited for
-    let patient = Options { patience: Duration::from_secs(20), ..options(&etcd) };
+    // `open` waits for a cluster that starts late
+    let patient = Options { open_timeout: Duration::from_secs(20), ..options(&etcd) };
     let opening = tokio::spawn(crate::open(patient, Simulated::new(START, 1)));
     tokio::task::yield_now().await;
     etcd.set_open(0, true);
@@ -181,8 +181,8 @@ async fn a_store_closes_without_its_etcd() {
     let run = run(&etcd).await;
     run.put("/a", Expect::Any, "x").await.unwrap();
     etcd.set_open(0, false);
-    let told = run.put("/a", Expect::Any, "y").await.unwrap_err();
-    assert!(matches!(told, StoreError::Unavailable(_)));
+    let error = run.put("/a", Expect::Any, "y").await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)));
     eventually("it is known", || run.store.healthy().is_err()).await;
     run.store.close().await;
     assert!(run.store.write(Write::put("/registry/a", Expect::Any, "v")).await.is_err());

@@ -1,4 +1,4 @@
-//! Keys that end.
+//! Keys with a lease.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn keys_end_and_their_end_is_told() {
     etcd.pass(6);
     run.catch_up().await.unwrap();
     let revision = etcd.revision();
-    assert_eq!(run.told()[5..], [format!("{revision} /soon=gone"), format!("{revision} /soon2=gone")]);
+    assert_eq!(run.changes()[5..], [format!("{revision} /soon=gone"), format!("{revision} /soon2=gone")]);
     etcd.pass(2000);
     run.catch_up().await.unwrap();
     assert_eq!((etcd.keys(), run.store.stats().live_keys), (1, 1));

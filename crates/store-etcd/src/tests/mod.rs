@@ -1,4 +1,4 @@
-//! The store against an etcd in memory.
+//! Tests of the store against the fake etcd.
 
 mod contract;
 mod faults;
@@ -19,23 +19,23 @@ use crate::{Etcd, Options};
 /// When all tests begin, in Unix seconds.
 const START: u64 = 1_700_000_000;
 
-/// A store on an etcd, and what its subscriber was told.
+/// A store on a fake etcd, and what its subscriber received.
 struct Running {
     store: Arc<Etcd>,
     recovered: Vec<Recovered>,
     seen: Arc<Mutex<Vec<Change>>>,
     /// How many changes came at once.
     batches: Arc<Mutex<Vec<usize>>>,
-    /// The revisions that were looked up when nothing changed.
+    /// The revision that the subscriber read at each empty batch.
     looked: Arc<Mutex<Vec<u64>>>,
 }
 
 fn options(etcd: &StandIn) -> Options {
     Options {
         servers: etcd.targets(),
-        compaction: None,
-        measured: None,
-        patience: Duration::ZERO,
+        compaction_interval: None,
+        size_poll_interval: None,
+        open_timeout: Duration::ZERO,
         ..Options::default()
     }
 }
@@ -81,12 +81,12 @@ impl Running {
     }
 
     /// The changes so far as `revision key=value`.
-    fn told(&self) -> Vec<String> {
-        self.seen.lock().iter().map(told).collect()
+    fn changes(&self) -> Vec<String> {
+        self.seen.lock().iter().map(render).collect()
     }
 }
 
-fn told(change: &Change) -> String {
+fn render(change: &Change) -> String {
     let value = change.value.as_ref().map_or("gone".into(), |value| String::from_utf8_lossy(value));
     format!("{} {}={value}", change.revision, change.key.trim_start_matches("/registry"))
 }
@@ -99,7 +99,7 @@ fn conflict(key: &str, current: Option<u64>) -> Result<Revision, StoreError> {
     Err(StoreError::Conflict { key: registry(key).into(), current: current.map(Revision) })
 }
 
-/// Waits until something holds; that it never does is a failure.
+/// Waits until a condition holds, and fails if it never does.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if holds() {

@@ -1,12 +1,12 @@
-//! Two stores on one etcd, random writes of both, and everything that can go wrong on the way: in the end both know the
-//! same, both were told everything in order, and nothing that was acknowledged is lost.
+//! Two stores on one etcd with random writes and faults: in the end both hold the same state, both have received
+//! every change in order, and no acknowledged write is lost.
 
 use super::*;
 use crate::testing::{IN_ORDER, OVERTAKING};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
-/// Tells the seed of a run that fails.
+/// Prints the seed of a failed run.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -26,10 +26,15 @@ impl Rng {
     }
 }
 
-/// What became of a write: its key and value, and its revision where it was acknowledged.
-type Fate = (String, Option<String>, Result<Revision, StoreError>);
+/// The outcome of a write: its key and value, and its revision if it was acknowledged.
+type WriteOutcome = (String, Option<String>, Result<Revision, StoreError>);
 
-async fn writer(store: Arc<Etcd>, seen: Arc<Mutex<Vec<Change>>>, name: String, seed: u64) -> Vec<Fate> {
+async fn writer(
+    store: Arc<Etcd>,
+    seen: Arc<Mutex<Vec<Change>>>,
+    name: String,
+    seed: u64,
+) -> Vec<WriteOutcome> {
     let mut rng = Rng(seed);
     let mut fates = Vec::new();
     for n in 0..60 {
@@ -83,19 +88,19 @@ async fn trouble(etcd: Arc<StandIn>, seed: u64, over: Arc<std::sync::atomic::Ato
     faults.unavailable.store(0, Ordering::SeqCst);
 }
 
-/// Everything that a subscriber was told, found to be in order, as the state that it leads to.
+/// Checks that the subscriber's changes are in order, and returns the state that they lead to.
 fn state(changes: &[Change]) -> BTreeMap<String, (u64, String)> {
     let mut state: BTreeMap<String, (u64, String)> = BTreeMap::new();
     let mut last = 0;
     for change in changes {
-        assert!(change.revision.0 >= last, "{} after {last}", told(change));
+        assert!(change.revision.0 >= last, "{} after {last}", render(change));
         last = change.revision.0;
         let key = change.key.to_string();
         let before = match &change.value {
             Some(value) => state.insert(key, (last, String::from_utf8_lossy(value).into_owned())),
             None => state.remove(&key),
         };
-        assert_eq!(before.map(|(revision, _)| Revision(revision)), change.previous, "{}", told(change));
+        assert_eq!(before.map(|(revision, _)| Revision(revision)), change.previous, "{}", render(change));
         if let Some(note) = &change.note {
             let said = note.downcast_ref::<Option<String>>().unwrap();
             let value = change.value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned());
@@ -119,7 +124,7 @@ async fn round(seed: u64, version: &str) {
             writers.spawn(writer(store, seen, name, seed * 31 + at as u64 * 7 + n));
         }
     }
-    let fates: Vec<Fate> = writers.join_all().await.into_iter().flatten().collect();
+    let fates: Vec<WriteOutcome> = writers.join_all().await.into_iter().flatten().collect();
     over.store(true, Ordering::SeqCst);
     troubled.await.unwrap();
     let acknowledged: Vec<_> = fates.iter().filter(|(.., written)| written.is_ok()).collect();

@@ -1,8 +1,8 @@
-//! What is there at the start, and what others write.
+//! The initial read, and writes of other clients.
 
 use super::*;
+use crate::maintenance::Compactor;
 use crate::testing::{IN_ORDER, OVERTAKING};
-use crate::upkeep::Compacted;
 use std::sync::atomic::Ordering;
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn others_are_seen(version: &str) {
     for n in 0..20 {
         etcd.put("/registry/a", &n.to_string());
         run.catch_up().await.unwrap();
-        let last = run.seen.lock().last().map(told);
+        let last = run.seen.lock().last().map(render);
         assert_eq!(last, Some(format!("{} /a={n}", etcd.revision())));
     }
     // nothing of ours happens, and still the revision is reached
@@ -57,7 +57,7 @@ async fn others_are_seen(version: &str) {
         assert!(run.store.revision().0 >= revision);
         assert_eq!(run.looked.lock().last(), Some(&revision), "who was handed nothing saw the revision");
     }
-    assert_eq!(run.seen.lock().len(), 20, "of others' keys nothing is told");
+    assert_eq!(run.seen.lock().len(), 20, "keys outside the prefix are not published");
     assert_eq!(etcd.faults().progress_asked.load(Ordering::SeqCst) > 0, version == IN_ORDER);
     // what is under way is waited for
     etcd.faults().hold_watches(true);
@@ -131,28 +131,29 @@ async fn changes_of_one_revision_come_together() {
 async fn of_several_servers_one_compacts() {
     let etcd = StandIn::start(1).await.unwrap();
     let (one, two) = (run(&etcd).await, run(&etcd).await);
-    let (mut first, mut second) = (Compacted::default(), Compacted::default());
+    let (mut first, mut second) = (Compactor::default(), Compactor::default());
     let again = |who: &'static str, upto: Option<u64>| format!("{who} {upto:?}");
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for _ in 0..3 {
         one.put("/a", Expect::Any, "x").await.unwrap();
-        told.push(again("first", first.again(&one.store.shared).await.unwrap()));
-        told.push(again("second", second.again(&two.store.shared).await.unwrap()));
+        outcomes.push(again("first", first.compact(&one.store.shared).await.unwrap()));
+        outcomes.push(again("second", second.compact(&two.store.shared).await.unwrap()));
     }
     // the first time nobody knows what is old; then it is always the first who comes
     let expected =
         ["first None", "second None", "first Some(3)", "second None", "first Some(5)", "second None"];
-    assert_eq!(told, expected);
+    assert_eq!(outcomes, expected);
     assert_eq!((etcd.compacted(), etcd.get("compact_rev_key").unwrap().0.as_str()), (5, "5"));
     // the first goes away, and the second goes on
-    assert_eq!(second.again(&two.store.shared).await.unwrap(), Some(7));
+    assert_eq!(second.compact(&two.store.shared).await.unwrap(), Some(7));
 }
 
 #[tokio::test]
 async fn compaction_and_size_are_seen_to() {
     let etcd = StandIn::start(1).await.unwrap();
     let often = Some(Duration::from_millis(5));
-    let run = run_with(Options { compaction: often, measured: often, ..options(&etcd) }).await;
+    let run =
+        run_with(Options { compaction_interval: often, size_poll_interval: often, ..options(&etcd) }).await;
     run.put("/a", Expect::Any, "x").await.unwrap();
     eventually("it is compacted", || etcd.compacted() > 2).await;
     eventually("its size is known", || run.store.stats().file_bytes > 4096).await;

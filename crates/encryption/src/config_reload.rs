@@ -1,7 +1,7 @@
-//! A configuration that is read again when its file changes.
+//! Reloads the encryption configuration when its file changes.
 //!
-//! What always holds: what cannot be used never takes the place of what can. A new configuration counts once all its
-//! key servers are well.
+//! Invariant: an invalid configuration never replaces a valid one. A new configuration takes effect once all its
+//! KMS providers are healthy.
 
 use crate::configuration::{Configuration, Rules};
 use crate::keyring::{Keyring, Plan};
@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often the file is looked at.
+/// How often the file is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often new key servers are asked whether they are well, and for how long at least.
+/// How often, and at least how long, new KMS providers are checked for health.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_FOR: Duration = Duration::from_secs(10);
-/// How long the same content is left alone after it could not be used, at most.
+/// The longest backoff for contents that could not be used.
 const LONGEST_PAUSE: u32 = 64;
 
-/// What stands for the content of a file, which holds secrets.
+/// The digest of the file's contents, which are secret.
 type Content = [u8; 32];
 
-/// Follows a file, which had this content when the keyring was made.
-pub struct Follower {
+/// Watches a file that had these contents when the keyring was made.
+pub struct ConfigReloader {
     pub file: PathBuf,
     pub names: Names,
     pub rules: Rules,
@@ -30,20 +30,20 @@ pub struct Follower {
     pub last: Content,
 }
 
-/// What stands for the content of a file.
+/// The digest of a file's contents.
 pub fn content(text: &[u8]) -> Content {
     Sha256::digest(text).into()
 }
 
-impl Follower {
-    /// Reads the file again when it changes, without end.
-    pub async fn follow(mut self, keyring: &Keyring) {
+impl ConfigReloader {
+    /// Reloads the file whenever it changes; never returns.
+    pub async fn run(mut self, keyring: &Keyring) {
         let mut every = tokio::time::interval(LOOK_EVERY);
-        // the content that could not be used, how often, and how many looks it is left alone for
+        // the contents that failed, how often, and for how many checks they are skipped
         let mut refused: Option<(Content, u32, u32)> = None;
         loop {
             every.tick().await;
-            // a file that is gone for the moment is about to be replaced
+            // a missing file is about to be replaced
             let Ok(text) = tokio::fs::read(&self.file).await else { continue };
             let text = zeroize::Zeroizing::new(text);
             let found = content(&text);
@@ -63,12 +63,12 @@ impl Follower {
             }
             match self.usable(&text, keyring).await {
                 Ok(plan) => {
-                    keyring.exchange(plan);
+                    keyring.replace(plan);
                     (self.last, refused) = (found, None);
-                    tracing::info!("the configuration of encryption was read anew");
+                    tracing::info!("the encryption configuration was reloaded");
                 }
                 Err(why) => {
-                    tracing::error!(why, file = %self.file.display(), "a changed configuration of encryption cannot be used: the old one stays");
+                    tracing::error!(why, file = %self.file.display(), "the changed encryption configuration cannot be used; keeping the current one");
                     refused = Some((found, times + 1, (1 << times.min(31)).min(LONGEST_PAUSE)));
                 }
             }
@@ -78,16 +78,16 @@ impl Follower {
     async fn usable(&self, text: &[u8], keyring: &Keyring) -> Result<Plan, String> {
         let configuration = Configuration::read(text, &self.names, self.rules)?;
         let plan = keyring.plan(&configuration);
-        let patience = ASK_FOR.max(plan.longest_look() * 2);
+        let patience = ASK_FOR.max(plan.check_timeout() * 2);
         let mut why = String::new();
-        let well = tokio::time::timeout(patience, async {
-            while let Err(wrong) = plan.well().await {
+        let check_health = tokio::time::timeout(patience, async {
+            while let Err(wrong) = plan.check_health().await {
                 why = wrong;
                 tokio::time::sleep(ASK_EVERY).await;
             }
         });
-        let well = well.await;
-        well.map_err(|_| format!("its key servers are not well: {why}"))?;
+        let check_health = check_health.await;
+        check_health.map_err(|_| format!("its KMS providers are not healthy: {why}"))?;
         Ok(plan)
     }
 }

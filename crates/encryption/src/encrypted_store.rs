@@ -1,13 +1,13 @@
-//! A store before another one: values are sealed on the way in and opened on the way out.
+//! A store that encrypts the values of another store.
 //!
-//! What always holds: the subscriber above sees the values that were written. What this process writes is never
-//! opened again: the plain value travels beside the sealed one. Only what others write to the same store is. A value of
-//! theirs that cannot be opened is remembered until it is replaced: see [`Store::unreadable`].
+//! Invariants: the subscriber receives plaintext. Own writes are not decrypted again: the plaintext travels beside
+//! the ciphertext. Only writes of other servers to the same store are decrypted. If one cannot be decrypted, its
+//! error is kept until the value is replaced: see [`Store::unreadable`].
 
 use crate::Form;
+use crate::decrypt::{Forms, decrypt_all};
 use crate::keyring::{Keyring, Plan};
-use crate::open::{Forms, open_all};
-use crate::recover::{Opened, Unopened, recover};
+use crate::recover::{DecryptError, DecryptedRecords, recover};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -15,76 +15,77 @@ use std::sync::Arc;
 use store::{BoxFuture, Change, Note, Op, Recovered, Revision, Stats, Store, StoreError, Subscriber, Write};
 use tokio::runtime::Handle;
 
-/// Why the values of keys cannot be opened.
-type Unreadable = BTreeMap<Arc<str>, String>;
+/// Decryption errors by key.
+type UnreadableKeys = BTreeMap<Arc<str>, String>;
 
 /// See the module.
-pub struct Sealed {
+pub struct EncryptedStore {
     inner: Arc<dyn Store>,
     keyring: Arc<Keyring>,
     forms: Arc<Mutex<Forms>>,
-    unopened: Arc<Mutex<Unreadable>>,
-    /// History before this cannot be opened any more.
+    unreadable: Arc<Mutex<UnreadableKeys>>,
+    /// History before this revision cannot be decrypted.
     floor: Revision,
     runtime: Handle,
 }
 
-/// What travels beside a sealed value from its writer to the subscriber.
-struct Beside {
+/// The plaintext that travels beside a ciphertext from its writer to the subscriber.
+struct WriteNote {
     plain: Bytes,
     form: Form,
     note: Option<Note>,
 }
 
-impl Sealed {
-    /// Puts a store behind a keyring and opens what was recovered from it. A store that needs none stays as it is, unless
-    /// others write to it, who may have keys.
+impl EncryptedStore {
+    /// Wraps a store with a keyring and decrypts its recovered records. A store without a keyring is returned as it
+    /// is, unless other servers, which may have keys, write to it.
     pub async fn over(
         inner: Arc<dyn Store>,
         recovered: Vec<Recovered>,
         keyring: Option<Arc<Keyring>>,
         empty: impl FnOnce() -> Keyring,
-    ) -> Result<(Arc<dyn Store>, Vec<Recovered>), Unopened> {
+    ) -> Result<(Arc<dyn Store>, Vec<Recovered>), DecryptError> {
         let needed = keyring.is_some();
         let keyring = keyring.unwrap_or_else(|| Arc::new(empty()));
-        let Opened { records, forms, floor } = recover(&keyring, recovered).await?;
+        let DecryptedRecords { records, forms, floor } = recover(&keyring, recovered).await?;
         if !needed && floor.is_none() && inner.catch_up().is_none() {
             return Ok((inner, records));
         }
         let (forms, floor) = (Arc::new(Mutex::new(forms)), floor.unwrap_or_default());
-        let (unopened, runtime) = (Arc::default(), Handle::current());
-        Ok((Arc::new(Sealed { inner, keyring, forms, unopened, floor, runtime }), records))
+        let (unreadable, runtime) = (Arc::default(), Handle::current());
+        Ok((Arc::new(EncryptedStore { inner, keyring, forms, unreadable, floor, runtime }), records))
     }
 }
 
-impl Store for Sealed {
+impl Store for EncryptedStore {
     fn start(&self, mut subscriber: Subscriber) -> Result<(), StoreError> {
-        let (forms, unopened) = (self.forms.clone(), self.unopened.clone());
+        let (forms, unreadable) = (self.forms.clone(), self.unreadable.clone());
         let (keyring, runtime) = (self.keyring.clone(), self.runtime.clone());
         self.inner.start(Box::new(move |changes| {
             let plan = keyring.current();
             let is_plain = |change: &Change| is_plain(change, &plan, keyring.reserved());
-            if unopened.lock().is_empty() && changes.iter().all(is_plain) {
+            if unreadable.lock().is_empty() && changes.iter().all(is_plain) {
                 return subscriber(changes);
             }
-            subscriber(&shown(changes, &keyring, &plan, (&forms, &unopened), &runtime));
+            subscriber(&as_published(changes, &keyring, &plan, (&forms, &unreadable), &runtime));
         }))
     }
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Revision, StoreError>> {
         let plan = self.keyring.current();
-        let Some(chain) = plan.of(&write.key).filter(|chain| !chain.writes_clear()) else {
+        let Some(chain) = plan.of(&write.key).filter(|chain| !chain.is_plaintext()) else {
             return self.inner.write(write);
         };
         let Op::Put { value, expires_at } = write.op else { return self.inner.write(write) };
         let chain = chain.clone();
         Box::pin(async move {
-            let sealed = chain.seal(&self.keyring.bound(&write.key), &value, &self.keyring.measures).await;
-            let (sealed, form) = sealed.map_err(|why| {
+            let encrypted =
+                chain.encrypt(&self.keyring.underlying_key(&write.key), &value, &self.keyring.metrics).await;
+            let (encrypted, form) = encrypted.map_err(|why| {
                 StoreError::Unavailable(format!("{} cannot be sealed: {}", write.key, why.message))
             })?;
-            let note = Arc::new(Beside { plain: value, form, note: write.note });
-            let op = Op::Put { value: sealed, expires_at };
+            let note = Arc::new(WriteNote { plain: value, form, note: write.note });
+            let op = Op::Put { value: encrypted, expires_at };
             self.inner.write(Write { op, note: Some(note), ..write }).await
         })
     }
@@ -111,13 +112,13 @@ impl Store for Sealed {
     }
 
     fn unreadable(&self) -> Option<String> {
-        let unopened = self.unopened.lock();
-        let (key, why) = unopened.first_key_value()?;
+        let unreadable = self.unreadable.lock();
+        let (key, why) = unreadable.first_key_value()?;
         Some(format!(
-            "{} in the store cannot be opened with the keys of this server, the first of {} objects that others wrote: \
+            "{} in the store cannot be decrypted with the keys of this server, the first of {} objects that others wrote: \
              {why}; start the server with their keys",
             key,
-            unopened.len()
+            unreadable.len()
         ))
     }
 
@@ -138,29 +139,29 @@ impl Store for Sealed {
     }
 }
 
-fn beside(change: &Change) -> Option<&Beside> {
+fn write_note(change: &Change) -> Option<&WriteNote> {
     change.note.as_ref()?.downcast_ref()
 }
 
-/// Whether a change is handed on as it is, and nothing is remembered about its key.
+/// Whether a change can be passed on unchanged, with nothing recorded about its key.
 fn is_plain(change: &Change, plan: &Plan, reserved: &str) -> bool {
-    plan.of(&change.key).is_none() && beside(change).is_none() && !is_sealed(change, reserved)
+    plan.of(&change.key).is_none() && write_note(change).is_none() && !is_encrypted(change, reserved)
 }
 
-fn is_sealed(change: &Change, reserved: &str) -> bool {
+fn is_encrypted(change: &Change, reserved: &str) -> bool {
     change.value.as_ref().is_some_and(|value| value.starts_with(reserved.as_bytes()))
 }
 
-/// Changes as the subscriber above is to see them.
-fn shown(
+/// Changes as the subscriber receives them.
+fn as_published(
     changes: &[Change],
     keyring: &Keyring,
     plan: &Plan,
-    (forms, unopened): (&Mutex<Forms>, &Mutex<Unreadable>),
+    (forms, unreadable): (&Mutex<Forms>, &Mutex<UnreadableKeys>),
     runtime: &Handle,
 ) -> Vec<Change> {
     let of_others = |change: &Change| {
-        change.note.is_none() && (plan.of(&change.key).is_some() || is_sealed(change, keyring.reserved()))
+        change.note.is_none() && (plan.of(&change.key).is_some() || is_encrypted(change, keyring.reserved()))
     };
     let (places, values): (Vec<usize>, Vec<_>) = changes
         .iter()
@@ -170,29 +171,29 @@ fn shown(
         .unzip();
     let mut opened = HashMap::new();
     if !values.is_empty() {
-        opened = places.into_iter().zip(runtime.block_on(open_all(keyring, plan, &values))).collect();
+        opened = places.into_iter().zip(runtime.block_on(decrypt_all(keyring, plan, &values))).collect();
     }
-    let (mut forms, mut unopened) = (forms.lock(), unopened.lock());
+    let (mut forms, mut unreadable) = (forms.lock(), unreadable.lock());
     let each = changes.iter().enumerate().map(|(at, change)| {
-        let mut shown = change.clone();
+        let mut published = change.clone();
         let mut form = Form::CLEAR;
-        unopened.remove(&change.key);
-        if let Some(beside) = beside(change) {
-            shown.value = Some(beside.plain.clone());
-            shown.note = beside.note.clone();
-            form = beside.form;
+        unreadable.remove(&change.key);
+        if let Some(write_note) = write_note(change) {
+            published.value = Some(write_note.plain.clone());
+            published.note = write_note.note.clone();
+            form = write_note.form;
         } else if let Some(outcome) = opened.remove(&at) {
             match outcome {
-                Ok((plain, found)) => (shown.value, form) = (Some(plain), found),
-                // handed on as it is: the caches cannot read it, and keep the object of before
+                Ok((plain, found)) => (published.value, form) = (Some(plain), found),
+                // passed on encrypted: the caches cannot decode it, and keep the previous object
                 Err(why) => {
                     tracing::error!(
                         key = %change.key,
                         why = why.message,
-                        "a value that another server wrote cannot be opened: this server is not ready until it is \
+                        "a value that another server wrote cannot be decrypted: this server is not ready until it is \
                          started with the keys of the other"
                     );
-                    unopened.insert(change.key.clone(), why.message);
+                    unreadable.insert(change.key.clone(), why.message);
                 }
             }
         }
@@ -201,7 +202,7 @@ fn shown(
         } else {
             forms.insert(change.key.clone(), form);
         }
-        shown
+        published
     });
     each.collect()
 }

@@ -1,0 +1,84 @@
+//! Periodic maintenance: compacts etcd's history and polls its database size.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use crate::client::{ClientError, RetryPolicy};
+use crate::messages::{COMPACT, Compare, STATUS, Status, TXN, TxnOp, TxnRequest, TxnResponse, compaction};
+use crate::shared::Shared;
+
+/// The key by which all API servers of an etcd cluster, Pintle or upstream, agree on which of them compacts. Its
+/// version counts the compactions; its value is the revision.
+const COMPACTED: &[u8] = b"compact_rev_key";
+
+/// Compacts at every interval up to the revision that was the newest one interval before.
+pub(crate) async fn compact(shared: Arc<Shared>, interval: Duration) {
+    let mut last = Compactor::default();
+    loop {
+        tokio::select! {
+            () = shared.ended() => return,
+            () = sleep(interval) => (),
+        }
+        if let Err(why) = last.compact(&shared).await {
+            tracing::warn!(%why, "etcd compaction failed; it is retried at the next interval");
+        }
+    }
+}
+
+/// The state of the last compaction, by any API server.
+#[derive(Debug, Default)]
+pub(crate) struct Compactor {
+    /// The version of [`COMPACTED`]: how many compactions there were.
+    version: u64,
+    /// The newest revision at that time, up to which the next compaction goes.
+    revision: u64,
+}
+
+impl Compactor {
+    /// Compacts, unless another API server has done so since the last call. Returns the revision.
+    pub(crate) async fn compact(&mut self, shared: &Shared) -> Result<Option<u64>, ClientError> {
+        let txn = TxnRequest {
+            key: Bytes::from_static(COMPACTED),
+            compare: vec![Compare::VersionIs(self.version)],
+            act: TxnOp::Put { value: self.revision.to_string().into(), lease: 0 },
+            keys_only: false,
+            taken: Vec::new(),
+            freed: Vec::new(),
+        };
+        let response =
+            TxnResponse::read(&shared.client.call(TXN, &txn.encode(), RetryPolicy::NonRepeatable).await?)?;
+        let upto = std::mem::replace(&mut self.revision, response.header.revision);
+        if !response.succeeded {
+            self.version = response.current.map_or(0, |pair| pair.version);
+            return Ok(None);
+        }
+        self.version += 1;
+        if upto == 0 {
+            // the first compaction of all: clients have had no interval to catch up
+            return Ok(None);
+        }
+        match shared.client.call(COMPACT, &compaction(upto), RetryPolicy::Repeatable).await {
+            Err(failure) if !failure.compacted() => Err(failure),
+            _ => Ok(Some(upto)),
+        }
+    }
+}
+
+/// Polls the database size at every interval.
+pub(crate) async fn measure(shared: Arc<Shared>, interval: Duration) {
+    loop {
+        if let Ok(answer) = shared.client.call(STATUS, &[], RetryPolicy::Repeatable).await
+            && let Ok(status) = Status::read(&answer)
+        {
+            shared.counters.file_bytes.store(status.bytes, Ordering::Relaxed);
+        }
+        tokio::select! {
+            () = shared.ended() => return,
+            () = sleep(interval) => (),
+        }
+    }
+}
