@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use env::World;
-use store::{Backend, Engine, Opened, Options, Recovered, StorageBackend, embedded};
+use store::{Backend, Engine, OpenFile, Options, Recovered, StorageBackend, embedded};
 
 const BLOCK: u64 = 4096;
 
@@ -81,9 +81,9 @@ impl Backend for Disk {
         Path::new("/data/store.redb")
     }
 
-    fn open(&self) -> io::Result<Opened> {
+    fn open(&self) -> io::Result<OpenFile> {
         let fresh = !self.platter.lock().unwrap().is_installed;
-        Ok(Opened { storage: Box::new(self.clone()), fresh })
+        Ok(OpenFile { storage: Box::new(self.clone()), fresh })
     }
 
     fn install(&self) -> io::Result<()> {

@@ -12,7 +12,7 @@ use crate::contents::Contents;
 use crate::hub::{Hub, Wakes};
 use crate::pins::Pins;
 use crate::ring::{Ring, Tail};
-use crate::shared::{Publishing, Shared};
+use crate::shared::{PublishState, Shared};
 use crate::{Change, Entry, Gone, Interest, Key, Options, Published, Snapshot, Watcher};
 
 /// The objects of one resource type, their recent events and their watchers.
@@ -53,7 +53,7 @@ impl<E: Entry> Cache<E> {
         let hub = Hub::new(watchers.clone());
         let shared = Shared {
             contents: ArcSwap::from_pointee(Contents::new(revision)),
-            publishing: Mutex::new(Publishing { ring: Ring::new(revision), hub }),
+            publishing: Mutex::new(PublishState { ring: Ring::new(revision), hub }),
             watchers,
             pins: Mutex::new(Pins::new()),
             published,
@@ -107,7 +107,7 @@ impl<E: Entry> Cache<E> {
         }
         // Before the watchers are told: who reads upon an event finds at least what the event says.
         let old = shared.contents.swap(Arc::new(next));
-        let Publishing { ring, hub } = &mut *publishing;
+        let PublishState { ring, hub } = &mut *publishing;
         for event in events {
             hub.publish(&event, &shared.options, &mut wakes);
             ring.push(event);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::queue::{Offered, Phase, Queue};
+use crate::queue::{OfferOutcome, Phase, Queue};
 use crate::{Entry, Event, Interest, Key, Options};
 
 pub(crate) struct Hub<E> {
@@ -117,13 +117,13 @@ impl<E: Entry> Hub<E> {
                     return true;
                 }
                 match seat.queue.offer(event, options) {
-                    Offered::Known => true,
-                    Offered::Taken(waker) => {
+                    OfferOutcome::AlreadySeen => true,
+                    OfferOutcome::Taken(waker) => {
                         *deliveries += 1;
                         wakes.0.extend(waker);
                         true
                     }
-                    Offered::Lagged(waker) => {
+                    OfferOutcome::Lagged(waker) => {
                         *lagged += 1;
                         seated.fetch_sub(1, Ordering::Relaxed);
                         wakes.0.extend(waker);

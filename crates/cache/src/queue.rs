@@ -15,10 +15,10 @@ use crate::{Entry, Event, Options};
 pub(crate) struct Queue<E> {
     /// The watcher knows everything up to this revision already.
     pub(crate) after: u64,
-    state: Mutex<Waiting<E>>,
+    state: Mutex<QueueState<E>>,
 }
 
-pub(crate) struct Waiting<E> {
+pub(crate) struct QueueState<E> {
     pub(crate) phase: Phase,
     events: VecDeque<Arc<Event<E>>>,
     bytes: usize,
@@ -36,25 +36,25 @@ pub(crate) enum Phase {
 }
 
 /// What became of an event offered to a queue. The waker is for the publisher to wake when it holds no locks.
-pub(crate) enum Offered {
+pub(crate) enum OfferOutcome {
     Taken(Option<Waker>),
-    Known,
+    AlreadySeen,
     Lagged(Option<Waker>),
 }
 
 impl<E: Entry> Queue<E> {
     pub(crate) fn new(after: u64, phase: Phase) -> Self {
-        let waiting = Waiting { phase, events: VecDeque::new(), bytes: 0, waker: None };
+        let waiting = QueueState { phase, events: VecDeque::new(), bytes: 0, waker: None };
         Self { after, state: Mutex::new(waiting) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting<E>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState<E>> {
         self.state.lock()
     }
 
-    pub(crate) fn offer(&self, event: &Arc<Event<E>>, options: &Options) -> Offered {
+    pub(crate) fn offer(&self, event: &Arc<Event<E>>, options: &Options) -> OfferOutcome {
         if event.revision <= self.after {
-            return Offered::Known;
+            return OfferOutcome::AlreadySeen;
         }
         let weight = event.weight();
         let mut waiting = self.state.lock();
@@ -63,11 +63,11 @@ impl<E: Entry> Queue<E> {
             && (waiting.events.len() >= options.watcher_events
                 || waiting.bytes + weight > options.watcher_bytes);
         if full {
-            return Offered::Lagged(waiting.end(Phase::Lagged));
+            return OfferOutcome::Lagged(waiting.end(Phase::Lagged));
         }
         waiting.bytes += weight;
         waiting.events.push_back(event.clone());
-        Offered::Taken(waiting.waker.take())
+        OfferOutcome::Taken(waiting.waker.take())
     }
 
     /// Ends the queue from the publisher's side.
@@ -76,7 +76,7 @@ impl<E: Entry> Queue<E> {
     }
 }
 
-impl<E: Entry> Waiting<E> {
+impl<E: Entry> QueueState<E> {
     fn end(&mut self, phase: Phase) -> Option<Waker> {
         self.phase = phase;
         if phase == Phase::Lagged {

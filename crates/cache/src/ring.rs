@@ -28,7 +28,9 @@ pub(crate) struct Ring<E> {
 
 /// Events taken out of a ring; dropped by the publisher once it has let go of its lock.
 #[must_use]
-pub(crate) struct Dropped<E>(#[expect(dead_code, reason = "held only to be dropped")] Vec<Arc<Event<E>>>);
+pub(crate) struct EvictedEvents<E>(
+    #[expect(dead_code, reason = "held only to be dropped")] Vec<Arc<Event<E>>>,
+);
 
 impl<E: Entry> Ring<E> {
     pub(crate) fn new(oldest: u64) -> Self {
@@ -60,7 +62,7 @@ impl<E: Entry> Ring<E> {
     }
 
     /// Drops what is over the bounds.
-    pub(crate) fn trim(&mut self, now: Duration, options: &Options) -> Dropped<E> {
+    pub(crate) fn trim(&mut self, now: Duration, options: &Options) -> EvictedEvents<E> {
         let mut dropped = Vec::new();
         while let Some(first) = self.events.front() {
             let expired = now.saturating_sub(first.at) > options.retention;
@@ -70,14 +72,14 @@ impl<E: Entry> Ring<E> {
             }
             dropped.extend(self.pop());
         }
-        Dropped(dropped)
+        EvictedEvents(dropped)
     }
 
     /// Drops all events: nothing before `oldest` can be replayed any more.
-    pub(crate) fn reset(&mut self, oldest: u64) -> Dropped<E> {
+    pub(crate) fn reset(&mut self, oldest: u64) -> EvictedEvents<E> {
         let dropped = std::iter::from_fn(|| self.pop()).collect();
         self.oldest = oldest;
-        Dropped(dropped)
+        EvictedEvents(dropped)
     }
 
     fn pop(&mut self) -> Option<Arc<Event<E>>> {

@@ -19,14 +19,14 @@ pub(crate) struct Shared<E: Entry> {
     pub(crate) options: Options,
     pub(crate) world: World,
     pub(crate) contents: ArcSwap<Contents<E>>,
-    pub(crate) publishing: Mutex<Publishing<E>>,
+    pub(crate) publishing: Mutex<PublishState<E>>,
     pub(crate) watchers: Arc<AtomicUsize>,
     pub(crate) pins: Mutex<Pins<E>>,
 }
 
 /// The part that changes with each publication. Under one lock, so that joining a watch and taking the ring it replays
 /// from happen between two publications: nothing is lost and nothing comes twice.
-pub(crate) struct Publishing<E> {
+pub(crate) struct PublishState<E> {
     pub(crate) ring: Ring<E>,
     pub(crate) hub: Hub<E>,
 }

@@ -4,7 +4,7 @@
 //! issues are reported.
 
 use crate::declared::Declared;
-use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, Parsed};
+use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal, ParsedExpr};
 use crate::functions::{self, Function};
 use crate::parser::qualified_name;
 use crate::source::Source;
@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A type-checked expression.
-pub(crate) struct Checked {
-    pub parsed: Parsed,
+pub(crate) struct CheckedExpr {
+    pub parsed: ParsedExpr,
     /// By id.
     pub types: Vec<Type>,
     /// The overloads that could take each call, by id.
@@ -23,7 +23,7 @@ pub(crate) struct Checked {
     pub names: HashMap<Id, &'static str>,
 }
 
-impl Checked {
+impl CheckedExpr {
     pub fn ty(&self, expr: &Expr) -> &Type {
         self.types.get(expr.id as usize).unwrap_or(&Type::Unknown)
     }
@@ -39,10 +39,10 @@ impl Checked {
 
 /// Checks an expression; `None` when issues were reported.
 pub(crate) fn check(
-    parsed: Parsed,
+    parsed: ParsedExpr,
     source: &mut Source<'_>,
     variables: &[(String, Declared)],
-) -> Option<Checked> {
+) -> Option<CheckedExpr> {
     let mut checker = Checker {
         source,
         places: &parsed.places,
@@ -60,7 +60,7 @@ pub(crate) fn check(
         return None;
     }
     let types = types.iter().map(|it| bindings.substitute(it, true)).collect();
-    Some(Checked { parsed, types, calls, names })
+    Some(CheckedExpr { parsed, types, calls, names })
 }
 
 /// Named types: the name, and the type itself.

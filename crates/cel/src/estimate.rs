@@ -3,7 +3,7 @@
 //! Sizes come from declarations; an unlimited value is as large as a request can be. A rule whose estimate is too
 //! high is rejected when it is written, so that it does not fail later.
 
-use crate::check::Checked;
+use crate::check::CheckedExpr;
 use crate::cost::{LIST, MAP, PER_CHARACTER, PER_PATTERN_CHARACTER, compares};
 use crate::declared::Declared;
 use crate::expr::{ACCUMULATOR, Expr, Fold, Id, Kind, Literal};
@@ -61,7 +61,7 @@ struct CallEstimate {
 }
 
 /// The cost of an expression; `root` declares the sizes of its variables.
-pub(crate) fn estimate(checked: &Checked, root: Option<&Declared>) -> Estimate {
+pub(crate) fn estimate(checked: &CheckedExpr, root: Option<&Declared>) -> Estimate {
     let mut estimator =
         Estimator { checked, root, paths: HashMap::new(), sizes: HashMap::new(), ranges: Vec::new() };
     estimator.cost(&checked.parsed.root)
@@ -70,7 +70,7 @@ pub(crate) fn estimate(checked: &Checked, root: Option<&Declared>) -> Estimate {
 type Path = Vec<String>;
 
 struct Estimator<'c> {
-    checked: &'c Checked,
+    checked: &'c CheckedExpr,
     root: Option<&'c Declared>,
     /// Where values come from, by id.
     paths: HashMap<Id, Path>,

@@ -64,7 +64,7 @@ pub(crate) const ACCUMULATOR: &str = "__result__";
 
 /// An expression with the places of its parts.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedExpr {
     pub root: Expr,
     /// Offsets in characters, by id.
     pub places: Vec<u32>,

@@ -3,7 +3,7 @@
 //! Nesting is bounded: an expression that is too deep is an issue, never a deep stack. Parsing stops at the first
 //! syntax error, so that its consequences are not reported.
 
-use crate::expr::{Expr, Id, Kind, Parsed, op};
+use crate::expr::{Expr, Id, Kind, ParsedExpr, op};
 use crate::lexer::{self, Token, Word};
 use crate::literal;
 use crate::macros;
@@ -26,7 +26,7 @@ fn too_deep() -> String {
 }
 
 /// Reads an expression; `None` when issues were reported.
-pub(crate) fn parse(source: &mut Source<'_>) -> Option<Parsed> {
+pub(crate) fn parse(source: &mut Source<'_>) -> Option<ParsedExpr> {
     let size = source.text().chars().count();
     if size > LONGEST {
         let why = format!("expression code point size exceeds limit: size: {size}, limit {LONGEST}");
@@ -36,25 +36,25 @@ pub(crate) fn parse(source: &mut Source<'_>) -> Option<Parsed> {
     let words = lexer::words(source);
     let mut parser = Parser { words, at: 0, source, places: vec![0], depth: 0, closers: vec![] };
     let root = parser.start();
-    if let Err(Halt::TooDeep(why)) = &root {
+    if let Err(SyntaxError::TooDeep(why)) = &root {
         parser.source.report_whole(why.clone());
     }
     let root = root.ok()?;
     let places = parser.places;
-    (!source.has_issues()).then_some(Parsed { root, places })
+    (!source.has_issues()).then_some(ParsedExpr { root, places })
 }
 
 /// Why reading stopped.
-pub(crate) enum Halt {
+pub(crate) enum SyntaxError {
     /// The issue is already reported.
     Told,
     TooDeep(String),
 }
 
-type Read<T> = Result<T, Halt>;
+type ParseResult<T> = Result<T, SyntaxError>;
 
 /// An expression and the nesting depth of its source.
-struct Deep {
+struct NestedExpr {
     expr: Expr,
     height: u32,
 }
@@ -222,7 +222,7 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// Sees to it that one of these words is next; a single word too many before it is skipped.
-    fn sync(&mut self, wanted: &[Word]) -> Read<()> {
+    fn sync(&mut self, wanted: &[Word]) -> ParseResult<()> {
         if wanted.contains(&self.peek()) {
             return Ok(());
         }
@@ -233,11 +233,11 @@ impl<'t> Parser<'_, 't> {
             return Ok(());
         }
         self.syntax(format!("mismatched input {shown} expecting {}", set(wanted)));
-        Err(Halt::Told)
+        Err(SyntaxError::Told)
     }
 
     /// Takes this word; one that is only missing is thought to be there.
-    fn expect(&mut self, wanted: Word) -> Read<Token<'t>> {
+    fn expect(&mut self, wanted: Word) -> ParseResult<Token<'t>> {
         if self.peek() == wanted {
             return Ok(self.next());
         }
@@ -259,7 +259,7 @@ impl<'t> Parser<'_, 't> {
             return Ok(Token { word: wanted, text: "", at: token.at, end: token.end });
         }
         self.syntax(format!("mismatched input {shown} expecting {}", wanted.name()));
-        Err(Halt::Told)
+        Err(SyntaxError::Told)
     }
 
     /// Whether this word may come after an operand here.
@@ -269,10 +269,14 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// Parses the contents of a group.
-    fn within<T>(&mut self, closers: &'static [Word], read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn within<T>(
+        &mut self,
+        closers: &'static [Word],
+        read: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         if self.closers.len() >= DEEPEST_READ {
             let many = self.deepest_group() >= DEEPEST;
-            return Err(Halt::TooDeep(if many { too_many_rules() } else { too_deep() }));
+            return Err(SyntaxError::TooDeep(if many { too_many_rules() } else { too_deep() }));
         }
         self.closers.push(closers);
         let out = read(self);
@@ -295,15 +299,15 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// A part that goes this deep, unless that is too deep.
-    fn deep(&self, expr: Expr, height: u32) -> Read<Deep> {
-        if height > DEEPEST { Err(Halt::TooDeep(too_deep())) } else { Ok(Deep { expr, height }) }
+    fn deep(&self, expr: Expr, height: u32) -> ParseResult<NestedExpr> {
+        if height > DEEPEST { Err(SyntaxError::TooDeep(too_deep())) } else { Ok(NestedExpr { expr, height }) }
     }
 
-    fn start(&mut self) -> Read<Expr> {
+    fn start(&mut self) -> ParseResult<Expr> {
         let read = self.expression()?;
         self.expect(Word::End)?;
         if read.height + 1 > DEEPEST {
-            return Err(Halt::TooDeep(too_deep()));
+            return Err(SyntaxError::TooDeep(too_deep()));
         }
         Ok(read.expr)
     }
@@ -312,13 +316,13 @@ impl<'t> Parser<'_, 't> {
         Expr { id, kind: Kind::Call { function: function.to_owned(), target: None, args } }
     }
 
-    fn expression(&mut self) -> Read<Deep> {
+    fn expression(&mut self) -> ParseResult<NestedExpr> {
         self.depth += 1;
         if self.depth >= DEEPEST {
-            return Err(Halt::TooDeep(too_many_rules()));
+            return Err(SyntaxError::TooDeep(too_many_rules()));
         }
         let condition = self.or()?;
-        let mut read = Deep { height: condition.height + 1, expr: condition.expr };
+        let mut read = NestedExpr { height: condition.height + 1, expr: condition.expr };
         if self.peek() == Word::Question {
             let at = self.next().at;
             let id = self.id(at);
@@ -333,16 +337,21 @@ impl<'t> Parser<'_, 't> {
         Ok(read)
     }
 
-    fn or(&mut self) -> Read<Deep> {
+    fn or(&mut self) -> ParseResult<NestedExpr> {
         self.chain(Word::Or, op::OR, Self::and)
     }
 
-    fn and(&mut self) -> Read<Deep> {
+    fn and(&mut self) -> ParseResult<NestedExpr> {
         self.chain(Word::And, op::AND, |it| it.relation(true))
     }
 
     /// Terms joined by one operator; long chains become a balanced tree.
-    fn chain(&mut self, word: Word, function: &str, term: fn(&mut Self) -> Read<Deep>) -> Read<Deep> {
+    fn chain(
+        &mut self,
+        word: Word,
+        function: &str,
+        term: fn(&mut Self) -> ParseResult<NestedExpr>,
+    ) -> ParseResult<NestedExpr> {
         let first = term(self)?;
         let mut height = first.height;
         let mut terms = vec![Some(first.expr)];
@@ -355,7 +364,7 @@ impl<'t> Parser<'_, 't> {
             terms.push(Some(next.expr));
         }
         let expr = self.balanced(function, &mut terms, &ids, 0);
-        Ok(Deep { expr, height: height + 1 })
+        Ok(NestedExpr { expr, height: height + 1 })
     }
 
     /// The terms from `first` on with the operators between them.
@@ -371,9 +380,9 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// A comparison; on the right of one stands none.
-    fn relation(&mut self, chained: bool) -> Read<Deep> {
+    fn relation(&mut self, chained: bool) -> ParseResult<NestedExpr> {
         let operand = self.calc(1)?;
-        let mut left = Deep { height: operand.height + 1, expr: operand.expr };
+        let mut left = NestedExpr { height: operand.height + 1, expr: operand.expr };
         while chained && let Some(function) = relation_operator(self.peek()) {
             let at = self.next().at;
             let id = self.id(at);
@@ -385,9 +394,9 @@ impl<'t> Parser<'_, 't> {
         Ok(left)
     }
 
-    fn calc(&mut self, weakest: u8) -> Read<Deep> {
+    fn calc(&mut self, weakest: u8) -> ParseResult<NestedExpr> {
         let operand = self.unary()?;
-        let mut left = Deep { height: operand.height + 1, expr: operand.expr };
+        let mut left = NestedExpr { height: operand.height + 1, expr: operand.expr };
         while let Some((function, strength)) = calc_operator(self.peek()).filter(|it| it.1 >= weakest) {
             let at = self.next().at;
             let id = self.id(at);
@@ -399,7 +408,7 @@ impl<'t> Parser<'_, 't> {
         Ok(left)
     }
 
-    fn unary(&mut self) -> Read<Deep> {
+    fn unary(&mut self) -> ParseResult<NestedExpr> {
         self.sync(OPERAND)?;
         let first = self.token();
         let signs = match first.word {
@@ -409,7 +418,7 @@ impl<'t> Parser<'_, 't> {
         };
         if signs == 0 {
             let member = self.member()?;
-            return Ok(Deep { height: member.height + 1, ..member });
+            return Ok(NestedExpr { height: member.height + 1, ..member });
         }
         let id = (signs % 2 == 1).then(|| self.id(first.at));
         let member = self.member()?;
@@ -418,11 +427,11 @@ impl<'t> Parser<'_, 't> {
             Some(id) => self.call(id, function, vec![member.expr]),
             None => member.expr,
         };
-        Ok(Deep { expr, height: member.height + 2 })
+        Ok(NestedExpr { expr, height: member.height + 2 })
     }
 
     /// How often a sign stands here.
-    fn signs(&mut self, sign: Word) -> Read<usize> {
+    fn signs(&mut self, sign: Word) -> ParseResult<usize> {
         let mut count = 0;
         let mut start = 0;
         while self.peek() == sign {
@@ -445,10 +454,10 @@ impl<'t> Parser<'_, 't> {
             self.syntax(format!("extraneous input {shown} expecting {operand}"));
             self.broken(at, "invalid primary expression");
         }
-        Err(Halt::Told)
+        Err(SyntaxError::Told)
     }
 
-    fn member(&mut self) -> Read<Deep> {
+    fn member(&mut self) -> ParseResult<NestedExpr> {
         let mut left = self.primary()?;
         while let Word::Dot | Word::LeftBracket | Word::LeftBrace = self.peek() {
             let height = left.height + 1;
@@ -461,7 +470,7 @@ impl<'t> Parser<'_, 't> {
         Ok(left)
     }
 
-    fn select_or_call(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+    fn select_or_call(&mut self, operand: Expr, height: u32) -> ParseResult<NestedExpr> {
         let dot = self.next().at;
         let name = self.expect(Word::Ident)?;
         if self.peek() != Word::LeftParen {
@@ -476,7 +485,7 @@ impl<'t> Parser<'_, 't> {
         self.deep(expr, height.max(inner))
     }
 
-    fn arguments(&mut self) -> Read<(Vec<Expr>, u32)> {
+    fn arguments(&mut self) -> ParseResult<(Vec<Expr>, u32)> {
         let mut wanted = OPERAND.to_vec();
         wanted.push(Word::RightParen);
         self.sync(&wanted)?;
@@ -490,7 +499,7 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// Expressions with commas between them; one behind the last is left.
-    fn list(&mut self) -> Read<(Vec<Expr>, u32)> {
+    fn list(&mut self) -> ParseResult<(Vec<Expr>, u32)> {
         let mut out = Vec::new();
         let mut height = 0;
         loop {
@@ -504,7 +513,7 @@ impl<'t> Parser<'_, 't> {
         }
     }
 
-    fn index(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+    fn index(&mut self, operand: Expr, height: u32) -> ParseResult<NestedExpr> {
         let at = self.next().at;
         let id = self.id(at);
         let inner = self.within(&[Word::RightBracket], Self::expression)?;
@@ -513,7 +522,7 @@ impl<'t> Parser<'_, 't> {
         self.deep(expr, height.max(inner.height))
     }
 
-    fn message(&mut self, operand: Expr, height: u32) -> Read<Deep> {
+    fn message(&mut self, operand: Expr, height: u32) -> ParseResult<NestedExpr> {
         let at = self.next().at;
         let id = self.id(at);
         let mut height = height;
@@ -546,10 +555,10 @@ impl<'t> Parser<'_, 't> {
                 }
             }
         };
-        Ok(Deep { expr: Expr { id, kind }, height })
+        Ok(NestedExpr { expr: Expr { id, kind }, height })
     }
 
-    fn trailing_comma(&mut self, closer: Word) -> Read<()> {
+    fn trailing_comma(&mut self, closer: Word) -> ParseResult<()> {
         self.sync(&[closer, Word::Comma])?;
         if self.peek() == Word::Comma {
             self.next();
@@ -557,9 +566,9 @@ impl<'t> Parser<'_, 't> {
         self.expect(closer).map(|_| ())
     }
 
-    fn primary(&mut self) -> Read<Deep> {
+    fn primary(&mut self) -> ParseResult<NestedExpr> {
         let token = self.token();
-        let flat = |expr| Ok(Deep { expr, height: 0 });
+        let flat = |expr| Ok(NestedExpr { expr, height: 0 });
         match token.word {
             Word::Dot | Word::Ident => self.name_or_call(),
             Word::LeftParen => {
@@ -578,7 +587,7 @@ impl<'t> Parser<'_, 't> {
                 if !OPERAND.contains(&self.peek()) || self.peek() == Word::Not {
                     let shown = self.token().shown();
                     self.syntax(format!("no viable alternative at input {shown}"));
-                    return Err(Halt::Told);
+                    return Err(SyntaxError::Told);
                 }
                 let word = self.next();
                 match literal::read(word.word, word.text, negative) {
@@ -589,7 +598,7 @@ impl<'t> Parser<'_, 't> {
         }
     }
 
-    fn name_or_call(&mut self) -> Read<Deep> {
+    fn name_or_call(&mut self) -> ParseResult<NestedExpr> {
         let first = self.token();
         let leading = first.word == Word::Dot;
         if leading {
@@ -606,7 +615,7 @@ impl<'t> Parser<'_, 't> {
         }
         if RESERVED.contains(&name.text) {
             let expr = self.broken(first.at, format!("reserved identifier: {}", name.text));
-            return Ok(Deep { expr, height });
+            return Ok(NestedExpr { expr, height });
         }
         let full = format!("{}{}", if leading { "." } else { "" }, name.text);
         let expr = match args {
@@ -616,10 +625,10 @@ impl<'t> Parser<'_, 't> {
                 macros::global_call(self, id, &full, args)
             }
         };
-        Ok(Deep { expr, height })
+        Ok(NestedExpr { expr, height })
     }
 
-    fn list_literal(&mut self) -> Read<Deep> {
+    fn list_literal(&mut self) -> ParseResult<NestedExpr> {
         let at = self.next().at;
         let id = self.id(at);
         let mut wanted = OPERAND.to_vec();
@@ -631,10 +640,10 @@ impl<'t> Parser<'_, 't> {
             (items, height) = self.within(&[Word::Comma, Word::RightBracket], Self::list)?;
         }
         self.trailing_comma(Word::RightBracket)?;
-        Ok(Deep { expr: Expr { id, kind: Kind::List(items) }, height })
+        Ok(NestedExpr { expr: Expr { id, kind: Kind::List(items) }, height })
     }
 
-    fn map_literal(&mut self) -> Read<Deep> {
+    fn map_literal(&mut self) -> ParseResult<NestedExpr> {
         let at = self.next().at;
         let id = self.id(at);
         let mut wanted = OPERAND.to_vec();
@@ -655,7 +664,7 @@ impl<'t> Parser<'_, 't> {
             self.next();
         }
         self.trailing_comma(Word::RightBrace)?;
-        Ok(Deep { expr: Expr { id, kind: Kind::Map(entries) }, height })
+        Ok(NestedExpr { expr: Expr { id, kind: Kind::Map(entries) }, height })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The planner: turns a checked expression into an executable one. Names become slots, constants are folded,
 //! patterns are compiled.
 
-use crate::check::Checked;
+use crate::check::CheckedExpr;
 use crate::cost::Charge;
 use crate::declared::Declared;
 use crate::escape::unescape;
@@ -78,20 +78,20 @@ impl Node {
 }
 
 /// Plans an expression, or tells why a constant part of it cannot be worked out.
-pub(crate) fn plan(checked: &Checked, variables: &[(String, Declared)]) -> Result<Planned, String> {
+pub(crate) fn plan(checked: &CheckedExpr, variables: &[(String, Declared)]) -> Result<Plan, String> {
     let mut planner = Planner { checked, variables, scopes: Vec::new(), patterns: 0 };
     let node = planner.node(&checked.parsed.root)?;
-    Ok(Planned { node, patterns: planner.patterns })
+    Ok(Plan { node, patterns: planner.patterns })
 }
 
-pub(crate) struct Planned {
+pub(crate) struct Plan {
     pub node: Node,
     /// About how many bytes the constant patterns take once they are used.
     pub patterns: usize,
 }
 
 struct Planner<'c> {
-    checked: &'c Checked,
+    checked: &'c CheckedExpr,
     variables: &'c [(String, Declared)],
     /// Names of the variables on the stack.
     scopes: Vec<String>,

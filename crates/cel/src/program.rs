@@ -8,7 +8,7 @@ use crate::eval::Evaluator;
 use crate::expr::{Expr, Kind};
 use crate::fault::Fault;
 use crate::parser;
-use crate::plan::{self, Node, Planned};
+use crate::plan::{self, Node, Plan};
 use crate::source::{Issues, Source};
 use crate::types::Type;
 use crate::value::CelValue;
@@ -43,7 +43,7 @@ impl Env {
         let Some(checked) = check::check(parsed, &mut source, &self.variables) else {
             return Err(CompileError::Issues(source.into_issues()));
         };
-        let Planned { node, patterns } =
+        let Plan { node, patterns } =
             plan::plan(&checked, &self.variables).map_err(CompileError::Constant)?;
         let cost = estimate::estimate(&checked, self.variables.first().map(|(_, declared)| declared));
         let gives = checked.ty(&checked.parsed.root).clone();

@@ -19,7 +19,7 @@ pub struct Demand {
 
 /// The seat demand of one interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Demanded {
+pub struct DemandStats {
     pub most: u32,
     pub mean: f64,
     pub deviation: f64,
@@ -44,7 +44,7 @@ impl Demand {
     }
 
     /// The demand since the last call; starts a new interval.
-    pub fn look(&mut self, at: Duration) -> Demanded {
+    pub fn look(&mut self, at: Duration) -> DemandStats {
         self.pass(at);
         let whole = at.saturating_sub(self.began).as_secs_f64();
         let (mean, deviation) = if whole > 0.0 {
@@ -56,7 +56,7 @@ impl Demand {
         // it rises at once and falls slowly
         let envelope = mean + deviation;
         self.smooth = envelope.max(KEPT * self.smooth + (1.0 - KEPT) * envelope);
-        let seen = Demanded { most: self.most, mean, deviation, smooth: self.smooth };
+        let seen = DemandStats { most: self.most, mean, deviation, smooth: self.smooth };
         (self.began, self.most, self.sum, self.sum_of_squares) = (at, self.now, 0.0, 0.0);
         seen
     }
@@ -73,7 +73,7 @@ mod tests {
         demand.set(at(0), 10);
         demand.set(at(5), 0);
         let seen = demand.look(at(10));
-        assert_eq!(seen, Demanded { most: 10, mean: 5.0, deviation: 5.0, smooth: 10.0 });
+        assert_eq!(seen, DemandStats { most: 10, mean: 5.0, deviation: 5.0, smooth: 10.0 });
         let seen = demand.look(at(20));
         assert!(seen.most == 0 && (9.0..10.0).contains(&seen.smooth), "{seen:?}");
         let after = (3..200).map(|step| demand.look(at(step * 10)).smooth).last();

@@ -1,8 +1,8 @@
 //! A priority level: its seats, the executing requests and the queued ones.
 
-use crate::demand::{Demand, Demanded};
-use crate::queues::{QueueView, Queues, Request, Standing, Width};
-use crate::usage::{Fullness, Usage};
+use crate::demand::{Demand, DemandStats};
+use crate::queues::{QueueTotals, QueueView, Queues, Request, Width};
+use crate::usage::{Usage, Utilization};
 use env::World;
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub enum Shape {
 
 /// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum RejectReason {
     /// All seats are occupied, and the level does not queue.
     NoSeat,
     /// All queues of its hand are full.
@@ -34,8 +34,8 @@ pub enum Refused {
 /// The result of a request for seats.
 pub enum Entry {
     Go(Ticket),
-    Wait(Waiting),
-    Refused(Refused),
+    Wait(QueuedTicket),
+    Rejected(RejectReason),
 }
 
 /// See the module.
@@ -66,8 +66,8 @@ impl State {
     fn note_demand(&mut self, now: Duration) {
         let wanted = self.taken.saturating_add(self.queues.waiting_seats());
         self.demand.set(now, wanted);
-        let Standing { running, waiting, .. } = self.queues.standing();
-        let full = Fullness {
+        let QueueTotals { running, waiting, .. } = self.queues.standing();
+        let full = Utilization {
             seats: self.taken,
             limit: self.limit,
             running,
@@ -120,17 +120,17 @@ impl Level {
             return Entry::Go(self.ticket(queue, width, now, Duration::ZERO));
         }
         if self.shape == Shape::Refuse {
-            return Entry::Refused(Refused::NoSeat);
+            return Entry::Rejected(RejectReason::NoSeat);
         }
         if !state.queues.has_room(queue) {
-            return Entry::Refused(Refused::QueueFull);
+            return Entry::Rejected(RejectReason::QueueFull);
         }
         let id = state.next_id;
         state.next_id += 1;
-        let (tell, told) = oneshot::channel();
-        let length = state.queues.add(queue, Request { id, width, came: now, about: about(), tell });
+        let (notify, notified) = oneshot::channel();
+        let length = state.queues.add(queue, Request { id, width, came: now, about: about(), notify });
         state.note_demand(now);
-        Entry::Wait(Waiting { level: self.clone(), queue, id, length, told })
+        Entry::Wait(QueuedTicket { level: self.clone(), queue, id, length, notified })
     }
 
     fn ticket(self: &Arc<Self>, queue: usize, width: Width, started: Duration, waited: Duration) -> Ticket {
@@ -148,14 +148,14 @@ impl Level {
             while let Some((queue, request)) = state.queues.next(|seats| State::fits(taken, limit, seats)) {
                 taken += request.width.most();
                 let waited = now.saturating_sub(request.came);
-                going.push((request.tell, self.ticket(queue, request.width, now, waited)));
+                going.push((request.notify, self.ticket(queue, request.width, now, waited)));
             }
             state.taken = taken;
             state.note_demand(now);
         }
         // outside of the lock: a cancelled waiter returns its seats at once, which takes the lock again
-        for (tell, ticket) in going {
-            let _ = tell.send(ticket);
+        for (notify, ticket) in going {
+            let _ = notify.send(ticket);
         }
     }
 
@@ -220,7 +220,7 @@ impl Level {
     }
 
     /// The demand since the last call.
-    pub fn look_at_demand(&self) -> Demanded {
+    pub fn look_at_demand(&self) -> DemandStats {
         self.state.lock().demand.look(self.world.elapsed())
     }
 
@@ -238,7 +238,7 @@ impl Level {
     }
 
     /// How many requests wait and execute, and the seats of the latter.
-    pub fn standing(&self) -> (Standing, u32) {
+    pub fn standing(&self) -> (QueueTotals, u32) {
         let state = self.state.lock();
         (state.queues.standing(), state.taken)
     }
@@ -279,31 +279,31 @@ impl Drop for Ticket {
 }
 
 /// A place in a queue; dropping it leaves the queue.
-pub struct Waiting {
+pub struct QueuedTicket {
     level: Arc<Level>,
     queue: usize,
     id: u64,
     length: usize,
-    told: oneshot::Receiver<Ticket>,
+    notified: oneshot::Receiver<Ticket>,
 }
 
-impl Waiting {
+impl QueuedTicket {
     /// The length of its queue when it joined.
     pub fn queue_length(&self) -> usize {
         self.length
     }
 }
 
-impl Future for Waiting {
+impl Future for QueuedTicket {
     /// `None` only if the level itself is gone.
     type Output = Option<Ticket>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Ticket>> {
-        Pin::new(&mut self.told).poll(context).map(Result::ok)
+        Pin::new(&mut self.notified).poll(context).map(Result::ok)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedTicket {
     fn drop(&mut self) {
         self.level.clone().leave(self.queue, self.id);
     }

@@ -18,7 +18,7 @@ pub mod limits;
 mod queues;
 mod usage;
 
-pub use demand::{Demand, Demanded};
-pub use level::{Entry, Level, Refused, Shape, Ticket, Waiting};
-pub use queues::{QueueView, RequestView, Standing, Width};
-pub use usage::{Timed, Usage};
+pub use demand::{Demand, DemandStats};
+pub use level::{Entry, Level, QueuedTicket, RejectReason, Shape, Ticket};
+pub use queues::{QueueTotals, QueueView, RequestView, Width};
+pub use usage::{TimedHistogram, Usage};

@@ -35,7 +35,7 @@ pub fn bounds(levels: &[Share], server: u32) -> Vec<Bounds> {
 
 /// The observed demand of a level.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct LevelDemand {
     pub bounds: Bounds,
     /// The highest demand of the last interval.
     pub most: u32,
@@ -43,7 +43,7 @@ pub struct Wanted {
     pub smooth: f64,
 }
 
-impl Wanted {
+impl LevelDemand {
     fn least(&self) -> f64 {
         f64::from(self.bounds.least.max(self.bounds.nominal.min(self.most)))
     }
@@ -57,11 +57,11 @@ impl Wanted {
 /// The limits of the next interval, and the fraction of its target that every level gets within its bounds: no
 /// level gets less than its minimum or than it used of its own seats, and the rest is divided by demand, within the
 /// bounds.
-pub fn lend(levels: &[Wanted], server: u32) -> (f64, Vec<u32>) {
-    let least: Vec<f64> = levels.iter().map(Wanted::least).collect();
+pub fn lend(levels: &[LevelDemand], server: u32) -> (f64, Vec<u32>) {
+    let least: Vec<f64> = levels.iter().map(LevelDemand::least).collect();
     let most: Vec<f64> =
         levels.iter().zip(&least).map(|(level, least)| f64::from(level.bounds.most).max(*least)).collect();
-    let target: Vec<f64> = levels.iter().map(Wanted::target).collect();
+    let target: Vec<f64> = levels.iter().map(LevelDemand::target).collect();
     let server = f64::from(server);
     let given = |fraction: f64| -> Vec<f64> {
         let each = (0..levels.len()).map(|at| (fraction * target[at]).max(least[at]).min(most[at]));
@@ -111,7 +111,7 @@ mod tests {
         let levels = [share(50, 50, None), share(50, 50, Some(20))];
         let seats = bounds(&levels, 100);
         let want = |first: u32, second: u32| {
-            let wanted = |at: usize, most: u32| Wanted { bounds: seats[at], most, smooth: most.into() };
+            let wanted = |at: usize, most: u32| LevelDemand { bounds: seats[at], most, smooth: most.into() };
             lend(&[wanted(0, first), wanted(1, second)], 100).1
         };
         // no demand: every level has its nominal seats

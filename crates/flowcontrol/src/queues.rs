@@ -44,7 +44,7 @@ pub(crate) struct Request<T> {
     /// Its description for debug endpoints.
     pub about: Vec<String>,
     /// Notifies its waiter.
-    pub tell: T,
+    pub notify: T,
 }
 
 struct Queue<T> {
@@ -79,7 +79,7 @@ pub(crate) struct Queues<T> {
     now: f64,
     at: Duration,
     /// Totals over all queues, because every request reads them.
-    standing: Standing,
+    standing: QueueTotals,
     waiting_seats: u32,
 }
 
@@ -103,7 +103,7 @@ pub struct RequestView {
 
 /// The totals of a level's queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct QueueTotals {
     pub waiting: u32,
     pub running: u32,
     pub active_queues: u32,
@@ -126,7 +126,7 @@ impl<T> Queues<T> {
             turn: 0,
             now: 0.0,
             at: Duration::ZERO,
-            standing: Standing::default(),
+            standing: QueueTotals::default(),
             waiting_seats: 0,
         }
     }
@@ -268,7 +268,7 @@ impl<T> Queues<T> {
         self.now
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> QueueTotals {
         self.standing
     }
 }

@@ -8,7 +8,7 @@ const DEMAND: &[f64] = &[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 
 
 /// A time-weighted histogram of a ratio.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Timed {
+pub struct TimedHistogram {
     /// The upper bounds of the buckets; an unbounded bucket follows.
     pub bounds: &'static [f64],
     /// Nanoseconds per bucket.
@@ -19,10 +19,10 @@ pub struct Timed {
     at: usize,
 }
 
-impl Timed {
+impl TimedHistogram {
     fn new(bounds: &'static [f64]) -> Self {
         let nanoseconds = vec![0; bounds.len() + 1].into();
-        Timed { bounds, nanoseconds, sum: 0.0, now: 0.0, at: 0 }
+        TimedHistogram { bounds, nanoseconds, sum: 0.0, now: 0.0, at: 0 }
     }
 
     fn pass(&mut self, nanoseconds: u64) {
@@ -44,17 +44,17 @@ impl Timed {
 pub struct Usage {
     since: Duration,
     /// Seats in use, as a ratio of the current limit.
-    pub seats: Timed,
+    pub seats: TimedHistogram,
     /// Executing requests, as a ratio of the current limit.
-    pub running: Timed,
+    pub running: TimedHistogram,
     /// Queued requests, as a ratio of the queue capacity.
-    pub waiting: Timed,
+    pub waiting: TimedHistogram,
     /// Seat demand, as a ratio of the nominal limit.
-    pub demand: Timed,
+    pub demand: TimedHistogram,
 }
 
 /// The utilization of a level at one time.
-pub(crate) struct Fullness {
+pub(crate) struct Utilization {
     pub seats: u32,
     pub limit: u32,
     pub running: u32,
@@ -68,10 +68,10 @@ impl Usage {
     pub(crate) fn new(now: Duration) -> Self {
         Usage {
             since: now,
-            seats: Timed::new(SEATS),
-            running: Timed::new(REQUESTS),
-            waiting: Timed::new(REQUESTS),
-            demand: Timed::new(DEMAND),
+            seats: TimedHistogram::new(SEATS),
+            running: TimedHistogram::new(REQUESTS),
+            waiting: TimedHistogram::new(REQUESTS),
+            demand: TimedHistogram::new(DEMAND),
         }
     }
 
@@ -85,7 +85,7 @@ impl Usage {
     }
 
     /// Sets the utilization from now on.
-    pub(crate) fn set(&mut self, now: Duration, full: &Fullness) {
+    pub(crate) fn set(&mut self, now: Duration, full: &Utilization) {
         self.pass(now);
         self.seats.set(full.seats, full.limit);
         self.running.set(full.running, full.limit);
@@ -102,7 +102,7 @@ mod tests {
     fn time_is_told_by_how_full_it_was() {
         let at = Duration::from_nanos;
         let mut usage = Usage::new(at(10));
-        let full = |seats| Fullness {
+        let full = |seats| Utilization {
             seats,
             limit: 10,
             running: 1,

@@ -114,9 +114,9 @@ impl<M> Family<M> {
 }
 
 /// The number of observations of a histogram, as a counter.
-pub(crate) struct Counted(pub Family<Histogram>);
+pub(crate) struct ObservationCount(pub Family<Histogram>);
 
-impl Collector for Counted {
+impl Collector for ObservationCount {
     fn about(&self) -> &About {
         &self.0.about
     }

@@ -1,7 +1,7 @@
 //! The registry of all metrics, with the operator's options.
 
 use crate::collector::{Collector, LabelAllowList};
-use crate::family::{Counted, Family, Metric};
+use crate::family::{Family, Metric, ObservationCount};
 use crate::text::{Text, labels};
 use crate::{About, Counter, Histogram, Stability};
 use parking_lot::Mutex;
@@ -46,7 +46,7 @@ fn registered(shown: &[Arc<dyn Collector>]) -> Arc<dyn Collector> {
         out.add(&["", "ALPHA"], alpha as f64);
         out.add(&["", "STABLE"], stable as f64);
     };
-    Arc::new(Asked { about: REGISTERED, kind: Counter::KIND, answer: Box::new(answer) })
+    Arc::new(CallbackCollector { about: REGISTERED, kind: Counter::KIND, answer: Box::new(answer) })
 }
 
 impl Registry {
@@ -75,7 +75,7 @@ impl Registry {
 
     /// The number of observations of another family, as counters.
     pub fn counted(&self, about: About, family: &Family<Histogram>) {
-        self.show(Arc::new(Counted(family.renamed(about))));
+        self.show(Arc::new(ObservationCount(family.renamed(about))));
     }
 
     /// A metric without labels.
@@ -85,12 +85,12 @@ impl Registry {
 
     /// A metric whose value is computed on each scrape.
     pub fn ask<M: Metric>(&self, about: About, answer: impl Fn(&mut Samples<'_>) + Send + Sync + 'static) {
-        self.show(Arc::new(Asked { about, kind: M::KIND, answer: Box::new(answer) }));
+        self.show(Arc::new(CallbackCollector { about, kind: M::KIND, answer: Box::new(answer) }));
     }
 
     /// Histograms that are computed on each scrape.
     pub fn ask_histograms(&self, about: About, answer: impl Fn(&mut Shapes<'_>) + Send + Sync + 'static) {
-        self.show(Arc::new(AskedHistograms { about, answer: Box::new(answer) }));
+        self.show(Arc::new(CallbackHistograms { about, answer: Box::new(answer) }));
     }
 
     fn show(&self, one: Arc<dyn Collector>) {
@@ -149,13 +149,13 @@ impl Iterator for Pages {
 
 type Answer = Box<dyn Fn(&mut Samples<'_>) + Send + Sync>;
 
-struct Asked {
+struct CallbackCollector {
     about: About,
     kind: &'static str,
     answer: Answer,
 }
 
-impl Collector for Asked {
+impl Collector for CallbackCollector {
     fn about(&self) -> &About {
         &self.about
     }
@@ -174,12 +174,12 @@ impl Collector for Asked {
     }
 }
 
-struct AskedHistograms {
+struct CallbackHistograms {
     about: About,
     answer: Box<dyn Fn(&mut Shapes<'_>) + Send + Sync>,
 }
 
-impl Collector for AskedHistograms {
+impl Collector for CallbackHistograms {
     fn about(&self) -> &About {
         &self.about
     }

@@ -18,7 +18,7 @@ pub trait Backend: Send + Sync + 'static {
     fn path(&self) -> &Path;
 
     /// Opens the file, and creates it if it does not exist.
-    fn open(&self) -> io::Result<Opened>;
+    fn open(&self) -> io::Result<OpenFile>;
 
     /// A fresh file now durably holds an empty store: from here on it must never be found empty.
     fn install(&self) -> io::Result<()>;
@@ -32,7 +32,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// An open file.
-pub struct Opened {
+pub struct OpenFile {
     pub storage: Box<dyn StorageBackend>,
     /// Whether it was created by this call.
     pub fresh: bool,
@@ -75,7 +75,7 @@ impl Backend for Directory {
         &self.file
     }
 
-    fn open(&self) -> io::Result<Opened> {
+    fn open(&self) -> io::Result<OpenFile> {
         let fresh = !fs::exists(&self.file)?;
         let file = if fresh {
             private_file().truncate(true).open(self.unfinished())?
@@ -83,7 +83,7 @@ impl Backend for Directory {
             OpenOptions::new().read(true).write(true).open(&self.file)?
         };
         let storage = FileBackend::new(file).map_err(io::Error::other)?;
-        Ok(Opened { storage: Box::new(storage), fresh })
+        Ok(OpenFile { storage: Box::new(storage), fresh })
     }
 
     fn install(&self) -> io::Result<()> {

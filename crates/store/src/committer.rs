@@ -13,7 +13,7 @@
 //!   │                            │     └───────────────────────────────────► Sound, published, writers get Ok
 //!   │  reopen works, the batch   │ reopen fails
 //!   │  is resolved as above      ▼
-//!   └──────────────────────── Broken(batch)  every write tries to reopen first, and so does the timer
+//!   └──────────────────────── FailedLog      every write tries to reopen first, and so does the timer
 //! ```
 //!
 //! A full disk is not a failure: a batch that finds no space is completed with the log's reserved space. While the
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::log::{Batch, Log};
-use crate::queue::{Answer, Queue, Request, Taken};
+use crate::queue::{Answer, Queue, QueueBatch, Request};
 use crate::state::{GrowthLimit, Limits, Plan, State};
 use crate::{Revision, Stats, StoreError, Subscriber};
 
@@ -82,11 +82,11 @@ pub(crate) struct Committer {
     pub shared: Arc<Shared>,
     pub subscriber: Subscriber,
     /// Set while the log cannot be reopened.
-    pub broken: Option<Broken>,
+    pub broken: Option<FailedLog>,
 }
 
 /// A failed log that has not been reopened yet.
-pub(crate) struct Broken {
+pub(crate) struct FailedLog {
     /// The batch whose durability is unknown.
     unresolved: Plan,
     /// Opening a large file takes time: the earliest time (of `World::elapsed`) of the next attempt.
@@ -138,7 +138,7 @@ impl Committer {
         something_to_do.then_some(QUIET)
     }
 
-    fn turn(&mut self, taken: Taken) {
+    fn turn(&mut self, taken: QueueBatch) {
         if let Some(error) = self.mend(!taken.ticks.is_empty()) {
             for request in taken.requests {
                 let _ = request.answer.send(Err(error.clone()));
@@ -277,7 +277,7 @@ impl Committer {
         tracing::error!(%error, "a batch could not be made durable");
         add(&self.shared.gauges.failures, 1);
         *self.shared.fault.lock() = Some(error.clone());
-        self.broken = Some(Broken { unresolved: plan, not_before: Duration::ZERO });
+        self.broken = Some(FailedLog { unresolved: plan, not_before: Duration::ZERO });
         let newest = self.state.meta.newest;
         let still = self.mend(true);
         if still.is_none() && self.state.meta.newest > newest {
@@ -311,7 +311,7 @@ impl Committer {
                 tracing::error!(%error, "the store cannot be reopened");
                 let took = self.world.elapsed().saturating_sub(start);
                 let not_before = self.world.elapsed() + took * 4;
-                self.broken = Some(Broken { not_before, ..broken });
+                self.broken = Some(FailedLog { not_before, ..broken });
                 *self.shared.fault.lock() = Some(error.clone());
                 return Some(error);
             }

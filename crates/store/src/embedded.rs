@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use env::World;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::backend::{Backend, Directory, Opened};
+use crate::backend::{Backend, Directory, OpenFile};
 use crate::guarded_storage::{GuardedStorage, StorageState, write_again};
 use crate::log::{Batch, Log};
 use crate::quiet;
@@ -118,7 +118,7 @@ impl RedbLog {
     }
 
     fn open_and_read(&mut self, id: [u8; 16], visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
-        let Connected { fresh, repaired } = self.connect()?;
+        let ConnectOutcome { fresh, repaired } = self.connect()?;
         if fresh {
             let meta = Meta::new(id);
             let empty = Batch { changes: &[], expiries: &[], trims: &[], meta: &meta };
@@ -134,9 +134,9 @@ impl RedbLog {
     }
 
     /// Opens the file; after a failed sync only once it has been rewritten.
-    fn connect(&mut self) -> Result<Connected, StoreError> {
+    fn connect(&mut self) -> Result<ConnectOutcome, StoreError> {
         self.let_go();
-        let Opened { storage, fresh } = self.backend.open().map_err(|error| self.explain_io(&error))?;
+        let OpenFile { storage, fresh } = self.backend.open().map_err(|error| self.explain_io(&error))?;
         if self.state.sync_failed.load(Ordering::Acquire) {
             write_again(&*storage).map_err(|error| self.explain_io(&error))?;
             self.state.sync_failed.store(false, Ordering::Release);
@@ -157,7 +157,7 @@ impl RedbLog {
                 reserve: self.reserve.clone(),
             });
         self.database = Some(database.map_err(|error| self.explain(error))?);
-        Ok(Connected { fresh, repaired: repaired.load(Ordering::Relaxed) })
+        Ok(ConnectOutcome { fresh, repaired: repaired.load(Ordering::Relaxed) })
     }
 
     fn scan(&self, visit: &mut dyn FnMut(Recovered)) -> Result<State, StoreError> {
@@ -307,7 +307,7 @@ impl RedbLog {
     }
 }
 
-struct Connected {
+struct ConnectOutcome {
     fresh: bool,
     /// The file had not been closed cleanly, and redb has verified all of it.
     repaired: bool,

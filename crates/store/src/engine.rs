@@ -55,7 +55,7 @@ impl Store for Engine {
             return Err(StoreError::Unavailable("it has already been started or closed".to_owned()));
         };
         committer.subscriber = subscriber;
-        let epilogue = Epilogue(self.shared.clone());
+        let epilogue = StopGuard(self.shared.clone());
         let work = move || {
             let _epilogue = epilogue;
             committer.run();
@@ -148,9 +148,9 @@ fn check_size(write: &Write) -> Result<(), StoreError> {
 }
 
 /// Runs when the committer's thread ends, even by a panic, so that no caller waits forever.
-struct Epilogue(Arc<Shared>);
+struct StopGuard(Arc<Shared>);
 
-impl Drop for Epilogue {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         if thread::panicking() {
             // the cache may have missed a change, so the store must not continue

@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Directory, Opened, StorageBackend};
+pub use backend::{Backend, Directory, OpenFile, StorageBackend};
 pub use engine::Engine;
 pub use error::StoreError;
 

@@ -14,12 +14,12 @@ use crate::{Engine, Options, StoreError};
 pub fn open(options: &Options, world: World) -> Engine {
     let mut id = [0; 16];
     world.fill(&mut id);
-    Engine::new(Box::new(Nothing), State::new(Meta::new(id)), options, world)
+    Engine::new(Box::new(NullLog), State::new(Meta::new(id)), options, world)
 }
 
-struct Nothing;
+struct NullLog;
 
-impl Log for Nothing {
+impl Log for NullLog {
     fn commit(&mut self, _: &Batch<'_>) -> Result<(), StoreError> {
         Ok(())
     }

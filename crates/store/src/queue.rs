@@ -41,13 +41,13 @@ pub(crate) struct Request {
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
     urgent_places: Arc<Semaphore>,
-    inside: Mutex<Inside>,
+    inside: Mutex<Inner>,
     ready: Condvar,
     world: World,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     urgent: VecDeque<Request>,
     requests: VecDeque<Request>,
     ticks: Vec<oneshot::Sender<()>>,
@@ -60,7 +60,7 @@ struct Inside {
 
 /// The requests that the committer takes at once.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct QueueBatch {
     pub requests: Vec<Request>,
     pub ticks: Vec<oneshot::Sender<()>>,
     /// Probes of whether the committer makes progress.
@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// Blocks until a request arrives, the queue is closed, or `wait` has passed.
-    pub(crate) fn take(&self, wait: Option<Duration>) -> Taken {
+    pub(crate) fn take(&self, wait: Option<Duration>) -> QueueBatch {
         let mut inside = self.inside.lock();
         let idle = inside.waiting() == 0 && inside.ticks.is_empty() && inside.probes.is_empty();
         if idle && !inside.closed {
@@ -149,8 +149,8 @@ impl Queue {
             let heartbeats = inside.urgent.len();
             inside.arrivals.note_company(heartbeats);
         }
-        let mut taken = Taken::default();
-        let Inside { urgent, requests, .. } = &mut *inside;
+        let mut taken = QueueBatch::default();
+        let Inner { urgent, requests, .. } = &mut *inside;
         let share = if requests.is_empty() { 1 } else { 2 };
         let mut bytes = 0;
         for (lane, share) in [(urgent, share), (requests, 1)] {
@@ -195,7 +195,7 @@ impl Queue {
     }
 }
 
-impl Inside {
+impl Inner {
     fn waiting(&self) -> usize {
         self.urgent.len() + self.requests.len()
     }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(queue.take(None).requests.len(), 1, "one write always fits");
     }
 
-    fn keys(taken: &Taken) -> Vec<&str> {
+    fn keys(taken: &QueueBatch) -> Vec<&str> {
         taken.requests.iter().map(|request| &*request.write.key).collect()
     }
 

@@ -125,7 +125,7 @@ fn every_crate_has_its_place_and_keeps_the_lints() {
     let mut breaches = Vec::new();
     for Manifest { krate, path, text } in manifests() {
         if !ORDER.contains(&krate.as_str()) && !OUTSIDE.contains(&krate.as_str()) {
-            breaches.push(format!("{path}: {krate} has no place in the order of crates"));
+            breaches.push(format!("{path}: {krate} is missing in the list of layers"));
         }
         if !text.contains(&format!("\nname = \"{krate}\"")) {
             breaches.push(format!("{path}: the crate is not called {krate}, as its folder is"));

@@ -4,7 +4,7 @@
 //! waited and took, and nothing besides.
 
 use super::priority_level::PriorityLevel;
-use flowcontrol::{Refused, Timed, Usage};
+use flowcontrol::{RejectReason, TimedHistogram, Usage};
 use metrics::{About, Counter, Family, Gauge, Histogram, Index, Registry, seconds};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -172,10 +172,10 @@ impl Flow {
     }
 
     /// A request goes no further.
-    pub fn refused(&self, why: Option<Refused>, waited: Duration) {
+    pub fn refused(&self, why: Option<RejectReason>, waited: Duration) {
         let reason = match why {
-            Some(Refused::NoSeat) => "concurrency-limit",
-            Some(Refused::QueueFull) => "queue-full",
+            Some(RejectReason::NoSeat) => "concurrency-limit",
+            Some(RejectReason::QueueFull) => "queue-full",
             None => "time-out",
         };
         self.counters.rejected.of(&self.and(reason)).inc();
@@ -211,7 +211,7 @@ impl Drop for Waits {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lent {
     pub level: String,
-    pub demand: flowcontrol::Demanded,
+    pub demand: flowcontrol::DemandStats,
     pub target: f64,
 }
 
@@ -280,7 +280,7 @@ pub(super) fn tell(registry: &Registry, moment: impl Fn() -> Option<Moment> + Se
 }
 
 /// A metric, its phases where it has some, and the histogram of each.
-type OverTime = (About, &'static [&'static str], fn(Usage) -> Vec<Timed>);
+type OverTime = (About, &'static [&'static str], fn(Usage) -> Vec<TimedHistogram>);
 
 const OVER_TIME: [OverTime; 3] = [
     (

@@ -180,7 +180,7 @@ impl Fairness {
         let about = || shown::about(&course.schema, attributes);
         let (ticket, why) = match placed.level.ask(course.schema.flow(attributes), width, about) {
             Entry::Go(ticket) => (Some(ticket), None),
-            Entry::Refused(why) => (None, Some(why)),
+            Entry::Rejected(why) => (None, Some(why)),
             Entry::Wait(waiting) => {
                 let reads = matches!(asked.verb, "get" | "list" | "watch");
                 let _waits = course.counted.waits(waiting.queue_length(), reads);

@@ -5,7 +5,7 @@ use super::priority_level::PriorityLevel;
 use super::rules::{Schema, uid};
 use auth::Attributes;
 use env::World;
-use flowcontrol::limits::{self, Share, Wanted};
+use flowcontrol::limits::{self, LevelDemand, Share};
 use flowcontrol::{Level, Shape};
 use schema::Value;
 use std::sync::Arc;
@@ -81,10 +81,10 @@ impl Plan {
     pub fn lend(&self, server: u32) -> (f64, Vec<Lent>) {
         let limited: Vec<_> = self.levels.iter().filter(|placed| !placed.is_exempt()).collect();
         let demands: Vec<_> = limited.iter().map(|placed| placed.level.look_at_demand()).collect();
-        let wanted: Vec<Wanted> = limited
+        let wanted: Vec<LevelDemand> = limited
             .iter()
             .zip(&demands)
-            .map(|(placed, demand)| Wanted {
+            .map(|(placed, demand)| LevelDemand {
                 bounds: placed.bounds,
                 most: demand.most,
                 smooth: demand.smooth,
@@ -96,9 +96,10 @@ impl Plan {
                 placed.level.set_limit(limit);
             }
         }
-        let lent = |((placed, demand), wanted): ((&&Arc<PriorityLevel>, flowcontrol::Demanded), &Wanted)| {
-            Lent { level: placed.name.clone(), demand, target: wanted.target() }
-        };
+        let lent =
+            |((placed, demand), wanted): ((&&Arc<PriorityLevel>, flowcontrol::DemandStats), &LevelDemand)| {
+                Lent { level: placed.name.clone(), demand, target: wanted.target() }
+            };
         (fraction, limited.iter().zip(demands).zip(&wanted).map(lent).collect())
     }
 }

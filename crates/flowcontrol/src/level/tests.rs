@@ -17,21 +17,21 @@ fn go(entry: Entry) -> Ticket {
     match entry {
         Entry::Go(ticket) => ticket,
         Entry::Wait(_) => panic!("must wait"),
-        Entry::Refused(why) => panic!("{why:?}"),
+        Entry::Rejected(why) => panic!("{why:?}"),
     }
 }
 
-fn wait(entry: Entry) -> Waiting {
+fn wait(entry: Entry) -> QueuedTicket {
     match entry {
         Entry::Wait(waiting) => waiting,
         Entry::Go(_) => panic!("may go"),
-        Entry::Refused(why) => panic!("{why:?}"),
+        Entry::Rejected(why) => panic!("{why:?}"),
     }
 }
 
-fn refused(entry: Entry) -> Refused {
+fn refused(entry: Entry) -> RejectReason {
     match entry {
-        Entry::Refused(why) => why,
+        Entry::Rejected(why) => why,
         _ => panic!("not refused"),
     }
 }
@@ -40,12 +40,12 @@ fn refused(entry: Entry) -> Refused {
 fn seats_are_taken_and_come_back() {
     let (_, level) = level(Shape::Refuse, 2);
     let (first, second) = (go(level.ask(1, one(), Vec::new)), go(level.ask(1, one(), Vec::new)));
-    assert_eq!(refused(level.ask(2, one(), Vec::new)), Refused::NoSeat);
+    assert_eq!(refused(level.ask(2, one(), Vec::new)), RejectReason::NoSeat);
     drop(first);
     let third = go(level.ask(2, one(), Vec::new));
     assert_eq!(level.standing().1, 2);
     drop((second, third));
-    assert_eq!(level.standing(), (Standing::default(), 0));
+    assert_eq!(level.standing(), (QueueTotals::default(), 0));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn who_waits_goes_when_a_seat_is_free_and_who_leaves_holds_up_nobody() {
     drop(last);
     assert!((&mut more).now_or_never().flatten().is_some());
     drop((next, more));
-    assert_eq!(level.standing(), (Standing::default(), 0));
+    assert_eq!(level.standing(), (QueueTotals::default(), 0));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn queues_are_bounded() {
     let (_, level) = level(Shape::Queue { queues: 1, hand: 1, longest: 3 }, 1);
     let _running = go(level.ask(1, one(), Vec::new));
     let _waiting: Vec<_> = (0..3).map(|_| wait(level.ask(1, one(), || vec!["me".to_owned()]))).collect();
-    assert_eq!(refused(level.ask(1, one(), Vec::new)), Refused::QueueFull);
+    assert_eq!(refused(level.ask(1, one(), Vec::new)), RejectReason::QueueFull);
     let queues = level.queues();
     assert_eq!((queues.len(), queues[0].running, queues[0].waiting.len()), (1, 1, 3));
     assert_eq!(queues[0].waiting[0].about, ["me"]);
@@ -135,7 +135,7 @@ fn a_flood_does_not_drown_the_others() {
     let (world, level) = level(Shape::Queue { queues: 64, hand: 6, longest: 50 }, 4);
     let (noisy, quiet) = (0x1234_5678_9ABC_DEF0u64, 0x0FED_CBA9_8765_4321u64);
     let mut running: Vec<(Duration, Ticket)> = Vec::new();
-    let mut waiting: Vec<(bool, Waiting)> = Vec::new();
+    let mut waiting: Vec<(bool, QueuedTicket)> = Vec::new();
     let mut waits = [Vec::new(), Vec::new()];
     let long = Duration::from_millis(10);
     for step in 0..4000u32 {
@@ -152,7 +152,7 @@ fn a_flood_does_not_drown_the_others() {
                     running.push((now + long, ticket));
                 }
                 Entry::Wait(waits) => waiting.push((flow == quiet, waits)),
-                Entry::Refused(_) => assert_eq!(flow, noisy, "the quiet one is never refused"),
+                Entry::Rejected(_) => assert_eq!(flow, noisy, "the quiet one is never refused"),
             }
         }
         waiting.retain_mut(|(is_quiet, wait)| match wait.now_or_never().flatten() {

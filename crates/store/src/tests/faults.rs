@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 
 use super::Rng;
-use crate::backend::{Backend, Opened};
+use crate::backend::{Backend, OpenFile};
 
 const BLOCK: u64 = 4096;
 const SECTOR: usize = 512;
@@ -127,7 +127,7 @@ impl Backend for Disk {
         &self.path
     }
 
-    fn open(&self) -> io::Result<Opened> {
+    fn open(&self) -> io::Result<OpenFile> {
         let mut platter = self.platter.lock();
         if platter.open {
             return Err(io::Error::other("opened twice"));
@@ -143,7 +143,7 @@ impl Backend for Disk {
             platter.unsynced.clear();
         }
         drop(platter);
-        Ok(Opened { storage: Box::new(Handle(self.platter.clone())), fresh })
+        Ok(OpenFile { storage: Box::new(Handle(self.platter.clone())), fresh })
     }
 
     fn install(&self) -> io::Result<()> {

@@ -18,11 +18,11 @@ const RETENTION: i64 = 30;
 struct Model {
     keys: BTreeMap<Arc<str>, (u64, Bytes, Option<i64>)>,
     /// Every change ever: revision − 1 is the place.
-    changes: Vec<Made>,
+    changes: Vec<AppliedWrite>,
 }
 
 /// A change: its key, value, previous revision and time.
-type Made = (Arc<str>, Option<Bytes>, Option<Revision>, i64);
+type AppliedWrite = (Arc<str>, Option<Bytes>, Option<Revision>, i64);
 
 impl Model {
     fn write(&mut self, write: &Write, now: i64) -> Result<Revision, StoreError> {
@@ -84,7 +84,7 @@ impl Model {
             }
         }
         let kept = |(index, _): &(usize, _)| replaced[*index].is_none_or(|at: u64| at > oldest);
-        let recovered = |(index, (key, value, previous, at)): (usize, &Made)| Recovered {
+        let recovered = |(index, (key, value, previous, at)): (usize, &AppliedWrite)| Recovered {
             revision: Revision(index as u64 + 1),
             key: key.clone(),
             value: value.clone(),
