@@ -1,7 +1,7 @@
-//! The command line.
+//! The command line: commands, help texts, version.
 //!
-//! What always holds: everything that is wrong with a command line is told, one line each, the last with a hint, on
-//! stderr, with status 2; help and version go to stdout with status 0.
+//! Invariants: all errors of a command line are reported on stderr, one line each, the last with a hint, with exit
+//! status 2; help and version go to stdout with status 0.
 
 use std::ffi::OsString;
 use std::io::{Write, stderr, stdout};
@@ -10,22 +10,16 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::controller_manager;
-use crate::flags::{self, Line, Unread};
-use crate::options::{Apiserver, ControllerManager, Leadership, Loops, Problems};
-use crate::server_config::{DeploymentMode, ServerConfig};
-
-/// What the process was started with.
-pub fn command_line() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
-}
+use crate::deployment_mode::DeploymentMode;
+use crate::flags::{self, ParseError, ParsedLine};
+use crate::options::{Apiserver, ControllerManager, Controllers, LeaderElection};
 
 /// The version line of `pintle version` and `--version`.
 pub fn version() -> String {
     format!("pintle {} (Kubernetes API 1.26)", env!("CARGO_PKG_VERSION"))
 }
 
-/// The version line of a link that is called like a binary of upstream's: tools read the version from it.
+/// The version line for links with an upstream name: tools parse it.
 fn upstream_version() -> String {
     format!("Kubernetes {}", apiserver::discovery::version::compatible())
 }
@@ -37,33 +31,33 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// What the log should say about the flags that were given.
+    /// Warnings about the given flags, for the log.
     #[arg(skip)]
     pub warnings: Vec<String>,
 }
 
 const CLI_EXAMPLES: &str = "\
 Examples:
-  pintle up                  a control plane on https://127.0.0.1:6443, kept in your data directory
-  pintle up --ephemeral      the same, kept in memory and gone when stopped
-  pintle up --help           everything that can be set
-  pintle apiserver --help    the API server alone, as one component among others
+  pintle up                  a control plane on https://127.0.0.1:6443, stored in your data directory
+  pintle up --ephemeral      the same in memory, gone when stopped
+  pintle up --help           all flags
+  pintle apiserver --help    the API server alone
   pintle controller-manager --help
                              the control loops alone
-  pintle convert --help      turn objects between JSON, YAML and protobuf";
+  pintle convert --help      convert objects between JSON, YAML and protobuf";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a control plane and run until stopped with Ctrl-C
     #[command(after_help = UP_EXAMPLES)]
     Up(Box<Up>),
-    /// Start the API server alone, as one component among others
+    /// Start the API server alone
     #[command(after_help = APISERVER_EXAMPLES)]
     Apiserver(Box<Apiserver>),
     /// Start the control loops alone, against an API server elsewhere
     #[command(after_help = CONTROLLER_MANAGER_EXAMPLES)]
     ControllerManager(Box<ControllerManager>),
-    /// Turn objects between JSON, YAML and protobuf, without a server
+    /// Convert objects between JSON, YAML and protobuf, without a server
     Convert(Convert),
     /// Print the version
     Version,
@@ -72,23 +66,23 @@ pub enum Command {
 const UP_EXAMPLES: &str = "\
 Examples:
   pintle up
-      Start on https://127.0.0.1:6443, with certificates and a kubeconfig made by the first start.
+      Start on https://127.0.0.1:6443, with certificates and a kubeconfig made at the first start.
       Then, in another terminal:
           export KUBECONFIG=~/.local/share/pintle/admin.kubeconfig
           kubectl get namespaces
 
   pintle up --ephemeral --secure-port 0 --write-kubeconfig ./test.kubeconfig
-      For tests: nothing is kept, any free port is taken, and the kubeconfig says which.
+      For tests: no state is kept, the port is chosen by the system and written to the kubeconfig.
 
   pintle up --data-dir /var/lib/pintle --bind-address 0.0.0.0 --tls-san cluster.example.org
       For other machines: listen on all addresses, with a certificate for that name.
 
-The log goes to stderr. PINTLE_LOG overrides -v and selects by part of the program:
+The log goes to stderr. PINTLE_LOG overrides -v and sets levels of modules:
 PINTLE_LOG=warn,apiserver=debug";
 
 #[derive(Debug, Clone, Args)]
 pub struct Up {
-    /// The components to run, with commas between
+    /// The components to run, comma-separated
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Component::parse, default_value = "apiserver,controller-manager")]
     pub components: Vec<Component>,
 
@@ -96,16 +90,16 @@ pub struct Up {
     pub server: Apiserver,
 
     #[command(flatten)]
-    pub loops: Loops,
+    pub loops: Controllers,
 
     #[command(flatten)]
-    pub leadership: Leadership,
+    pub leader_election: LeaderElection,
 }
 
 impl Up {
-    /// In which company the API server runs.
-    pub fn company(&self) -> DeploymentMode {
-        DeploymentMode::SingleFlight { accounts: self.components.contains(&Component::ControllerManager) }
+    /// The deployment mode of the API server.
+    pub fn mode(&self) -> DeploymentMode {
+        DeploymentMode::AllInOne { runs_controllers: self.components.contains(&Component::ControllerManager) }
     }
 }
 
@@ -114,14 +108,14 @@ Examples:
   pintle apiserver --tls-cert-file server.crt --tls-private-key-file server.key --client-ca-file ca.crt \\
       --service-account-issuer https://cluster.example.org --service-account-signing-key-file sa.key \\
       --service-account-key-file sa.pub --authorization-mode Node,RBAC --data-dir /var/lib/pintle
-      One component among others: certificates and keys are those that it is given, and clients of no other
-      authority are believed.
+      The API server as a component of a cluster: it uses only the given certificates and keys, and trusts only
+      the given client authority.
 
   pintle apiserver --data-dir /var/lib/pintle --authorization-mode Node,RBAC
-      What is not given is made by the first start, with a kubeconfig for the administrator.
+      The first start makes the missing certificates and keys, and a kubeconfig for the administrator.
 
-All flags of upstream's API server are taken, in its syntax, with its defaults; docs/flags.md says which have
-no effect. A link to this program that is called kube-apiserver or cluster-apiserver runs this command.";
+All flags of upstream's API server are accepted, in its syntax, with its defaults; docs/flags.md lists those without
+effect. A link to this program named kube-apiserver or cluster-apiserver runs this command.";
 
 const CONTROLLER_MANAGER_EXAMPLES: &str = "\
 Examples:
@@ -129,59 +123,57 @@ Examples:
       --authentication-kubeconfig manager.kubeconfig --authorization-kubeconfig manager.kubeconfig \\
       --cluster-signing-cert-file ca.crt --cluster-signing-key-file ca.key \\
       --service-account-private-key-file sa.key --root-ca-file ca.crt
-      All loops against the API server of the kubeconfig, each as a service account of its own.
+      All control loops against the API server of the kubeconfig, each with its own service account.
 
   pintle controller-manager --kubeconfig admin.kubeconfig --controllers '*,-deployment' --leader-elect=false
-      All but one, without waiting for a lease.
+      All control loops but one, without leader election.
 
-All flags of upstream's controller manager are taken, in its syntax, with its defaults; docs/flags.md says which
-have no effect. A link to this program that is called kube-controller-manager or cluster-controller-manager runs
-this command.";
+All flags of upstream's controller manager are accepted, in its syntax, with its defaults; docs/flags.md lists those
+without effect. A link to this program named kube-controller-manager or cluster-controller-manager runs this command.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
   pintle convert -f pod.yaml -o json
   pintle convert -f objects.yaml -o json
-      Several documents become several JSON texts, one after the other.
+      Several documents become a sequence of JSON texts.
 
   kubectl get pods -o json | pintle convert -f - -o yaml
 
   pintle convert -f pod.yaml -o protobuf --out pod.pb
   curl ... -H 'Content-Type: application/vnd.kubernetes.protobuf' --data-binary @pod.pb
-      What the API takes as protobuf: the four bytes k8s\\0 and an envelope with version and kind.
+      The protobuf format of the API: the four bytes k8s\\0 and an envelope with version and kind.
 
   etcdctl get /registry/pods/default/web --print-value-only | pintle convert -f - -o yaml
-      What a cluster keeps in etcd. The key in front, the line break behind, and base64 are understood too.
+      A value of a cluster in etcd. A preceding key, a trailing newline, and base64 are accepted.
 
-The form of the input is seen from its bytes. Nothing is defaulted or checked beyond its type: JSON and YAML
-keep every field as it is, also those that the API does not know. Protobuf has no place for unknown fields and
-none for kinds that are not built in, so these are refused rather than lost.";
+The format of the input is detected. Objects are not defaulted, and validated only by type: JSON and YAML keep every
+field, also unknown ones. Protobuf cannot encode unknown fields and kinds that are not built in, so these are errors.";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub struct Convert {
-    /// What to read: JSON, YAML with one or more documents, or protobuf; - is standard input
+    /// The input file: JSON, YAML with one or more documents, or protobuf; - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: PathBuf,
 
-    /// What to write
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Yaml)]
-    pub output: Form,
+    /// The output format
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Yaml)]
+    pub output: Format,
 
-    /// Where to write it [default: standard output]
+    /// The output file [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// A form that objects are written in.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Form {
+pub enum Format {
     Json,
     Yaml,
     Protobuf,
 }
 
-/// A part of the control plane that can be run on its own.
+/// A component of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     Apiserver,
@@ -197,22 +189,22 @@ impl Component {
         let known = Self::ALL.iter().find(|(name, _)| *name == text);
         known.map(|(_, component)| *component).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("no such component; there are {}", names.join(", "))
+            format!("unknown component; the components are {}", names.join(", "))
         })
     }
 }
 
-/// Why nothing is run: help was asked for, or the command line is wrong, in one or more ways.
+/// The outcome of a command line that runs nothing: help or version, or errors.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum EarlyExit {
     Help(String),
     ConfigErrors(Vec<String>),
 }
 
-impl Stop {
-    /// Tells the user and gives the exit status.
-    pub fn tell(&self) -> ExitCode {
-        // a terminal that is gone cannot be told
+impl EarlyExit {
+    /// Prints the text or the errors and returns the exit status.
+    pub fn report(&self) -> ExitCode {
+        // a closed terminal is not an error
         match self {
             Self::Help(text) => {
                 let _ = write!(stdout(), "{text}");
@@ -229,8 +221,12 @@ impl Stop {
 }
 
 impl Cli {
-    /// Reads the command line, program name first: a name such as `kube-apiserver` stands for a command.
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+    /// Parses the command line, program name first; a program name such as `kube-apiserver` selects a command. If some
+    /// flags are invalid, `check` reports the errors in the values of the others, so that one run shows all of them.
+    pub fn read(
+        arguments: impl IntoIterator<Item = OsString>,
+        check: impl Fn(&Command) -> Vec<String>,
+    ) -> Result<Self, EarlyExit> {
         let mut arguments: Vec<_> = arguments.into_iter().collect();
         let program = flags::complete(Self::command());
         let called = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -240,7 +236,7 @@ impl Cli {
             arguments.insert(1, command.into());
         }
         let version = if linked.is_some() { upstream_version() } else { version() };
-        if let Some(version) = asked_version(&arguments, version) {
+        if let Some(version) = version_exit(&arguments, version) {
             return version;
         }
         let help = match arguments.get(1).and_then(|name| program.find_subcommand(name)) {
@@ -249,62 +245,53 @@ impl Cli {
             None => "pintle --help".to_owned(),
         };
         match flags::read(&program, &arguments) {
-            Ok(Line { matches, warnings }) => {
+            Ok(ParsedLine { matches, warnings }) => {
                 let cli = Self::from_arg_matches(&matches)
-                    .map_err(|why| Stop::ConfigErrors(vec![why.to_string()]))?;
+                    .map_err(|why| EarlyExit::ConfigErrors(vec![why.to_string()]))?;
                 Ok(Self { warnings, ..cli })
             }
-            Err(Unread::Help(text)) => Err(Stop::Help(text)),
-            Err(Unread::ConfigErrors(mut problems, rest)) => {
+            Err(ParseError::Help(text)) => Err(EarlyExit::Help(text)),
+            Err(ParseError::ConfigErrors(mut problems, rest)) => {
                 let rest = rest.and_then(|matches| Self::from_arg_matches(&matches).ok());
-                problems.extend(rest.map(|cli| cli.also_wrong()).unwrap_or_default());
+                problems.extend(rest.map(|cli| check(&cli.command)).unwrap_or_default());
                 if let Some(last) = problems.last_mut() {
                     last.push_str(&format!(" (see '{help}')"));
                 }
-                Err(Stop::ConfigErrors(problems))
+                Err(EarlyExit::ConfigErrors(problems))
             }
         }
     }
-
-    /// What is wrong with flags that can be read, but not be used.
-    fn also_wrong(&self) -> Vec<String> {
-        let read = match &self.command {
-            Command::Up(up) => ServerConfig::read(&up.server, up.company()),
-            Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Alone),
-            Command::ControllerManager(asked) => return controller_manager::problems(asked),
-            Command::Convert(_) | Command::Version => return Vec::new(),
-        };
-        read.err().map(|Problems(all)| all).unwrap_or_default()
-    }
 }
 
-/// What is told if the version is asked for: `--version`, with `=raw` everything about it.
-fn asked_version(arguments: &[OsString], version: String) -> Option<Result<Cli, Stop>> {
+/// The version text, if `--version` is given; `--version=raw` prints all fields.
+fn version_exit(arguments: &[OsString], version: String) -> Option<Result<Cli, EarlyExit>> {
     let words = arguments.iter().skip(1).take_while(|word| *word != "--");
-    let asked = words.filter_map(|word| word.to_str()).find_map(|word| match word {
+    let value = words.filter_map(|word| word.to_str()).find_map(|word| match word {
         "--version" => Some("true"),
         "-V" if arguments.len() == 2 => Some("true"),
         _ => word.strip_prefix("--version="),
     })?;
-    let text = match asked {
+    let text = match value {
         "raw" => String::from_utf8_lossy(&apiserver::discovery::version::json()).into_owned(),
-        _ => match flags::truth(asked) {
+        _ => match flags::parse_bool(value) {
             Some(true) => version,
             Some(false) => return None,
             None => {
-                return Some(Err(Stop::ConfigErrors(vec!["--version takes true, false or raw".to_owned()])));
+                return Some(Err(EarlyExit::ConfigErrors(vec![
+                    "--version takes true, false or raw".to_owned(),
+                ])));
             }
         },
     };
-    Some(Err(Stop::Help(text + "\n")))
+    Some(Err(EarlyExit::Help(text + "\n")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Cli, Stop> {
-        Cli::read(line.split(' ').map(OsString::from))
+    fn read(line: &str) -> Result<Cli, EarlyExit> {
+        Cli::read(line.split(' ').map(OsString::from), crate::config_errors)
     }
 
     fn up(line: &str) -> Up {
@@ -314,9 +301,9 @@ mod tests {
         }
     }
 
-    fn wrong(line: &str) -> String {
+    fn errors(line: &str) -> String {
         match read(line).unwrap_err() {
-            Stop::ConfigErrors(problems) => problems.join("\n"),
+            EarlyExit::ConfigErrors(problems) => problems.join("\n"),
             help => panic!("{help:?}"),
         }
     }
@@ -366,9 +353,12 @@ mod tests {
             ("pintle up --secure-port 70000", "70000"),
             ("pintle up --bind-address here", "here"),
             ("pintle up --secure-port", "a value is required"),
-            ("pintle up --components apiserver,kubelet", "there are apiserver, controller-manager"),
-            ("pintle up --authorization-mode RBAC,Roles", "there are AlwaysAllow, AlwaysDeny, ABAC, Webhook"),
-            ("pintle up --event-ttl 5", "a length of time is needed"),
+            ("pintle up --components apiserver,kubelet", "the components are apiserver, controller-manager"),
+            (
+                "pintle up --authorization-mode RBAC,Roles",
+                "the modes are AlwaysAllow, AlwaysDeny, ABAC, Webhook",
+            ),
+            ("pintle up --event-ttl 5", "not a duration"),
             ("pintle up --event-ttl 1ms", "at least a second"),
             ("pintle up --allow-privileged=perhaps", "perhaps"),
             ("pintle up --ephemeral --data-dir x", "cannot be used with"),
@@ -377,23 +367,23 @@ mod tests {
             ("pintle up --service-cluster-ip-range 10.0.0.0", "such as 10.0.0.0/16"),
             ("pintle up --service-node-port-range 9-8", "such as 30000-32767"),
         ] {
-            let told = wrong(line);
-            assert!(told.contains(part) && told.lines().count() == 1, "{line}: {told}");
-            assert!(!told.starts_with("error"), "{told}");
+            let message = errors(line);
+            assert!(message.contains(part) && message.lines().count() == 1, "{line}: {message}");
+            assert!(!message.starts_with("error"), "{message}");
         }
-        assert!(wrong("pintle up --nonsense").ends_with("(see 'pintle up --help')"));
-        assert!(wrong("pintle convert").ends_with("(see 'pintle convert --help')"));
+        assert!(errors("pintle up --nonsense").ends_with("(see 'pintle up --help')"));
+        assert!(errors("pintle convert").ends_with("(see 'pintle convert --help')"));
     }
 
     #[test]
     fn help_teaches_and_is_no_mistake() {
-        let Err(Stop::Help(text)) = read("pintle up --help") else { panic!("no help") };
+        let Err(EarlyExit::Help(text)) = read("pintle up --help") else { panic!("no help") };
         for part in ["kubectl get namespaces", "~/.local/share/pintle", "6443", "127.0.0.1"] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
-        let Err(Stop::Help(text)) = read("pintle convert --help") else { panic!("no help") };
+        let Err(EarlyExit::Help(text)) = read("pintle convert --help") else { panic!("no help") };
         assert!(text.contains("etcdctl get") && text.contains("k8s\\0"), "{text}");
-        assert_eq!(read("pintle --version").unwrap_err(), Stop::Help(version() + "\n"));
+        assert_eq!(read("pintle --version").unwrap_err(), EarlyExit::Help(version() + "\n"));
         assert!(matches!(read("pintle version").unwrap().command, Command::Version));
     }
 }

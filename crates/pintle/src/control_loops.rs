@@ -1,6 +1,6 @@
-//! The controller manager beside the API server, in the same process.
+//! The controller manager in the process of the API server.
 
-use crate::pki::{Pair, Pki};
+use crate::pki::{CertifiedKey, Pki};
 use anyhow::Context as _;
 use apiserver::Server;
 use apiserver::authentication::jose::Signer;
@@ -25,31 +25,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What loops need that vouch for somebody: the cluster's own authority, where it has one, and the key that signs
-/// tokens. `believed` is whom clients of the server believe. Other servers may have the same store.
-pub fn trusted(
+/// The options of the control loops that sign: the cluster's own authority, if any, and the key of service account
+/// tokens. `trusted_ca` is published to pods; `is_shared` means that other servers use the same store.
+pub fn signing_options(
     own: Option<&Pki>,
-    believed: Option<String>,
+    trusted_ca: Option<String>,
     signer: Option<Signer>,
     is_shared: bool,
 ) -> anyhow::Result<Options> {
     let signer = match (signer, own) {
         (None, Some(own)) => {
             let signer = Signer::from_pem(own.service_account_key.as_bytes());
-            Some(signer.context("the key of service accounts in the data directory")?)
+            Some(signer.context("cannot read the service account key in the data directory")?)
         }
         (signer, _) => signer,
     };
     let mut options = Options::default();
     if !is_shared {
-        // there is one server, which has heard of everything; only what it has begun must end
+        // a single server sees all changes; only its running requests must end
         options.namespaces.settle = Duration::from_millis(100);
     }
-    if let Some(Pair { certificate, key }) = own.map(|own| own.ca.clone()) {
+    if let Some(CertifiedKey { certificate, key }) = own.map(|own| own.ca.clone()) {
         options.csr_signing = csrsigning::Options::signed_by(Source::Held { certificate, key });
     }
-    options.root_ca_publisher.authority.clone_from(&believed);
-    options.service_account_tokens.authority = believed;
+    options.root_ca_publisher.authority.clone_from(&trusted_ca);
+    options.service_account_tokens.authority = trusted_ca;
     options.service_account_tokens.sign = signer.map(sign_with);
     Ok(options)
 }
@@ -67,17 +67,17 @@ pub fn sign_with(signer: Signer) -> Sign {
 pub struct LoopHealth(Arc<AtomicBool>);
 
 impl LoopHealth {
-    /// The loops as a component of the process.
+    /// The health check of the loops.
     pub fn component(&self) -> (&'static str, ComponentHealth) {
         let runs = self.0.clone();
         let health = move || match runs.load(Ordering::Acquire) {
             true => Ok(()),
-            false => Err("the control loops do not run: see the log".to_owned()),
+            false => Err("the control loops are not running: see the log".to_owned()),
         };
         ("controller-manager", Arc::new(health))
     }
 
-    /// The loops run until the guard is dropped.
+    /// Marks the loops as running until the guard is dropped.
     fn begin(&self) -> RunningGuard {
         self.0.store(true, Ordering::Release);
         RunningGuard(self.0.clone())
@@ -92,17 +92,17 @@ impl Drop for RunningGuard {
     }
 }
 
-/// How long giving the lease back may take at the end.
+/// The timeout of releasing the lease at shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs the loops until it is stopped. Where servers share a store they run while this one holds the lease.
+/// The running loops. If servers share a store, the loops run only while this process holds the lease.
 pub struct ControlLoops {
     running: JoinHandle<()>,
-    /// What gives the lease back.
+    /// Releases the lease at shutdown.
     candidate: Option<Candidate>,
 }
 
-/// The loops, and what they are started with each time.
+/// The parts that each start of the loops needs.
 struct Manager {
     client: Client,
     accounts: Accounts,
@@ -113,14 +113,14 @@ struct Manager {
 }
 
 impl ControlLoops {
-    /// The loops call the server through memory.
+    /// Starts the loops, which call the server in memory.
     pub fn start(
         server: &Server,
         names: &Names,
         options: Options,
         lease: Option<leader::Options>,
         health: LoopHealth,
-        counted: Arc<Registry>,
+        registry: Arc<Registry>,
         world: &World,
     ) -> Self {
         let agent = format!("{}-controller-manager", names.prefix);
@@ -136,7 +136,7 @@ impl ControlLoops {
         let accounts = Arc::new(move |name: &'static str| client(User::service_account(&namespace, name)));
         let candidate = |lease: leader::Options| Candidate::new(own.clone(), lease, world.clone());
         let (leading, releasing) = (lease.clone().map(candidate), lease.map(candidate));
-        let metrics = Metrics::new(counted);
+        let metrics = Metrics::new(registry);
         let (names, world) = (names.clone(), world.clone());
         let manager = Manager { client: own.clone(), accounts, names, options, metrics, world };
         let running = tokio::spawn(async move {
@@ -149,7 +149,7 @@ impl ControlLoops {
         ControlLoops { running, candidate: releasing }
     }
 
-    /// Ends all loops where they are: what they have begun they find again at the next start.
+    /// Aborts all loops: the next start finds unfinished work again.
     pub async fn stop(self) {
         self.running.abort();
         let _ = self.running.await;
@@ -157,7 +157,10 @@ impl ControlLoops {
         if let Some(mut candidate) = self.candidate {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, candidate.release()).await;
             if !matches!(released, Ok(Ok(()))) {
-                tracing::warn!(lease = candidate.name(), "the lease was not given back");
+                tracing::warn!(
+                    lease = candidate.name(),
+                    "cannot release the lease: other servers wait until it expires"
+                );
             }
         }
     }
@@ -171,18 +174,18 @@ impl Manager {
 
     async fn run(&self, context: Context) {
         if let Err(why) = registry::run(context, &self.options).await {
-            tracing::error!(%why, "the controller manager cannot run");
+            tracing::error!(%why, "cannot run the control loops");
         }
     }
 
-    /// Runs the loops while it holds the lease.
+    /// Runs the loops while this process holds the lease.
     async fn lead(&self, mut candidate: Candidate) {
         let name = candidate.name().to_owned();
         loop {
             self.metrics.leads(&name, false);
             candidate.lead().await;
             self.metrics.leads(&name, true);
-            tracing::info!(lease = name, "holds the lease: the control loops run");
+            tracing::info!(lease = name, "acquired the lease: the control loops start");
             let context = self.context();
             if let Some(lease) = candidate.lease() {
                 let message = format!("{} became leader", candidate.identity());
@@ -191,7 +194,7 @@ impl Manager {
             tokio::select! {
                 () = self.run(context) => return,
                 () = candidate.keep() => {
-                    tracing::warn!(lease = name, "lost the lease: the control loops stop until it is held again");
+                    tracing::warn!(lease = name, "lost the lease: the control loops stop until it is acquired again");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `pintle convert`: objects between JSON, YAML and protobuf, without a server.
 //!
-//! What always holds: nothing is defaulted, and nothing is lost without a word. JSON and YAML are turned into
+//! Invariants: nothing is defaulted, and nothing is lost without a word. JSON and YAML are turned into
 //! each other field by field, whatever the kind; what the table of a kind adds there is the order of the
 //! fields. Protobuf is a function of the table, so it takes a kind that is built in, and refuses fields that
 //! have no place in the message.
@@ -21,21 +21,21 @@ use schema::proto::{self, ProtoError};
 use schema::table::{Field, Flags, Group, ListKind, ListShape, Ref, Scalar, Shape, Type};
 use schema::{Value, decode, encode, yaml};
 
-use crate::cli::{Convert, Form};
+use crate::cli::{Convert, Format};
 
 /// The start of [`proto::MAGIC`] in base64.
 const MAGIC_BASE64: &[u8] = b"azhzA";
 
-/// Reads what was asked for, turns it, and writes it.
-pub fn convert(asked: &Convert) -> anyhow::Result<()> {
-    let shown = if is_stdin(&asked.file) { "standard input".into() } else { asked.file.to_string_lossy() };
-    let bytes = read(&asked.file).with_context(|| format!("cannot read {shown}"))?;
-    let converted = turn(&bytes, asked.output).with_context(|| shown.clone().into_owned())?;
-    if let Some(out) = &asked.out {
+/// Reads the input, converts it, and writes the output.
+pub fn convert(args: &Convert) -> anyhow::Result<()> {
+    let shown = if is_stdin(&args.file) { "standard input".into() } else { args.file.to_string_lossy() };
+    let bytes = read(&args.file).with_context(|| format!("cannot read {shown}"))?;
+    let converted = convert_bytes(&bytes, args.output).with_context(|| shown.clone().into_owned())?;
+    if let Some(out) = &args.out {
         return fs::write(out, converted).with_context(|| format!("cannot write {}", out.display()));
     }
-    if asked.output == Form::Protobuf && stdout().is_terminal() {
-        bail!("protobuf is not for terminals: name a file with --out, or pipe it on");
+    if args.output == Format::Protobuf && stdout().is_terminal() {
+        bail!("protobuf is not written to a terminal: name a file with --out, or use a pipe");
     }
     match stdout().write_all(&converted) {
         // a reader that has seen enough
@@ -57,19 +57,19 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Bytes in any form to bytes in one.
-fn turn(bytes: &[u8], form: Form) -> anyhow::Result<Vec<u8>> {
+/// Converts bytes in any format to one format.
+fn convert_bytes(bytes: &[u8], form: Format) -> anyhow::Result<Vec<u8>> {
     let objects = match protobuf_of(bytes) {
         Some(message) => vec![from_protobuf(&message)?],
         None => from_text(bytes)?,
     };
     if objects.is_empty() {
-        bail!("there is nothing in it");
+        bail!("the input contains no object");
     }
     match form {
-        Form::Json => Ok(objects.iter().flat_map(json).collect()),
-        Form::Yaml => Ok(objects.iter().map(yaml::emit).collect::<Vec<_>>().join("---\n").into_bytes()),
-        Form::Protobuf => match <[Value; 1]>::try_from(objects) {
+        Format::Json => Ok(objects.iter().flat_map(json).collect()),
+        Format::Yaml => Ok(objects.iter().map(yaml::emit).collect::<Vec<_>>().join("---\n").into_bytes()),
+        Format::Protobuf => match <[Value; 1]>::try_from(objects) {
             Ok([object]) => to_protobuf(object),
             Err(several) => bail!(
                 "protobuf holds one object, and there are {}: put them into a list, or convert one at a time",
@@ -102,7 +102,7 @@ fn from_protobuf(bytes: &[u8]) -> anyhow::Result<Value> {
     };
     let envelope = proto::open(bytes).map_err(damaged)?;
     if envelope.raw.is_empty() {
-        bail!("the protobuf is truncated: there is no object in its envelope");
+        bail!("the protobuf is truncated: the envelope contains no object");
     }
     let nameless = envelope.api_version.is_empty() && envelope.kind.is_empty();
     let ty =
@@ -119,9 +119,9 @@ fn to_protobuf(object: Value) -> anyhow::Result<Vec<u8>> {
         && object.at(&["object"]).is_some();
     let ty = watch_event().filter(|_| is_event).map_or_else(|| table(&version, &kind), Ok);
     let ty = ty.map_err(|why| anyhow!("{why}, so it has no protobuf form"))?;
-    let decoded = decode::tree(object, &ty).with_context(|| format!("this is no {kind}"))?;
+    let decoded = decode::tree(object, &ty).with_context(|| format!("not a valid {kind}"))?;
     if let Some(odd) = decoded.oddities.first() {
-        bail!("{odd}: protobuf has no place for what {kind} does not have");
+        bail!("{odd}: protobuf cannot encode fields that {kind} does not have");
     }
     Ok(proto::seal(&decoded.value, &ty))
 }
@@ -129,7 +129,7 @@ fn to_protobuf(object: Value) -> anyhow::Result<Vec<u8>> {
 /// The documents of a text: JSON, or YAML with any number of them. Empty ones are left out.
 fn from_text(bytes: &[u8]) -> anyhow::Result<Vec<Value>> {
     let text = std::str::from_utf8(bytes)
-        .map_err(|_| anyhow!("this is neither text nor protobuf with the prefix k8s\\0"))?;
+        .map_err(|_| anyhow!("the input is neither text nor protobuf with the prefix k8s\\0"))?;
     let limits = yaml::Limits { bytes: usize::MAX, ..yaml::Limits::default() };
     let mut objects = Vec::new();
     for (nth, document) in documents(text).into_iter().enumerate() {
@@ -183,7 +183,7 @@ fn watch_event() -> Option<Ref<Type>> {
 /// The table of a kind or of a list of that kind, by its names on the wire.
 fn table(api_version: &str, kind: &str) -> anyhow::Result<Ref<Type>> {
     if api_version.is_empty() || kind.is_empty() {
-        bail!("it does not say its apiVersion and kind");
+        bail!("apiVersion or kind is missing");
     }
     let listed = kind.strip_suffix("List").filter(|item| !item.is_empty());
     let typed = || list(kind, Shape::Struct(root(api_version, listed?)?));
@@ -191,7 +191,7 @@ fn table(api_version: &str, kind: &str) -> anyhow::Result<Ref<Type>> {
     let found = root(api_version, kind).or_else(typed).or_else(|| mixed()?);
     let found = found.with_context(|| format!("{api_version} {kind} is not a built-in kind of the API"))?;
     if found.fields.iter().all(|field| field.number == 0) {
-        bail!("{api_version} {kind} is only ever sent as text");
+        bail!("{api_version} {kind} has no protobuf encoding");
     }
     Ok(found)
 }

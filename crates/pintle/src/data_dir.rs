@@ -1,21 +1,20 @@
-//! The data directory of a server: certificates, keys and the kubeconfig, and objects where there is no etcd.
+//! The data directory of a server: certificates, keys, the kubeconfig, and objects without etcd.
 //!
-//! What always holds: a directory belongs to one process at a time. An API server that keeps its objects in an etcd
-//! has a directory only where one is named; without one it makes what it needs in memory, and writes no file that was
-//! not asked for.
+//! Invariants: a directory is locked by one process at a time. An API server with etcd uses a directory only if
+//! `--data-dir` names one; otherwise it makes certificates in memory and writes no other files.
 
+use crate::deployment_mode::DeploymentMode;
 use crate::files;
 use crate::options::Apiserver;
-use crate::server_config::DeploymentMode;
 use anyhow::Context as _;
 use env::World;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// The data directory, or memory.
 pub enum DataDir {
     Directory {
         path: PathBuf,
-        _claim: files::Claim,
+        _claim: files::DirectoryLock,
     },
     Memory {
         /// Whether the administrator gets a kubeconfig in a temporary file.
@@ -24,13 +23,13 @@ pub enum DataDir {
 }
 
 impl DataDir {
-    /// Makes and claims the directory, where one is needed.
-    pub fn prepare(asked: &Apiserver, company: DeploymentMode) -> anyhow::Result<Self> {
-        if asked.store.ephemeral {
+    /// Creates and locks the directory, if one is needed.
+    pub fn prepare(args: &Apiserver, mode: DeploymentMode) -> anyhow::Result<Self> {
+        if args.store.ephemeral {
             return Ok(Self::Memory { temporary_kubeconfig: true });
         }
-        let needs_none = company == DeploymentMode::Alone && !asked.etcd.etcd_servers.is_empty();
-        let path = match &asked.store.data_dir {
+        let needs_none = mode == DeploymentMode::Standalone && !args.etcd.etcd_servers.is_empty();
+        let path = match &args.store.data_dir {
             Some(path) => path.clone(),
             None if needs_none => return Ok(Self::Memory { temporary_kubeconfig: false }),
             None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,
@@ -38,10 +37,12 @@ impl DataDir {
         let path = std::path::absolute(&path).unwrap_or(path);
         files::private_directory(&path).map_err(|error| {
             let shown = path.display();
-            anyhow::anyhow!("cannot make the data directory {shown}: {error}; choose another with --data-dir")
+            anyhow::anyhow!(
+                "cannot create the data directory {shown}: {error}; choose another with --data-dir"
+            )
         })?;
-        let claim = files::claim(&path)?;
-        Ok(Self::Directory { path, _claim: claim })
+        let lock_directory = files::lock_directory(&path)?;
+        Ok(Self::Directory { path, _claim: lock_directory })
     }
 
     pub fn directory(&self) -> Option<&Path> {
@@ -51,14 +52,14 @@ impl DataDir {
         }
     }
 
-    /// Whether everything that is made ends with the process.
+    /// Whether nothing outlives the process.
     pub fn is_memory(&self) -> bool {
         self.directory().is_none()
     }
 
-    /// The administrator's kubeconfig, where there is to be one.
-    pub fn kubeconfig(&self, asked: &Apiserver, world: &World) -> Option<Kubeconfig> {
-        if let Some(path) = &asked.write_kubeconfig {
+    /// The administrator's kubeconfig, if one is written.
+    pub fn kubeconfig(&self, args: &Apiserver, world: &World) -> Option<Kubeconfig> {
+        if let Some(path) = &args.write_kubeconfig {
             return Some(Kubeconfig {
                 path: std::path::absolute(path).unwrap_or(path.clone()),
                 temporary: false,
@@ -81,8 +82,7 @@ impl DataDir {
 fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let home = || variable("HOME").filter(|path| path.is_absolute()).map(|home| home.join(".local/share"));
-    let base =
-        data.or_else(home).context("there is no home directory to keep data in: name one with --data-dir")?;
+    let base = data.or_else(home).context("no home directory for the data directory: set --data-dir")?;
     Ok(base.join("pintle"))
 }
 

@@ -1,6 +1,6 @@
-//! Files that only their owner may read, written whole or not at all.
+//! Private files, written atomically.
 //!
-//! What always holds: a file that exists has all of its content, also after a crash; its mode is 0600 and its
+//! Invariants: a file that exists has all of its content, also after a crash; its mode is 0600 and its
 //! directory, where made here, is 0700.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -51,7 +51,7 @@ pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes renames and new files in a directory last.
+/// Makes renames and new files in a directory durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -69,13 +69,13 @@ pub fn read(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// A claim on a directory that ends with the process, however that ends.
-pub struct Claim {
+/// A lock on a directory, released when the process ends.
+pub struct DirectoryLock {
     _file: File,
 }
 
-/// Claims a data directory, so that no second server writes to it.
-pub fn claim(directory: &Path) -> anyhow::Result<Claim> {
+/// Locks a data directory, so that no second server writes to it.
+pub fn lock_directory(directory: &Path) -> anyhow::Result<DirectoryLock> {
     let shown = directory.display();
     let path: PathBuf = directory.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
@@ -83,7 +83,7 @@ pub fn claim(directory: &Path) -> anyhow::Result<Claim> {
         anyhow::anyhow!("cannot write to the data directory {shown}: {error}; choose another with --data-dir")
     })?;
     match file.try_lock() {
-        Ok(()) => Ok(Claim { _file: file }),
+        Ok(()) => Ok(DirectoryLock { _file: file }),
         Err(fs::TryLockError::WouldBlock) => anyhow::bail!(
             "the data directory {shown} is in use by another pintle: stop that one, or choose another directory \
              with --data-dir"
@@ -94,8 +94,8 @@ pub fn claim(directory: &Path) -> anyhow::Result<Claim> {
     }
 }
 
-/// Lets the process have as many files open as it may, and says how many that is; nothing where there is no bound.
-pub fn most_open() -> Option<u64> {
+/// Raises the limit of open files to its maximum and returns it; none if there is no limit.
+pub fn raise_open_file_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn a_directory_is_claimed_once() {
         let folder = tempfile::tempdir().unwrap();
-        let held = claim(folder.path()).unwrap();
-        let refused = claim(folder.path()).err().unwrap().to_string();
+        let held = lock_directory(folder.path()).unwrap();
+        let refused = lock_directory(folder.path()).err().unwrap().to_string();
         assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
         drop(held);
-        claim(folder.path()).unwrap();
+        lock_directory(folder.path()).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! The kubeconfig with which the administrator calls: everything embedded, nothing to fetch.
+//! The administrator's kubeconfig, with embedded credentials.
 //!
-//! The current context calls with a token, which every client library takes. The certificate of the administrator is
-//! there as a second user, for those who want to prove the possession of a key (decision 015).
+//! The current context uses a token, which every client library supports. A second user has the administrator's
+//! certificate, which proves possession of a key (decision 015).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -10,13 +10,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::files;
-use crate::pki::{ADMIN, Pair};
+use crate::pki::{ADMIN, CertifiedKey};
 
-/// By this first line a file is known as ours, and only ours are overwritten.
+/// The first line of a kubeconfig that pintle wrote; only those are overwritten.
 const FIRST_LINE: &str = "# Made by pintle, which writes it anew at every start.";
 
 /// The text of the kubeconfig.
-pub fn render(server: SocketAddr, authority_pem: &str, token: &str, admin: &Pair) -> String {
+pub fn render(server: SocketAddr, authority_pem: &str, token: &str, admin: &CertifiedKey) -> String {
     let encode = |text: &str| STANDARD.encode(text);
     format!(
         "{FIRST_LINE}
@@ -53,7 +53,7 @@ current-context: pintle
     )
 }
 
-/// Where a client on this machine reaches a server that listens on `address`.
+/// The URL of a server that listens on `address`, for clients on this machine.
 pub fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -63,14 +63,14 @@ pub fn url(address: SocketAddr) -> String {
     format!("https://{}", SocketAddr::new(ip, address.port()))
 }
 
-/// Writes the kubeconfig, but not over somebody else's.
+/// Writes the kubeconfig, but never over a file that pintle did not write.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let shown = path.display();
     if let Some(present) = files::read(path)? {
         let ours = present.is_empty() || present.lines().next() == Some(FIRST_LINE);
         anyhow::ensure!(
             ours,
-            "{shown} is there already and was not made by pintle: name another file with --write-kubeconfig"
+            "{shown} already exists and was not written by pintle: name another file with --write-kubeconfig"
         );
     }
     files::replace(path, text.as_bytes()).map_err(|error| {
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use kube::config::{KubeConfigOptions, Kubeconfig};
 
-    fn admin() -> Pair {
-        Pair { certificate: "CERT".to_owned(), key: "KEY".to_owned() }
+    fn admin() -> CertifiedKey {
+        CertifiedKey { certificate: "CERT".to_owned(), key: "KEY".to_owned() }
     }
 
     #[test]

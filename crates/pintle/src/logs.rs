@@ -1,16 +1,16 @@
-//! The log: where it goes, in which form, and how much of it.
+//! The log: format, verbosity, and filters.
 //!
 //! ```text
 //! W1115 14:55:49.123456    1234 apiserver::serve:238] "requests did not finish in time" local="127.0.0.1:6443"
 //! {"ts":1763218549123.456,"caller":"apiserver::serve:238","msg":"requests did not finish in time","v":0,...}
 //! ```
 //!
-//! The forms are those that collectors of upstream's logs read. How much is a number as it is there: 0 what somebody
-//! should look at, 1 and 2 what happens, 3 every request as well, 4 why, from 6 on everything; from 8 on that of the
-//! libraries, too. It can be changed while the server runs.
+//! The formats are upstream's, so that log collectors work. Verbosity is a number as in upstream: 0 shows warnings and
+//! errors, 1 and 2 events, 3 also requests, 4 details, from 6 on everything, from 8 on also the libraries. It can be
+//! changed at run time.
 
 use crate::options::ConfigErrors;
-use crate::options::gates::LOGS;
+use crate::options::gates::LOGGING_GATE;
 use clap::{ArgAction, Args, ValueEnum};
 use std::fmt::{self, Write as _};
 use std::io::stderr;
@@ -30,35 +30,35 @@ use tracing_subscriber::{EnvFilter, reload};
 const VARIABLE: &str = "PINTLE_LOG";
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What is logged")]
+#[command(next_help_heading = "Logging")]
 pub struct Logs {
-    /// Log more: -v or -v=1 what happens, -v=3 every request, -v=4 why, -v=6 everything
+    /// The log verbosity: -v or -v=1 shows events, -v=3 requests, -v=4 details, -v=6 everything
     #[arg(short, long = "verbose", action = ArgAction::Count, alias = "v")]
     pub verbosity: u8,
 
-    /// Levels of parts of the program, with commas between: apiserver::serve=4,store=6
+    /// Log levels of single modules, comma-separated: apiserver::serve=4,store=6
     #[arg(long, value_name = "PART=LEVEL", value_delimiter = ',')]
     pub vmodule: Vec<String>,
 
-    /// The form of the log
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    pub logging_format: Form,
+    /// The format of the log
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Format::Text)]
+    pub logging_format: Format,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum Format {
     #[default]
     Text,
     Json,
 }
 
 fn level(text: &str) -> Result<u8, String> {
-    let number: i32 = text.parse().map_err(|_| "a level is a number".to_owned())?;
+    let number: i32 = text.parse().map_err(|_| "the level must be a number".to_owned())?;
     Ok(number.clamp(0, i32::from(u8::MAX)) as u8)
 }
 
-/// The least that is told of a part at a level.
-fn least(level: u8) -> &'static str {
+/// The minimum severity at a verbosity.
+fn minimum_level(level: u8) -> &'static str {
     match level {
         0 => "warn",
         1..=3 => "info",
@@ -68,15 +68,16 @@ fn least(level: u8) -> &'static str {
 }
 
 impl Logs {
-    /// Whether the log may have the form that is asked for.
-    pub fn check(&self, shaped: bool, wrong: &mut ConfigErrors) {
-        if self.logging_format == Form::Json && !shaped {
-            wrong.add("--logging-format", format!("--feature-gates {LOGS}=true is needed for json"));
+    /// Checks that the format is allowed.
+    pub fn check(&self, shaped: bool, errors: &mut ConfigErrors) {
+        if self.logging_format == Format::Json && !shaped {
+            errors
+                .add("--logging-format", format!("--feature-gates {LOGGING_GATE}=true is required for json"));
         }
     }
 
-    /// The parts and their levels as a filter has them.
-    fn modules(&self, wrong: &mut ConfigErrors) -> String {
+    /// The modules and their levels as filter directives.
+    fn modules(&self, errors: &mut ConfigErrors) -> String {
         let mut out = String::new();
         for pair in self.vmodule.iter().map(|pair| pair.trim()).filter(|pair| !pair.is_empty()) {
             let read = pair.split_once('=').and_then(|(part, text)| Some((part, level(text).ok()?)));
@@ -84,11 +85,9 @@ impl Logs {
             match read {
                 Some((part, level)) if named(part) => {
                     // writing to a string cannot fail
-                    let _ = write!(out, ",{part}={}", least(level));
+                    let _ = write!(out, ",{part}={}", minimum_level(level));
                 }
-                _ => {
-                    wrong.add("--vmodule", format!("{pair:?} is not a part with its level, such as store=4"))
-                }
+                _ => errors.add("--vmodule", format!("{pair:?} is not MODULE=LEVEL, such as store=4")),
             }
         }
         out
@@ -101,10 +100,10 @@ fn filter(level: u8, modules: &str) -> EnvFilter {
         4..=7 => ",h2=info,hyper=info,hyper_util=info,rustls=info,tokio=info,tower=info",
         _ => "",
     };
-    EnvFilter::new(format!("{}{requests}{libraries}{modules}", least(level)))
+    EnvFilter::new(format!("{}{requests}{libraries}{modules}", minimum_level(level)))
 }
 
-/// How much is logged, to be changed while the process runs.
+/// The verbosity, which can be changed at run time.
 #[derive(Clone)]
 pub struct Verbosity {
     now: Arc<AtomicU8>,
@@ -112,7 +111,7 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// Changes it; the text is a number.
+    /// Sets the verbosity from a number in text.
     pub fn set(&self, text: &str) -> Result<u8, String> {
         let number = level(text.trim())?;
         (self.change)(number);
@@ -121,22 +120,22 @@ impl Verbosity {
     }
 }
 
-/// Logs to stderr from now on.
-pub fn begin(asked: &Logs, wrong: &mut ConfigErrors) -> Verbosity {
-    let modules = asked.modules(wrong);
+/// Initializes the log on stderr.
+pub fn init(args: &Logs, errors: &mut ConfigErrors) -> Verbosity {
+    let modules = args.modules(errors);
     let given = EnvFilter::try_from_env(VARIABLE).ok();
-    let (layer, handle) = reload::Layer::new(given.unwrap_or_else(|| filter(asked.verbosity, &modules)));
-    let lines = tracing_subscriber::fmt::layer().event_format(asked.logging_format).with_writer(stderr);
+    let (layer, handle) = reload::Layer::new(given.unwrap_or_else(|| filter(args.verbosity, &modules)));
+    let lines = tracing_subscriber::fmt::layer().event_format(args.logging_format).with_writer(stderr);
     // the error would mean that a log is set up already
     let _ = tracing_subscriber::registry().with(layer).with(lines).try_init();
     let change = move |level| {
         // the error would mean that the log is gone
         let _ = handle.reload(filter(level, &modules));
     };
-    Verbosity { now: Arc::new(AtomicU8::new(asked.verbosity)), change: Arc::new(change) }
+    Verbosity { now: Arc::new(AtomicU8::new(args.verbosity)), change: Arc::new(change) }
 }
 
-impl<S, N> FormatEvent<S, N> for Form
+impl<S, N> FormatEvent<S, N> for Format
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -147,14 +146,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut found = Found { form: *self, ..Found::default() };
-        event.record(&mut found);
+        let mut fields_of_event = EventFields { form: *self, ..EventFields::default() };
+        event.record(&mut fields_of_event);
         let meta = event.metadata();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (target, line) = (meta.target(), meta.line().unwrap_or(0));
-        let Found { message, fields, .. } = found;
+        let EventFields { message, fields, .. } = fields_of_event;
         match self {
-            Form::Text => {
+            Format::Text => {
                 let letter = match *meta.level() {
                     Level::ERROR => 'E',
                     Level::WARN => 'W',
@@ -170,7 +169,7 @@ where
                      {target}:{line}] {message:?}{fields}"
                 )?;
             }
-            Form::Json => {
+            Format::Json => {
                 let ts = now.as_micros() as f64 / 1000.0;
                 let message = quoted(&message);
                 write!(writer, "{{\"ts\":{ts:.3},\"caller\":\"{target}:{line}\",\"msg\":{message}")?;
@@ -188,15 +187,15 @@ where
     }
 }
 
-/// What an event says, with its fields in the form of the log.
+/// The message and the formatted fields of an event.
 #[derive(Default)]
-struct Found {
-    form: Form,
+struct EventFields {
+    form: Format,
     message: String,
     fields: String,
 }
 
-impl Found {
+impl EventFields {
     fn text(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             value.clone_into(&mut self.message);
@@ -204,20 +203,20 @@ impl Found {
         }
         // writing to a string cannot fail
         let _ = match self.form {
-            Form::Text => write!(self.fields, " {}={value:?}", field.name()),
-            Form::Json => write!(self.fields, ",{}:{}", quoted(field.name()), quoted(value)),
+            Format::Text => write!(self.fields, " {}={value:?}", field.name()),
+            Format::Json => write!(self.fields, ",{}:{}", quoted(field.name()), quoted(value)),
         };
     }
 
     fn bare(&mut self, field: &Field, value: &dyn fmt::Display) {
         let _ = match self.form {
-            Form::Text => write!(self.fields, " {}={value}", field.name()),
-            Form::Json => write!(self.fields, ",{}:{value}", quoted(field.name())),
+            Format::Text => write!(self.fields, " {}={value}", field.name()),
+            Format::Json => write!(self.fields, ",{}:{value}", quoted(field.name())),
         };
     }
 }
 
-impl Visit for Found {
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.text(field, value);
     }
@@ -246,7 +245,7 @@ impl Visit for Found {
     }
 }
 
-/// A text as JSON has it.
+/// Quotes a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -284,7 +283,7 @@ mod tests {
         }
     }
 
-    fn logged(form: Form, level: u8, modules: &str) -> String {
+    fn logged(form: Format, level: u8, modules: &str) -> String {
         let lines = Lines::default();
         let to = lines.clone();
         let layer = tracing_subscriber::fmt::layer().event_format(form).with_writer(move || to.clone());
@@ -300,11 +299,11 @@ mod tests {
 
     #[test]
     fn lines_read_as_collectors_expect_them() {
-        let text = logged(Form::Text, 0, "");
+        let text = logged(Format::Text, 0, "");
         let (head, rest) = text.trim_end().split_once("] ").unwrap();
         assert_eq!(rest, "\"something is odd\" count=3 why=\"a \\\"b\\\"\\n\"");
         assert!(head.starts_with('W') && head.contains(" pintle::logs::tests:"), "{head}");
-        let json = logged(Form::Json, 0, "");
+        let json = logged(Format::Json, 0, "");
         let decoded = schema::decode::json_untyped(json.trim_end().as_bytes()).unwrap().value;
         assert_eq!(decoded.text(&["msg"]), "something is odd");
         assert_eq!(decoded.text(&["why"]), "a \"b\"\n");
@@ -313,26 +312,26 @@ mod tests {
 
     #[test]
     fn levels_tell_more_and_more() {
-        let told = |level, modules: &str| {
-            let text = logged(Form::Text, level, modules);
+        let shown = |level, modules: &str| {
+            let text = logged(Format::Text, level, modules);
             ["odd", "happens", "HTTP", "why\""].map(|word| text.contains(word))
         };
-        assert_eq!(told(0, ""), [true, false, false, false]);
-        assert_eq!(told(2, ""), [true, true, false, false]);
-        assert_eq!(told(3, ""), [true, true, true, false]);
-        assert_eq!(told(4, ""), [true, true, true, true]);
-        assert_eq!(told(0, ",store=debug"), [true, false, false, true]);
+        assert_eq!(shown(0, ""), [true, false, false, false]);
+        assert_eq!(shown(2, ""), [true, true, false, false]);
+        assert_eq!(shown(3, ""), [true, true, true, false]);
+        assert_eq!(shown(4, ""), [true, true, true, true]);
+        assert_eq!(shown(0, ",store=debug"), [true, false, false, true]);
     }
 
     #[test]
     fn levels_are_numbers() {
         assert_eq!([level("3"), level("-1"), level("999")].map(Result::unwrap), [3, 0, 255]);
         assert!(level("much").is_err());
-        let mut wrong = ConfigErrors::default();
+        let mut errors = ConfigErrors::default();
         let vmodule = ["store=4", "a*=2", "x"].map(str::to_owned).to_vec();
-        let logs = Logs { verbosity: 0, vmodule, logging_format: Form::Text };
-        assert_eq!(logs.modules(&mut wrong), ",store=debug");
-        let told = wrong.check().unwrap_err().to_string();
-        assert!(told.contains("\"a*=2\"") && told.contains("\"x\""), "{told}");
+        let logs = Logs { verbosity: 0, vmodule, logging_format: Format::Text };
+        assert_eq!(logs.modules(&mut errors), ",store=debug");
+        let shown = errors.check().unwrap_err().to_string();
+        assert!(shown.contains("\"a*=2\"") && shown.contains("\"x\""), "{shown}");
     }
 }

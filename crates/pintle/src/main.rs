@@ -1,21 +1,26 @@
 //! The `pintle` binary: a whole control plane in one process.
 //!
-//! What always holds: this crate is the only one that reads the clock, randomness, the environment and the
-//! command line, and the only one that writes to the terminal. What the user did wrong is told in one line
-//! that begins with `pintle: ` and says what to do; exit status 1 for that, 2 for a wrong command line.
+//! Invariants: only this crate reads the clock, randomness, the environment and the command line, and only this crate
+//! writes to the terminal. An error of the user is one line on stderr that begins with `pintle: ` and says what to do;
+//! the exit status is then 1, or 2 for an invalid command line.
+//!
+//! Layers, from the bottom: `flags` (syntax), `options` (flags to configuration), `cli` (commands), `server_config`,
+//! then the commands (`up`, `controller_manager`, `convert`). This file connects them.
 
 mod cli;
 mod control_loops;
 mod controller_manager;
 mod convert;
 mod data_dir;
+mod deployment_mode;
 mod files;
 mod flags;
+mod host;
 mod kubeconfig;
 mod logs;
 mod options;
 mod pki;
-mod process;
+mod process_metrics;
 mod server_config;
 mod signals;
 mod up;
@@ -27,26 +32,28 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use cli::{Cli, Command};
-use options::{ConfigErrors, Problems};
+use deployment_mode::DeploymentMode;
+use options::{ConfigErrors, InvalidConfig};
+use server_config::ServerConfig;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    small_pages();
-    let cli = match Cli::read(std::env::args_os()) {
+    disable_huge_pages();
+    let cli = match Cli::read(std::env::args_os(), config_errors) {
         Ok(cli) => cli,
-        Err(stop) => return stop.tell(),
+        Err(exit) => return exit.report(),
     };
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let problems = match error.downcast::<Problems>() {
-                Ok(Problems(several)) => several,
+            let problems = match error.downcast::<InvalidConfig>() {
+                Ok(InvalidConfig(several)) => several,
                 Err(one) => vec![format!("{one:#}")],
             };
             for problem in problems {
-                // a terminal that is gone cannot be told
+                // a closed terminal is not an error
                 let _ = writeln!(stderr(), "pintle: {}", one_line(&problem));
             }
             ExitCode::FAILURE
@@ -54,12 +61,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// Memory in pages of the usual size: with large ones a small server holds twice what it uses (decision 009). Before
-/// there are threads, and before much is allocated.
-fn small_pages() {
+/// Turns transparent huge pages off: with them a small server holds twice the memory that it uses (decision 009). Must
+/// run before threads start and before much is allocated.
+fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
-    // where the kernel knows nothing of it there are none
+    // a kernel without the setting has no huge pages
     let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+/// The errors in the option values of a command whose flags could be parsed.
+fn config_errors(command: &Command) -> Vec<String> {
+    let read = match command {
+        Command::Up(up) => ServerConfig::read(&up.server, up.mode()),
+        Command::Apiserver(server) => ServerConfig::read(server, DeploymentMode::Standalone),
+        Command::ControllerManager(args) => return controller_manager::config_errors(args),
+        Command::Convert(_) | Command::Version => return Vec::new(),
+    };
+    read.err().map(|InvalidConfig(errors)| errors).unwrap_or_default()
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
@@ -68,21 +86,21 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
             let _ = writeln!(stdout(), "{}", cli::version());
             Ok(())
         }
-        Command::Convert(asked) => convert::convert(&asked),
-        Command::Up(asked) => {
-            let verbosity = begin_log(&asked.server.logs, &cli.warnings)?;
+        Command::Convert(args) => convert::convert(&args),
+        Command::Up(args) => {
+            let verbosity = init_log(&args.server.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::up(*asked, world, verbosity))
+            runtime()?.block_on(up::up(*args, world, verbosity))
         }
-        Command::Apiserver(asked) => {
-            let verbosity = begin_log(&asked.logs, &cli.warnings)?;
+        Command::Apiserver(args) => {
+            let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(up::apiserver(*asked, world, verbosity))
+            runtime()?.block_on(up::apiserver(*args, world, verbosity))
         }
-        Command::ControllerManager(asked) => {
-            let verbosity = begin_log(&asked.logs, &cli.warnings)?;
+        Command::ControllerManager(args) => {
+            let verbosity = init_log(&args.logs, &cli.warnings)?;
             let world = world::real()?;
-            runtime()?.block_on(controller_manager::controller_manager(*asked, world, verbosity))
+            runtime()?.block_on(controller_manager::controller_manager(*args, world, verbosity))
         }
     }
 }
@@ -91,25 +109,25 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores)
-        // what is deep needs more of it where nothing is optimized; only what is used is ever there
+        // deep recursion needs it in debug builds; unused stack takes no memory
         .thread_stack_size(8 << 20)
         .enable_all()
         .build()
         .context("cannot start threads")
 }
 
-/// Begins the log, with what it should say about the command line.
-fn begin_log(asked: &logs::Logs, warnings: &[String]) -> anyhow::Result<logs::Verbosity> {
-    let mut wrong = ConfigErrors::default();
-    let verbosity = logs::begin(asked, &mut wrong);
-    wrong.check()?;
+/// Initializes the log and writes the warnings about the command line to it.
+fn init_log(args: &logs::Logs, warnings: &[String]) -> anyhow::Result<logs::Verbosity> {
+    let mut errors = ConfigErrors::default();
+    let verbosity = logs::init(args, &mut errors);
+    errors.check()?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
     Ok(verbosity)
 }
 
-/// Errors of others may span lines; ours do not.
+/// Joins the lines of an error text; errors of libraries may span several.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

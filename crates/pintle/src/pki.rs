@@ -10,14 +10,14 @@
 //! | `front-proxy-client` | the server as such a proxy, towards aggregated APIs | `front-proxy-ca` |
 //! | `sa` | the key that signs service accounts' tokens | |
 //!
-//! What always holds: the first start makes all of them or none. Later starts keep what is there; they only
+//! Invariants: the first start makes all of them or none. Later starts keep what is there; they only
 //! issue a certificate anew, for the same key, when it is about to expire or does not cover a name it must.
 //! A file that is damaged or does not fit the others is never replaced silently: the error names it.
 
+mod certified_key;
 mod hosts;
 mod issue;
-mod pair;
-mod shelf;
+mod store;
 
 #[cfg(test)]
 mod tests;
@@ -26,26 +26,26 @@ use std::path::Path;
 
 use env::World;
 
+pub use certified_key::CertifiedKey;
 pub use hosts::Hosts;
 use issue::{Authority, Purpose};
-pub use pair::Pair;
-use shelf::Shelf;
+use store::CertificateStore;
 
 /// The administrator's user name.
 pub const ADMIN: &str = "pintle-admin";
 
-/// The name of this server as a proxy that says who is calling.
+/// The common name of this server's front proxy certificate.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Everything that the control plane proves itself with, and checks others by.
+/// The certificates, keys and tokens of the control plane.
 pub struct Pki {
-    pub ca: Pair,
-    pub apiserver: Pair,
-    pub admin: Pair,
+    pub ca: CertifiedKey,
+    pub apiserver: CertifiedKey,
+    pub admin: CertifiedKey,
     /// The token that stands for the same user.
     pub admin_token: String,
-    pub front_proxy_ca: Pair,
-    pub front_proxy_client: Pair,
+    pub front_proxy_ca: CertifiedKey,
+    pub front_proxy_client: CertifiedKey,
     /// The private key that signs tokens.
     pub service_account_key: String,
 }
@@ -53,28 +53,28 @@ pub struct Pki {
 impl Pki {
     /// A new one that lives as long as the process.
     pub fn in_memory(hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
-        Self::assemble(&mut Shelf::in_memory(), hosts, world)
+        Self::assemble(&mut CertificateStore::in_memory(), hosts, world)
     }
 
     /// The one in `directory`, made there if there is none.
     pub fn in_directory(directory: &Path, hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
-        let mut shelf = Shelf::in_directory(directory)?;
-        let pki = Self::assemble(&mut shelf, hosts, world)?;
-        shelf.put_away()?;
+        let mut store = CertificateStore::in_directory(directory)?;
+        let pki = Self::assemble(&mut store, hosts, world)?;
+        store.commit()?;
         Ok(pki)
     }
 
-    fn assemble(shelf: &mut Shelf, hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
-        let cluster = Authority::obtain(shelf, "ca", "pintle-ca", world)?;
+    fn assemble(store: &mut CertificateStore, hosts: &Hosts, world: &World) -> anyhow::Result<Self> {
+        let cluster = Authority::obtain(store, "ca", "pintle-ca", world)?;
         let apiserver =
-            cluster.leaf(shelf, "apiserver", &Purpose::Server { name: "pintle-apiserver", hosts })?;
+            cluster.leaf(store, "apiserver", &Purpose::Server { name: "pintle-apiserver", hosts })?;
         let admin =
-            cluster.leaf(shelf, "admin", &Purpose::Client { name: ADMIN, group: Some(auth::MASTERS) })?;
-        let admin_token = issue::token(shelf, "admin", world)?;
-        let proxies = Authority::obtain(shelf, "front-proxy-ca", "pintle-front-proxy-ca", world)?;
+            cluster.leaf(store, "admin", &Purpose::Client { name: ADMIN, group: Some(auth::MASTERS) })?;
+        let admin_token = issue::token(store, "admin", world)?;
+        let proxies = Authority::obtain(store, "front-proxy-ca", "pintle-front-proxy-ca", world)?;
         let proxy = Purpose::Client { name: FRONT_PROXY, group: None };
-        let front_proxy_client = proxies.leaf(shelf, "front-proxy-client", &proxy)?;
-        let service_account_key = issue::signing_key(shelf, "sa")?;
+        let front_proxy_client = proxies.leaf(store, "front-proxy-client", &proxy)?;
+        let service_account_key = issue::signing_key(store, "sa")?;
         Ok(Self {
             ca: cluster.into_pair(),
             apiserver,

@@ -1,4 +1,4 @@
-//! The two signals that mean stop.
+//! The stop signals: SIGINT and SIGTERM.
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -9,7 +9,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on a signal does not end the process by itself.
+    /// Listens from now on; a signal no longer terminates the process.
     pub fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })

@@ -1,5 +1,5 @@
-//! `pintle up` and `pintle apiserver`: make what is missing, start the server, say where it is, and run until told to
-//! stop.
+//! The commands `pintle up` and `pintle apiserver`: make missing certificates, start the server, print its address, run
+//! until a signal arrives.
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
@@ -17,59 +17,62 @@ use env::World;
 use crate::cli::{self, Component, Up};
 use crate::control_loops::{self, ControlLoops, LoopHealth};
 use crate::data_dir::{DataDir, Kubeconfig};
+use crate::deployment_mode::DeploymentMode;
+use crate::host::host_name;
 use crate::logs::Verbosity;
-use crate::options::{Apiserver, Authorities, ConfigErrors, Leadership, Loops};
-use crate::pki::{ADMIN, Hosts, Pair, Pki};
-use crate::server_config::{DeploymentMode, ServerConfig};
+use crate::options::{Apiserver, Authorities, ConfigErrors, Controllers, LeaderElection};
+use crate::pki::{ADMIN, CertifiedKey, Hosts, Pki};
+use crate::server_config::ServerConfig;
 use crate::signals::Signals;
-use crate::{files, kubeconfig, process};
+use crate::{files, kubeconfig, process_metrics};
 
-/// Runs a control plane until a signal stops it.
-pub async fn up(asked: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
+/// Runs a control plane until a signal arrives.
+pub async fn up(args: Up, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
     anyhow::ensure!(
-        asked.components.contains(&Component::Apiserver),
-        "no component to run: name some with --components"
+        args.components.contains(&Component::Apiserver),
+        "--components does not include apiserver: add it, or run pintle controller-manager"
     );
-    let runs_loops = asked.components.contains(&Component::ControllerManager);
-    let loops = runs_loops.then_some((&asked.loops, &asked.leadership));
-    run(&asked.server, asked.company(), loops, (world, verbosity)).await
+    let runs_loops = args.components.contains(&Component::ControllerManager);
+    let loops = runs_loops.then_some((&args.loops, &args.leader_election));
+    run(&args.server, args.mode(), loops, (world, verbosity)).await
 }
 
 /// Runs the API server alone.
-pub async fn apiserver(asked: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
-    run(&asked, DeploymentMode::Alone, None, (world, verbosity)).await
+pub async fn apiserver(args: Apiserver, world: World, verbosity: Verbosity) -> anyhow::Result<()> {
+    run(&args, DeploymentMode::Standalone, None, (world, verbosity)).await
 }
 
 async fn run(
-    asked: &Apiserver,
-    company: DeploymentMode,
-    loops: Option<(&Loops, &Leadership)>,
+    args: &Apiserver,
+    mode: DeploymentMode,
+    loops: Option<(&Controllers, &LeaderElection)>,
     (world, verbosity): (World, Verbosity),
 ) -> anyhow::Result<()> {
     // from here on a signal stops cleanly, however early it comes
     let mut signals = Signals::new()?;
-    let mut wanted = ServerConfig::read(asked, company)?;
-    wanted.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
-    process::tell(&wanted.observe.metrics);
-    let data_dir = DataDir::prepare(asked, company)?;
-    let names = wanted.names.clone();
-    let own = match wanted.needs_own_identity(company) {
-        true => Some(own_identity(asked, &wanted, &data_dir, &world)?),
+    let mut config = ServerConfig::read(args, mode)?;
+    config.observe.verbosity = Some(Arc::new(move |text| verbosity.set(text)));
+    process_metrics::register(&config.observe.metrics);
+    let data_dir = DataDir::prepare(args, mode)?;
+    let names = config.names.clone();
+    let own = match config.needs_own_pki(mode) {
+        true => Some(cluster_pki(args, &config, &data_dir, &world)?),
         false => None,
     };
-    let is_shared = wanted.etcd.is_some();
+    let is_shared = config.etcd.is_some();
     let loops = match loops {
-        Some((asked, leadership)) => {
-            let signer = wanted.identity.service_accounts.signer.clone();
-            let believed = own.as_ref().map(|pki| wanted.shown.believed(&pki.ca.certificate));
-            let mut options = control_loops::trusted(own.as_ref(), believed, signer, is_shared)?;
-            let mut wrong = ConfigErrors::default();
-            options.gates = wanted.loop_gates;
-            asked.onto(&mut options, &mut wrong);
+        Some((args, election)) => {
+            let signer = config.identity.service_accounts.signer.clone();
+            let trusted_ca =
+                own.as_ref().map(|pki| config.certificates.kubeconfig_authorities(&pki.ca.certificate));
+            let mut options = control_loops::signing_options(own.as_ref(), trusted_ca, signer, is_shared)?;
+            let mut errors = ConfigErrors::default();
+            options.gates = config.loop_gates;
+            args.apply_to(&mut options, &mut errors);
             let candidate = crate::controller_manager::identity(&world);
-            let lease = leadership.read(candidate, &names, &mut wrong).filter(|_| is_shared);
-            wrong.check()?;
-            let services = &wanted.kinds.services;
+            let lease = election.read(candidate, &names, &mut errors).filter(|_| is_shared);
+            errors.check()?;
+            let services = &config.kinds.services;
             options.node_ipam.services =
                 [services.network].into_iter().chain(services.second_network).collect();
             Some((options, lease))
@@ -77,64 +80,65 @@ async fn run(
         None => None,
     };
     let health = loops.is_some().then(LoopHealth::default);
-    let (written, before_ready) = administrator(asked, company, own.as_ref(), &wanted, &data_dir, &world);
+    let (written, before_ready) = admin_kubeconfig(args, mode, own.as_ref(), &config, &data_dir, &world);
     let deployment = Deployment {
         before_ready,
         components: health.iter().map(LoopHealth::component).collect(),
-        ephemeral_signer: data_dir.is_memory() && wanted.identity.service_accounts.signer.is_none(),
+        ephemeral_signer: data_dir.is_memory() && config.identity.service_accounts.signer.is_none(),
         ephemeral_authorities: data_dir.is_memory() && own.is_some(),
     };
-    let counted = wanted.observe.metrics.clone();
-    let server =
-        start_server(wanted, company, data_dir.directory(), own.as_ref(), deployment, &world).await?;
+    let metrics = config.observe.metrics.clone();
+    let server = start_server(config, mode, data_dir.directory(), own.as_ref(), deployment, &world).await?;
     let loops = loops.zip(health).map(|((options, lease), health)| {
-        ControlLoops::start(&server, &names, options, lease, health, counted, &world)
+        ControlLoops::start(&server, &names, options, lease, health, metrics, &world)
     });
-    // a terminal that is gone is no reason to stop
-    let told = greeting(&server, written.as_ref(), is_shared, world.elapsed().as_millis());
-    let _ = stdout().write_all(told.as_bytes());
+    // a closed terminal is not an error
+    let message = greeting(&server, written.as_ref(), is_shared, world.elapsed().as_millis());
+    let _ = stdout().write_all(message.as_bytes());
     let _ = stdout().flush();
     run_until_stopped(server, loops, &mut signals, written.as_ref()).await
 }
 
-/// The administrator's kubeconfig, where there is one, and what writes it before the server is ready: a script that
-/// waits for the server finds it.
-fn administrator(
-    asked: &Apiserver,
-    company: DeploymentMode,
+/// The administrator's kubeconfig, if any, and the hook that writes it before the server is ready, so that scripts that
+/// wait for the server find it.
+fn admin_kubeconfig(
+    args: &Apiserver,
+    mode: DeploymentMode,
     own: Option<&Pki>,
-    wanted: &ServerConfig,
+    config: &ServerConfig,
     data_dir: &DataDir,
     world: &World,
 ) -> (Option<Kubeconfig>, Option<BeforeReady>) {
-    // the administrator's credentials are worth something only where the cluster's own authority is believed
-    let own = own.filter(|_| wanted.believes_own_clients(company));
-    let file = own.and_then(|_| data_dir.kubeconfig(asked, world));
+    // the administrator's credentials work only if the cluster's own authority is trusted
+    let own = own.filter(|_| config.trusts_own_clients(mode));
+    let file = own.and_then(|_| data_dir.kubeconfig(args, world));
     let (Some(pki), Some(file)) = (own, file) else { return (None, None) };
-    let believed = wanted.shown.believed(&pki.ca.certificate);
+    let trusted_ca = config.certificates.kubeconfig_authorities(&pki.ca.certificate);
     let (admin, token, path) = (pki.admin.clone(), pki.admin_token.clone(), file.path.clone());
     let before_ready: BeforeReady = Box::new(move |address| {
-        let text = kubeconfig::render(address, &believed, &token, &admin);
+        let text = kubeconfig::render(address, &trusted_ca, &token, &admin);
         kubeconfig::write(&path, &text).map_err(|error| format!("{error:#}"))
     });
     (Some(file), Some(before_ready))
 }
 
-/// The certificates and keys of the cluster, made where there are none.
-fn own_identity(
-    asked: &Apiserver,
-    wanted: &ServerConfig,
+/// Loads the cluster's certificates and keys, or creates them.
+fn cluster_pki(
+    args: &Apiserver,
+    config: &ServerConfig,
     data_dir: &DataDir,
     world: &World,
 ) -> anyhow::Result<Pki> {
-    let mut others = asked.tls_san.clone();
-    others.push(wanted.kinds.services.network.first().to_string());
-    let hosts = Hosts::new(asked.bind_address, machine_name().as_deref(), &others, &wanted.names)?;
+    let mut others = args.tls_san.clone();
+    others.push(config.kinds.services.network.first().to_string());
+    let hosts = Hosts::new(args.bind_address, host_name().as_deref(), &others, &config.names)?;
     let pki = match data_dir.directory() {
         Some(directory) => Pki::in_directory(&directory.join("pki"), &hosts, world)?,
         None => Pki::in_memory(&hosts, world)?,
     };
-    if let Some((certificate, key)) = asked.tls.kept_at().filter(|_| wanted.shown.everybody.is_none()) {
+    if let Some((certificate, key)) =
+        args.tls.cert_dir_files().filter(|_| config.certificates.default_pair.is_none())
+    {
         let folder = certificate.parent().unwrap_or(Path::new("."));
         let put = files::private_directory(folder)
             .and_then(|()| files::replace(&key, pki.apiserver.key.as_bytes()))
@@ -152,9 +156,9 @@ async fn run_until_stopped(
 ) -> anyhow::Result<()> {
     tokio::select! {
         () = signals.next() => {}
-        () = server.ended() => anyhow::bail!("the server stopped by itself: see the log, with -v for more"),
+        () = server.ended() => anyhow::bail!("the server stopped unexpectedly: see the log, or run with -v for details"),
     }
-    let _ = writeln!(stdout(), "stopping; once more to stop at once");
+    let _ = writeln!(stdout(), "stopping; press Ctrl-C again to exit at once");
     let stopped = async {
         if let Some(loops) = loops {
             loops.stop().await;
@@ -172,24 +176,24 @@ async fn run_until_stopped(
     }
 }
 
-/// What the servers of one etcd have in common.
+/// The notice about keys that servers of one etcd must share.
 const SHARED_KEYS: &str = "\
-Other servers on this etcd need the same keys: those of service accounts (--service-account-signing-key-file,
---service-account-key-file), the authorities for clients (--client-ca-file) and for front proxies
-(--requestheader-client-ca-file, --proxy-client-cert-file), and --encryption-provider-config. Servers that made their
-own need a copy of the folder pki of one data directory.
+Other servers on this etcd must use the same keys: of service accounts (--service-account-signing-key-file,
+--service-account-key-file), of clients (--client-ca-file) and front proxies (--requestheader-client-ca-file,
+--proxy-client-cert-file), and --encryption-provider-config. Servers that make their own keys need a copy of the
+directory pki of one data directory.
 ";
 
 fn greeting(server: &Server, written: Option<&Kubeconfig>, is_shared: bool, started_ms: u128) -> String {
     let url = kubeconfig::url(server.local_addr());
     let mut text = format!("{} is ready on {url} ({started_ms} ms)\n", cli::version());
     if let Some(written) = written {
-        let path = quoted(&written.path);
+        let path = shell_quote(&written.path);
         // writing to a string cannot fail
         let _ = write!(text, "\n    export KUBECONFIG={path}\n    kubectl get namespaces\n\n");
     }
     if written.is_some_and(|it| it.temporary) {
-        text.push_str("Everything is in memory; that kubeconfig is removed at the end.\n");
+        text.push_str("All state is in memory; the kubeconfig is removed at exit.\n");
     }
     if is_shared {
         text.push_str(SHARED_KEYS);
@@ -198,33 +202,26 @@ fn greeting(server: &Server, written: Option<&Kubeconfig>, is_shared: bool, star
     text
 }
 
-/// The path as a shell takes it.
-fn quoted(path: &Path) -> String {
+/// Quotes a path for a shell.
+fn shell_quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = text.bytes().all(|c| c.is_ascii_alphanumeric() || b"/._-+@%:,".contains(&c));
     if plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// The machine's name, where the system tells it in one of the usual places.
-pub(crate) fn machine_name() -> Option<String> {
-    let told = ["/proc/sys/kernel/hostname", "/etc/hostname"];
-    let told = told.iter().find_map(|path| std::fs::read_to_string(path).ok());
-    told.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_owned())
-}
-
 /// Starts the API server, with its state in `directory` or in memory.
 async fn start_server(
-    wanted: ServerConfig,
-    company: DeploymentMode,
+    config: ServerConfig,
+    mode: DeploymentMode,
     directory: Option<&Path>,
     own: Option<&Pki>,
     deployment: Deployment,
     world: &World,
 ) -> anyhow::Result<Server> {
-    let believes_own_clients = wanted.believes_own_clients(company);
-    let Authorities { clients, client_file, proxies, proxy_file } = wanted.authorities;
-    let clients = Believed::new(company, own.map(|pki| &pki.ca), clients, client_file);
-    let proxies = Believed::new(company, own.map(|pki| &pki.front_proxy_ca), proxies, proxy_file);
+    let trusts_own_clients = config.trusts_own_clients(mode);
+    let Authorities { clients, client_file, proxies, proxy_file } = config.authorities;
+    let clients = TrustedCas::new(mode, own.map(|pki| &pki.ca), clients, client_file);
+    let proxies = TrustedCas::new(mode, own.map(|pki| &pki.front_proxy_ca), proxies, proxy_file);
     let text = |text: &str| text.to_owned().into_bytes();
     let tls = TlsMaterial {
         certificate_chain: own.map(|pki| text(&pki.apiserver.certificate)).unwrap_or_default(),
@@ -235,111 +232,111 @@ async fn start_server(
         proxy_authority_file: proxies.file,
         ..TlsMaterial::default()
     };
-    let tls = wanted.shown.onto(tls);
-    let mut identity = wanted.identity;
+    let tls = config.certificates.apply_to(tls);
+    let mut identity = config.identity;
     let accounts = &mut identity.service_accounts;
     if let (None, Some(pki)) = (&accounts.signer, own) {
         let signer = Signer::from_pem(pki.service_account_key.as_bytes());
-        accounts.signer = Some(signer.context("the key of service accounts in the data directory")?);
+        accounts.signer = Some(signer.context("cannot read the service account key in the data directory")?);
     }
-    if let Some(pki) = own.filter(|_| believes_own_clients) {
+    if let Some(pki) = own.filter(|_| trusts_own_clients) {
         let administrator = User { groups: vec![auth::MASTERS.to_owned()], ..User::named(ADMIN) };
         identity.tokens.insert(&pki.admin_token, administrator);
     }
-    let mut aggregation = wanted.aggregation;
+    let mut aggregation = config.aggregation;
     if let (None, Some(pki)) = (&aggregation.identity, own) {
         let pair = &pki.front_proxy_client;
         aggregation.identity = Some((text(&pair.certificate), text(&pair.key)));
     }
     let listen = Listen {
-        address: wanted.address,
+        address: config.address,
         tls,
-        limits: wanted.connections,
-        share_port: wanted.share_port,
+        limits: config.connections,
+        share_port: config.share_port,
         world: world.clone(),
     };
-    let at_etcd = wanted.etcd.is_some();
+    let at_etcd = config.etcd.is_some();
     let config = Config {
-        store: match (wanted.etcd, directory) {
+        store: match (config.etcd, directory) {
             (Some(etcd), _) => StoreChoice::Etcd(Box::new(etcd)),
             (None, Some(path)) => StoreChoice::Directory(path.join("store")),
             (None, None) => StoreChoice::Memory,
         },
-        sealing: wanted.sealing,
+        sealing: config.sealing,
         listen,
         world: world.clone(),
-        names: wanted.names,
-        event_ttl: wanted.event_ttl,
-        delete_workers: wanted.delete_workers,
+        names: config.names,
+        event_ttl: config.event_ttl,
+        delete_workers: config.delete_workers,
         identity,
-        permission: wanted.permission,
-        admission: wanted.admission,
-        audit: wanted.audit,
-        serving: wanted.serving,
+        permission: config.permission,
+        admission: config.admission,
+        audit: config.audit,
+        serving: config.serving,
         cache: Default::default(),
-        limits: wanted.limits,
-        fairness: wanted.fairness,
-        kinds: wanted.kinds,
-        reached_at: wanted.reached_at,
-        found: wanted.found,
-        egress: wanted.egress,
+        limits: config.limits,
+        fairness: config.fairness,
+        kinds: config.kinds,
+        reached_at: config.reached_at,
+        found: config.found,
+        egress: config.egress,
         aggregation,
-        gates: wanted.gates,
-        browsers: wanted.browsers,
-        observe: wanted.observe,
+        gates: config.gates,
+        browsers: config.browsers,
+        observe: config.observe,
         deployment,
     };
-    Server::start(config).await.map_err(|error| explained(error, at_etcd))
+    Server::start(config).await.map_err(|error| with_advice(error, at_etcd))
 }
 
-/// Whose certificates are believed: together with others the cluster's own authority and those that are given, alone
-/// those that are given if there are any.
-struct Believed {
+/// The trusted client authorities: all-in-one, the cluster's own and the given ones; standalone, the given ones if
+/// there are any.
+struct TrustedCas {
     pem: Option<Vec<u8>>,
     file: Option<AuthorityFile>,
 }
 
-impl Believed {
+impl TrustedCas {
     fn new(
-        company: DeploymentMode,
-        own: Option<&Pair>,
+        mode: DeploymentMode,
+        own: Option<&CertifiedKey>,
         given: Option<String>,
         file: Option<PathBuf>,
     ) -> Self {
-        let own = own.filter(|_| company != DeploymentMode::Alone || given.is_none());
+        let own = own.filter(|_| mode != DeploymentMode::Standalone || given.is_none());
         let mut besides = own.map(|pair| pair.certificate.trim_end().to_owned()).unwrap_or_default();
         if !besides.is_empty() {
             besides.push('\n');
         }
         let pem = format!("{besides}{}", given.unwrap_or_default()).into_bytes();
         let file = file.map(|path| AuthorityFile { path, besides: besides.into_bytes() });
-        Believed { pem: (!pem.is_empty()).then_some(pem), file }
+        TrustedCas { pem: (!pem.is_empty()).then_some(pem), file }
     }
 }
 
-fn explained(error: StartError, at_etcd: bool) -> anyhow::Error {
+fn with_advice(error: StartError, at_etcd: bool) -> anyhow::Error {
     let advice = match &error {
         StartError::Serve(ServeError::AddressInUse(_)) => {
-            "stop what is using it, or choose another port with --secure-port"
+            "stop the process that uses it, or choose another port with --secure-port"
         }
         StartError::Serve(ServeError::Bind { .. }) => "choose another with --bind-address or --secure-port",
         StartError::Serve(ServeError::Tls { .. }) => {
-            "see the --tls options, or restore the certificates in the data directory, or remove them"
+            "check the --tls flags, or restore or remove the certificates in the data directory"
         }
-        StartError::Store(_) if at_etcd => "see --etcd-servers and the options with --etcd",
+        StartError::Store(_) if at_etcd => "check --etcd-servers and the other --etcd flags",
         StartError::Unreadable(_) if at_etcd => {
-            "mend or delete it in the etcd, or choose another --etcd-prefix"
+            "repair or delete it in etcd, or choose another --etcd-prefix"
         }
         StartError::Store(_) | StartError::Unreadable(_) => {
-            "restore the data directory from a copy, or choose another with --data-dir"
+            "restore the data directory from a backup, or choose another with --data-dir"
         }
         StartError::Decrypt(_) => {
-            "see --encryption-provider-config: the key it was sealed with must stay there"
+            "check --encryption-provider-config: it must keep the key that encrypted the object"
         }
-        StartError::Plugins(_) => "see --enable-admission-plugins and --disable-admission-plugins",
-        StartError::Audit(_) => "see --audit-log-path and --audit-webhook-config-file",
-        StartError::System { .. } => "the log has more, with -v",
-        // these say what to do
+        StartError::Plugins(_) => "check --enable-admission-plugins and --disable-admission-plugins",
+        StartError::Audit(_) => "check --audit-log-path and --audit-webhook-config-file",
+        StartError::System { .. } => "run with -v for details in the log",
+        // these texts contain the advice
         StartError::ForeignKeys(_) | StartError::BeforeReady(_) => return anyhow::anyhow!("{error}"),
     };
     anyhow::anyhow!("{error}: {advice}")
@@ -352,9 +349,9 @@ mod tests {
 
     #[test]
     fn paths_survive_the_shell() {
-        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
-        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
-        assert_eq!(quoted(Path::new("/a'b")), r"'/a'\''b'");
+        assert_eq!(shell_quote(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(shell_quote(Path::new("/a b")), "'/a b'");
+        assert_eq!(shell_quote(Path::new("/a'b")), r"'/a'\''b'");
     }
 
     #[tokio::test]
@@ -362,18 +359,18 @@ mod tests {
         let world = crate::world::real().unwrap();
         let hosts = Hosts::new([127, 0, 0, 1].into(), None, &[], &Names::kubernetes()).unwrap();
         let pki = Pki::in_memory(&hosts, &world).unwrap();
-        let wanted = |port: u16| {
+        let config = |port: u16| {
             let line = format!("pintle up --secure-port {port}");
-            let read = cli::Cli::read(line.split(' ').map(Into::into)).unwrap();
+            let read = cli::Cli::read(line.split(' ').map(Into::into), crate::config_errors).unwrap();
             let cli::Command::Up(up) = read.command else { panic!("not up") };
             ServerConfig::read(&up.server, TOGETHER).unwrap()
         };
-        const TOGETHER: DeploymentMode = DeploymentMode::SingleFlight { accounts: false };
+        const TOGETHER: DeploymentMode = DeploymentMode::AllInOne { runs_controllers: false };
         let server =
-            start_server(wanted(0), TOGETHER, None, Some(&pki), Deployment::default(), &world).await.unwrap();
+            start_server(config(0), TOGETHER, None, Some(&pki), Deployment::default(), &world).await.unwrap();
         assert_ne!(server.local_addr().port(), 0);
         let taken = start_server(
-            wanted(server.local_addr().port()),
+            config(server.local_addr().port()),
             TOGETHER,
             None,
             Some(&pki),
@@ -383,10 +380,10 @@ mod tests {
         let taken = taken.await.err().unwrap().to_string();
         assert!(taken.contains("already in use") && taken.contains("--secure-port"), "{taken}");
         let written = Kubeconfig { path: "/tmp/k".into(), temporary: false };
-        let told = greeting(&server, Some(&written), false, 7);
+        let message = greeting(&server, Some(&written), false, 7);
         assert!(
-            told.contains(&kubeconfig::url(server.local_addr())) && told.contains("KUBECONFIG=/tmp/k"),
-            "{told}"
+            message.contains(&kubeconfig::url(server.local_addr())) && message.contains("KUBECONFIG=/tmp/k"),
+            "{message}"
         );
         server.shutdown().await;
     }

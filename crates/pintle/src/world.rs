@@ -1,4 +1,4 @@
-//! The real world: the one place where the clock is read and randomness is drawn.
+//! The production `World`: the only place that reads the clock and draws randomness.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,10 +12,10 @@ struct Real {
     random: &'static dyn SecureRandom,
 }
 
-/// The world as it is. Fails where the operating system has no randomness to give.
+/// Creates the production world. Fails if the operating system provides no randomness.
 pub fn real() -> anyhow::Result<World> {
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut [0; 16]).ok().context("the operating system gives no random numbers")?;
+    random.fill(&mut [0; 16]).ok().context("the operating system provides no randomness")?;
     Ok(Arc::new(Real { start: Instant::now(), random }))
 }
 
@@ -31,7 +31,7 @@ impl Env for Real {
     fn fill(&self, buf: &mut [u8]) {
         let filled = self.random.fill(buf).is_ok();
         // it worked when the world was made; going on with predictable names and keys is worse than ending
-        assert!(filled, "the operating system stopped giving random numbers");
+        assert!(filled, "the operating system no longer provides randomness");
     }
 }
 

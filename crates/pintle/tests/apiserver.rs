@@ -36,10 +36,10 @@ fn start(program: &Path, arguments: &[String]) -> Running {
 /// The same for a program with an environment of its own.
 fn start_command(command: &mut Command) -> Running {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let told = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    let message = BufReader::new(child.stdout.take().unwrap()).lines().next();
     let running = Running(child);
-    let told = told.expect("it ended at once").unwrap();
-    assert!(told.contains("is ready on https://"), "{told}");
+    let message = message.expect("it ended at once").unwrap();
+    assert!(message.contains("is ready on https://"), "{message}");
     running
 }
 
@@ -257,7 +257,7 @@ async fn every_client_can_read_the_kubeconfig_that_is_there_once_the_server_is_r
 /// A proxy at a socket, which says whom it was asked for and leads nowhere.
 fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
     let listener = tokio::net::UnixListener::bind(path).unwrap();
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let (tell, message) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut line = String::new();
@@ -266,7 +266,7 @@ fn proxy(path: &str) -> tokio::sync::mpsc::UnboundedReceiver<String> {
             let _ = tell.send(line.split(' ').nth(1).unwrap_or("").to_owned());
         }
     });
-    told
+    message
 }
 
 #[tokio::test]
@@ -331,23 +331,23 @@ async fn those_beside_it_are_called_by_the_way_that_a_file_names() {
 /// What a command line that starts nothing says, line by line, and how it ends.
 fn refused(line: &str) -> (Vec<String>, i32) {
     let output = Command::new(PROGRAM).args(line.split_whitespace()).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    (told.lines().map(str::to_owned).collect(), output.status.code().unwrap())
+    let message = String::from_utf8(output.stderr).unwrap();
+    (message.lines().map(str::to_owned).collect(), output.status.code().unwrap())
 }
 
 #[test]
 fn a_wrong_command_line_starts_nothing_and_names_everything() {
-    let (told, code) = refused("apiserver --nope=1 --secure-port=x --request-timeout=soon");
-    assert_eq!((told.len(), code), (3, 2), "{told:#?}");
-    assert!(told.iter().all(|line| line.starts_with("pintle: ")), "{told:#?}");
-    let (told, code) =
+    let (message, code) = refused("apiserver --nope=1 --secure-port=x --request-timeout=soon");
+    assert_eq!((message.len(), code), (3, 2), "{message:#?}");
+    assert!(message.iter().all(|line| line.starts_with("pintle: ")), "{message:#?}");
+    let (message, code) =
         refused("apiserver --ephemeral --secure-port=0 --etcd-servers=ftp://10.0.0.1 --feature-gates=X=true");
-    assert_eq!((told.len(), code), (3, 1), "{told:#?}");
-    for (line, part) in told.iter().zip([
+    assert_eq!((message.len(), code), (3, 1), "{message:#?}");
+    for (line, part) in message.iter().zip([
         "--etcd-servers: \"ftp://10.0.0.1\" is not",
         "--secure-port: must be",
         "unrecognized feature gate: X",
     ]) {
-        assert!(line.contains(part), "{part}: {told:#?}");
+        assert!(line.contains(part), "{part}: {message:#?}");
     }
 }

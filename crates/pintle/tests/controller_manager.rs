@@ -26,8 +26,8 @@ impl Drop for Process {
 
 impl Process {
     fn terminate(&self) {
-        let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
-        assert!(told.success());
+        let message = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(message.success());
     }
 
     fn ends(&mut self) -> Option<i32> {
@@ -51,8 +51,8 @@ fn server(directory: &Path, port: u16) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
     command.args(["up", "--components", "apiserver", "--secure-port", &port.to_string(), "--data-dir"]);
     let mut child = command.arg(directory).stdout(Stdio::piped()).spawn().unwrap();
-    let told = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(told.contains("is ready on https://"), "{told}");
+    let message = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(message.contains("is ready on https://"), "{message}");
     Process(child)
 }
 
@@ -262,10 +262,10 @@ fn a_wrong_command_line_is_told() {
         let out = command.arg("controller-manager").args(arguments).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    let (code, told) =
+    let (code, message) =
         run(&["--master", "http://127.0.0.1:1", "--controllers", "*,-nothing", "--root-ca-file", "/none"]);
     assert!(code.is_some_and(|code| code != 0));
-    assert!(told.contains("nothing") && told.contains("/none"), "{told}");
-    let (_, told) = run(&["--master", "http://127.0.0.1:1", "--leader-elect-renew-deadline", "20s"]);
-    assert!(told.contains("--leader-elect-lease-duration"), "{told}");
+    assert!(message.contains("nothing") && message.contains("/none"), "{message}");
+    let (_, message) = run(&["--master", "http://127.0.0.1:1", "--leader-elect-renew-deadline", "20s"]);
+    assert!(message.contains("--leader-elect-lease-duration"), "{message}");
 }

@@ -25,8 +25,8 @@ impl Drop for Running {
 impl Running {
     /// Ends it as an operator does.
     fn stop(mut self) {
-        let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
-        assert!(told.success());
+        let message = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(message.success());
         assert!(self.0.wait().unwrap().success());
     }
 }
@@ -41,10 +41,10 @@ fn up(etcd: &StandIn, directory: &Path) -> Command {
 /// Starts a control plane and waits until it is ready.
 fn start(etcd: &StandIn, directory: &Path) -> Running {
     let mut child = up(etcd, directory).stderr(Stdio::inherit()).spawn().unwrap();
-    let told = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    let message = BufReader::new(child.stdout.take().unwrap()).lines().next();
     let running = Running(child);
-    let told = told.expect("it ended at once").unwrap();
-    assert!(told.contains("is ready on https://"), "{told}");
+    let message = message.expect("it ended at once").unwrap();
+    assert!(message.contains("is ready on https://"), "{message}");
     running
 }
 
@@ -70,8 +70,8 @@ async fn one_runs_the_loops_and_all_have_the_same_keys() {
         let leads = holder(&etcd, "");
         // a server that has its own keys would not know the tokens of the first
         let refused = up(&etcd, &at("stranger")).output().unwrap();
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && told.contains("kube-system/cluster-keys"), "{told}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && message.contains("kube-system/cluster-keys"), "{message}");
         std::fs::create_dir_all(at("second/pki")).unwrap();
         for file in std::fs::read_dir(at("first/pki")).unwrap().map(Result::unwrap) {
             std::fs::copy(file.path(), at("second/pki").join(file.file_name())).unwrap();
@@ -105,8 +105,8 @@ async fn control_planes_that_start_at_once_find_nothing_wrong() {
         };
         let servers = [start("one"), start("two"), start("three")];
         for mut server in servers {
-            let told = BufReader::new(server.0.stdout.take().unwrap()).lines().next();
-            assert!(told.unwrap().unwrap().contains("is ready on"));
+            let message = BufReader::new(server.0.stdout.take().unwrap()).lines().next();
+            assert!(message.unwrap().unwrap().contains("is ready on"));
             let mut log = server.0.stderr.take().unwrap();
             server.stop();
             let mut text = String::new();

@@ -28,14 +28,14 @@ impl Pintle {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pintle"));
         command.args(["up", "--secure-port", "0", "--data-dir"]).arg(directory).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let told = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-        assert!(told.contains("is ready on https://"), "{told}");
+        let message = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        assert!(message.contains("is ready on https://"), "{message}");
         Pintle(child)
     }
 
     fn terminate(&self) {
-        let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
-        assert!(told.success());
+        let message = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap();
+        assert!(message.success());
     }
 }
 
@@ -91,9 +91,9 @@ async fn stops_well(options: &[&str]) {
     pintle.terminate();
     // not ready, which is told at once, and yet writes go on
     loop {
-        let told = caller_of_it.get("/readyz").await.unwrap();
-        if told.status == 500 {
-            let text = String::from_utf8(told.body.to_vec()).unwrap();
+        let message = caller_of_it.get("/readyz").await.unwrap();
+        if message.status == 500 {
+            let text = String::from_utf8(message.body.to_vec()).unwrap();
             assert!(text.contains("[-]shutdown failed: reason withheld\n"), "{text}");
             break;
         }

@@ -1,12 +1,11 @@
-//! The manager's own port: health for everybody, metrics for who may.
+//! The HTTPS port of the controller manager: health checks, metrics and debug pages.
 //!
-//! What always holds: who calls and whether they may is asked of the API server, except for paths that everybody may look
-//! at and for masters. When the API server, or a file, says that clients are known by other authorities, the port is opened
-//! anew with those.
+//! Invariants: authentication and authorization are delegated to the API server, except for the paths of
+//! `--authorization-always-allow-paths` and for `system:masters`. When the client authorities change, in the API server's
+//! config map or in a file, the listener is opened again with the new ones.
 
-use super::Told;
-use crate::cli::command_line;
-use crate::options::{AuthorityFiles, ConfigErrors, ControllerManager, FoundOut, ServingCertificates};
+use crate::host::command_line;
+use crate::options::{AuthorityFiles, ClientTrust, ConfigErrors, ControllerManager, ServingCertificates};
 use anyhow::Context as _;
 use apiserver::authentication::{self, Chain};
 use apiserver::authorization;
@@ -34,68 +33,68 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The config map that says by which authorities clients are known.
-const TRUST: &str = "extension-apiserver-authentication";
-/// How often it and the operator's files are looked at, and how long it may be missing at the start.
-const LOOK: Duration = Duration::from_secs(60);
+/// The config map in which the API server publishes its client authorities.
+const TRUST_CONFIG_MAP: &str = "extension-apiserver-authentication";
+/// How often the config map and the files are read again.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the command line says about the port.
-pub struct Wanted {
-    /// None is served without one.
+/// The options of the port.
+pub struct PortConfig {
+    /// No port is opened without an address.
     address: Option<SocketAddr>,
     share_port: bool,
-    shown: ServingCertificates,
-    said: FoundOut,
+    certificates: ServingCertificates,
+    from_flags: ClientTrust,
     files: AuthorityFiles,
-    /// Where the API server says by whom clients are known.
-    lookup: Option<Target>,
-    tolerant: bool,
+    /// The API server that publishes the client authorities.
+    trust_api: Option<Target>,
+    tolerates_lookup_failure: bool,
     tokens: Option<authentication::webhook::Options>,
-    permissions: Option<authorization::webhook::Options>,
-    allowed: Vec<String>,
-    /// Whether it is told how health checks went.
+    authorizer: Option<authorization::webhook::Options>,
+    always_allow_paths: Vec<String>,
+    /// Whether `/metrics/slis` is served.
     slis: bool,
-    /// Whether the inside of the process is shown.
+    /// Whether `/debug/` is served.
     profiling: bool,
 }
 
-impl Wanted {
-    pub fn read(asked: &ControllerManager, slis: bool, names: &Names, wrong: &mut ConfigErrors) -> Self {
-        let delegation = &asked.delegation;
+impl PortConfig {
+    pub fn read(args: &ControllerManager, slis: bool, names: &Names, errors: &mut ConfigErrors) -> Self {
+        let delegation = &args.delegation;
         let file = delegation.authentication_kubeconfig.as_deref();
         let file = file.filter(|_| !delegation.authentication_skip_lookup);
-        let lookup = file.and_then(|file| {
+        let trust_api = file.and_then(|file| {
             let read: Result<Target, _> = Target::from_kubeconfig(file as &Path);
             read.ok()
         });
-        Wanted {
-            address: (asked.secure_port != 0).then(|| SocketAddr::new(asked.bind_address, asked.secure_port)),
-            share_port: asked.tls.permit_port_sharing,
-            shown: asked.tls.read(wrong),
-            said: delegation.said(wrong),
+        PortConfig {
+            address: (args.secure_port != 0).then(|| SocketAddr::new(args.bind_address, args.secure_port)),
+            share_port: args.tls.permit_port_sharing,
+            certificates: args.tls.read(errors),
+            from_flags: delegation.client_trust(errors),
             files: delegation.files(),
-            lookup,
-            tolerant: delegation.authentication_tolerate_lookup_failure,
-            tokens: delegation.tokens(names, wrong),
-            permissions: delegation.permissions(names, wrong),
-            allowed: delegation.authorization_always_allow_paths.clone(),
+            trust_api,
+            tolerates_lookup_failure: delegation.authentication_tolerate_lookup_failure,
+            tokens: delegation.token_reviews(names, errors),
+            authorizer: delegation.access_reviews(names, errors),
+            always_allow_paths: delegation.authorization_always_allow_paths.clone(),
             slis,
-            profiling: asked.numbers.profiling,
+            profiling: args.metrics.profiling,
         }
     }
 }
 
-/// What runs, and is well because it does.
+/// The health of the manager: every running loop is healthy.
 #[derive(Default)]
 pub struct Health {
     running: Mutex<BTreeSet<&'static str>>,
-    /// How checks went.
+    /// Counts of check results.
     slis: Slis,
 }
 
 impl Health {
-    pub fn runs(&self, loops: impl Iterator<Item = &'static str>) {
+    pub fn add_running(&self, loops: impl Iterator<Item = &'static str>) {
         self.lock().extend(loops);
     }
 
@@ -103,7 +102,7 @@ impl Health {
         self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The answer to a path of health, if it is one: all checks or one. All that run are well.
+    /// The response to a health path: one check, or all.
     fn answer(&self, path: &str, query: &str) -> Option<String> {
         let (endpoint, one) = health::parse(path)?;
         let mut checks = vec!["leaderElection"];
@@ -118,113 +117,123 @@ impl Health {
     }
 }
 
-/// The port, open.
-pub struct Port {
-    open: Option<Open>,
+/// The parts that the loops and the port share.
+pub struct ProcessContext {
+    pub metrics: Metrics,
+    pub health: Arc<Health>,
+    pub world: World,
+    /// Sets the verbosity of the log.
+    pub verbosity: Verbosity,
 }
 
-struct Open {
+/// The health and metrics port of the manager.
+pub struct Port {
+    open: Option<OpenPort>,
+}
+
+struct OpenPort {
     address: SocketAddr,
     share_port: bool,
     tls: TlsMaterial,
-    /// What the operator said, as the files were when they were last read.
-    said: FoundOut,
+    /// The authorities of the flags, as the files were last read.
+    from_flags: ClientTrust,
     files: AuthorityFiles,
-    found: FoundOut,
-    lookup: Option<Api<ConfigMap>>,
+    trust: ClientTrust,
+    trust_api: Option<Api<ConfigMap>>,
     bound: Bound,
-    answers: Arc<Answers>,
+    handler: Arc<PortHandler>,
     world: World,
 }
 
 impl Port {
-    pub async fn open(wanted: Wanted, told: &Told, names: Names) -> anyhow::Result<Self> {
-        let Told { metrics, health, world, verbosity } = told;
-        let Some(address) = wanted.address else { return Ok(Port { open: None }) };
-        let lookup = match &wanted.lookup {
-            Some(target) => Some(trust_map(target, &names, metrics, world)?),
+    pub async fn open(config: PortConfig, process: &ProcessContext, names: Names) -> anyhow::Result<Self> {
+        let ProcessContext { metrics, health, world, verbosity } = process;
+        let Some(address) = config.address else { return Ok(Port { open: None }) };
+        let trust_api = match &config.trust_api {
+            Some(target) => Some(trust_config_map(target, &names, metrics, world)?),
             None => None,
         };
-        let found = match &lookup {
-            None => wanted.said.clone(),
-            Some(map) => match patiently(map).await {
-                Ok(told) => wanted.said.clone().with(&told),
-                Err(why) if wanted.tolerant => {
-                    tracing::warn!(%why, "the API server does not say by whom clients are known");
-                    wanted.said.clone()
+        let trust = match &trust_api {
+            None => config.from_flags.clone(),
+            Some(map) => match get_with_retry(map).await {
+                Ok(map) => config.from_flags.clone().merge(&map),
+                Err(why) if config.tolerates_lookup_failure => {
+                    tracing::warn!(%why, "cannot read the client authorities from the API server");
+                    config.from_flags.clone()
                 }
                 Err(why) => anyhow::bail!(
-                    "the API server does not say by whom clients are known: {why}; go on without with \
+                    "cannot read the client authorities from the API server: {why}; to start without them, set \
                      --authentication-tolerate-lookup-failure"
                 ),
             },
         };
         let mut tls = TlsMaterial::default();
-        if wanted.shown.everybody.is_none() {
+        if config.certificates.default_pair.is_none() {
             (tls.certificate_chain, tls.private_key) = self_signed(address)?;
         }
-        let tls = wanted.shown.onto(tls);
-        let answers = Arc::new(Answers {
+        let tls = config.certificates.apply_to(tls);
+        let handler = Arc::new(PortHandler {
             metrics: metrics.clone(),
             health: health.clone(),
-            allowed: wanted.allowed,
-            slis: wanted.slis,
-            debug: wanted.profiling.then(|| Debug { command: command_line(), verbosity: verbosity.clone() }),
-            tokens: wanted.tokens.map(|options| {
+            always_allow_paths: config.always_allow_paths,
+            slis: config.slis,
+            debug: config.profiling.then(|| Debug { command: command_line(), verbosity: verbosity.clone() }),
+            tokens: config.tokens.map(|options| {
                 Arc::new(authentication::webhook::Remote::new(options, Arc::new([]), &names, world)) as Arc<_>
             }),
-            permissions: wanted
-                .permissions
+            authorizer: config
+                .authorizer
                 .map(|options| authorization::webhook::Remote::new(options, &names, world)),
             chain: arc_swap::ArcSwapOption::empty(),
             world: world.clone(),
         });
-        answers.know(&found);
-        let bound = bind(address, wanted.share_port, &tls, &found, world).await?;
-        let Wanted { said, files, share_port, .. } = wanted;
+        handler.set_trust(&trust);
+        let bound = bind(address, config.share_port, &tls, &trust, world).await?;
+        let PortConfig { from_flags, files, share_port, .. } = config;
         let world = world.clone();
-        let open = Open { address, share_port, tls, said, files, found, lookup, bound, answers, world };
+        let open =
+            OpenPort { address, share_port, tls, from_flags, files, trust, trust_api, bound, handler, world };
         Ok(Port { open: Some(open) })
     }
 
-    /// Serves for ever.
+    /// Serves until the listener fails.
     pub async fn serve(self) {
         let Some(mut open) = self.open else { return std::future::pending().await };
         let mut bound = open.bound;
         loop {
             let shutdown = Shutdown::new();
-            let serving = serve::run(bound, open.answers.clone(), shutdown.clone());
+            let serving = serve::run(bound, open.handler.clone(), shutdown.clone());
             tokio::pin!(serving);
             let changed = async {
                 loop {
-                    tokio::time::sleep(LOOK).await;
-                    let said = open.said.refreshed(&open.files);
-                    let found = match &open.lookup {
-                        None => said.clone(),
-                        Some(map) => match map.get(TRUST).await {
-                            Ok(told) => said.clone().with(&told),
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                    let from_flags = open.from_flags.reload(&open.files);
+                    let trust = match &open.trust_api {
+                        None => from_flags.clone(),
+                        Some(map) => match map.get(TRUST_CONFIG_MAP).await {
+                            Ok(map) => from_flags.clone().merge(&map),
                             Err(_) => continue,
                         },
                     };
-                    if found != open.found {
-                        return (said, found);
+                    if trust != open.trust {
+                        return (from_flags, trust);
                     }
                 }
             };
-            let (said, found) = tokio::select! {
+            let (from_flags, trust) = tokio::select! {
                 () = &mut serving => return,
-                found = changed => found,
+                trust = changed => trust,
             };
-            open.said = said;
-            tracing::info!("clients are known by other authorities now");
-            open.answers.know(&found);
-            open.found = found;
+            open.from_flags = from_flags;
+            tracing::info!("the client authorities changed: the port is opened again");
+            open.handler.set_trust(&trust);
+            open.trust = trust;
             shutdown.stop();
             serving.await;
-            bound = match bind(open.address, open.share_port, &open.tls, &open.found, &open.world).await {
+            bound = match bind(open.address, open.share_port, &open.tls, &open.trust, &open.world).await {
                 Ok(bound) => bound,
                 Err(why) => {
-                    tracing::error!(%why, "the port cannot be opened anew");
+                    tracing::error!(%why, "cannot open the port again");
                     return;
                 }
             };
@@ -236,20 +245,20 @@ async fn bind(
     address: SocketAddr,
     share_port: bool,
     tls: &TlsMaterial,
-    found: &FoundOut,
+    trust: &ClientTrust,
     world: &World,
 ) -> anyhow::Result<Bound> {
     let mut tls = tls.clone();
     let bytes = |pem: &Option<String>| pem.clone().filter(|it| !it.trim().is_empty()).map(String::into_bytes);
-    tls.client_authorities = bytes(&found.clients);
-    tls.proxy_authorities = bytes(&found.proxies);
+    tls.client_authorities = bytes(&trust.clients);
+    tls.proxy_authorities = bytes(&trust.proxies);
     let listen = Listen { address, tls, limits: Limits::default(), share_port, world: world.clone() };
     serve::bind(listen)
         .await
         .map_err(|why| anyhow::anyhow!("{why}: see --bind-address, --secure-port and the --tls options"))
 }
 
-fn trust_map(
+fn trust_config_map(
     target: &Target,
     names: &Names,
     metrics: &Metrics,
@@ -260,62 +269,62 @@ fn trust_map(
     Ok(Api::namespaced(client, &names.system_namespace()))
 }
 
-/// The map, from a server that may only just have started.
-async fn patiently(map: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
-    let asking = async {
+/// Reads the config map, with retries for an API server that is still starting.
+async fn get_with_retry(map: &Api<ConfigMap>) -> Result<ConfigMap, kube::Error> {
+    let reading = async {
         loop {
-            match map.get(TRUST).await {
-                Ok(told) => return told,
-                Err(why) => tracing::info!(%why, "the API server is asked again by whom clients are known"),
+            match map.get(TRUST_CONFIG_MAP).await {
+                Ok(text) => return text,
+                Err(why) => tracing::info!(%why, "cannot read the client authorities yet: retrying"),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    match tokio::time::timeout(TIMEOUT, asking).await {
-        Ok(told) => Ok(told),
-        Err(_) => map.get(TRUST).await,
+    match tokio::time::timeout(TIMEOUT, reading).await {
+        Ok(text) => Ok(text),
+        Err(_) => map.get(TRUST_CONFIG_MAP).await,
     }
 }
 
-/// A certificate for as long as the process lives.
+/// A self-signed certificate for the lifetime of the process.
 fn self_signed(address: SocketAddr) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), address.ip().to_string()];
     let made = rcgen::generate_simple_self_signed(BTreeSet::from(names).into_iter().collect::<Vec<_>>())
-        .context("no certificate can be made for --bind-address")?;
+        .context("cannot make a certificate for --bind-address")?;
     Ok((made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes()))
 }
 
-/// Answers what is asked at the port.
-struct Answers {
+/// Handles the requests at the port.
+struct PortHandler {
     metrics: Metrics,
     health: Arc<Health>,
-    /// What everybody may look at.
-    allowed: Vec<String>,
+    /// Paths that need no authorization.
+    always_allow_paths: Vec<String>,
     slis: bool,
-    /// Where the inside of the process is shown.
+    /// Present if `/debug/` is served.
     debug: Option<Debug>,
     tokens: Option<Arc<dyn auth::tokens::Authenticator>>,
-    permissions: Option<authorization::webhook::Remote>,
-    /// Who knows callers, as of now.
+    authorizer: Option<authorization::webhook::Remote>,
+    /// The authenticators, replaced when the client authorities change.
     chain: arc_swap::ArcSwapOption<Chain>,
     world: World,
 }
 
-/// What pages about the inside of the process are made from.
+/// The state that the debug pages show.
 struct Debug {
     command: Vec<String>,
     verbosity: Verbosity,
 }
 
-impl Answers {
-    /// A page about the inside of the process, if it is one.
-    async fn look_inside(&self, request: Request<Incoming>) -> Result<Response<Body>, Request<Incoming>> {
+impl PortHandler {
+    /// The debug page at the path of the request; other requests are returned.
+    async fn debug_page(&self, request: Request<Incoming>) -> Result<Response<Body>, Request<Incoming>> {
         let Some(debug) = self.debug.as_ref().filter(|_| request.uri().path().starts_with("/debug/")) else {
             return Err(request);
         };
         let (parts, body) = request.into_parts();
         let Ok(body) = http_body_util::Limited::new(body, 1024).collect().await else {
-            return Ok(answer(StatusCode::BAD_REQUEST, "the body is too long\n"));
+            return Ok(text_response(StatusCode::BAD_REQUEST, "the body is too long\n"));
         };
         let inside = Inside {
             command: &debug.command,
@@ -323,13 +332,13 @@ impl Answers {
             holdings: &|| self.metrics.waiting(),
         };
         let page = inside.page(&parts.method, parts.uri.path(), &body.to_bytes());
-        Ok(page.unwrap_or_else(|| answer(StatusCode::NOT_FOUND, "404 page not found\n")))
+        Ok(page.unwrap_or_else(|| text_response(StatusCode::NOT_FOUND, "404 page not found\n")))
     }
 
-    /// Goes by what was found out from now on.
-    fn know(&self, found: &FoundOut) {
+    /// Authenticates by these authorities from now on.
+    fn set_trust(&self, trust: &ClientTrust) {
         self.chain.store(Some(Arc::new(Chain {
-            front_proxy: found.front_proxy(),
+            front_proxy: trust.front_proxy(),
             websocket_prefix: String::new(),
             tokens: self.tokens.iter().cloned().collect(),
             audiences: Arc::new([]),
@@ -339,19 +348,19 @@ impl Answers {
         })));
     }
 
-    fn is_for_all(&self, path: &str) -> bool {
-        self.allowed.iter().any(|allowed| match allowed.strip_suffix('*') {
+    fn is_always_allowed(&self, path: &str) -> bool {
+        self.always_allow_paths.iter().any(|always_allow_paths| match always_allow_paths.strip_suffix('*') {
             Some(start) => path.starts_with(start),
-            None => path.trim_start_matches('/') == allowed.trim_start_matches('/'),
+            None => path.trim_start_matches('/') == always_allow_paths.trim_start_matches('/'),
         })
     }
 
-    async fn may(&self, user: &User, verb: &str, path: &str) -> bool {
+    async fn is_allowed(&self, user: &User, verb: &str, path: &str) -> bool {
         if user.is_in(auth::MASTERS) {
             return true;
         }
-        let Some(permissions) = &self.permissions else { return false };
-        let asked = Attributes {
+        let Some(authorizer) = &self.authorizer else { return false };
+        let attributes = Attributes {
             user,
             verb,
             api_group: "",
@@ -363,7 +372,7 @@ impl Answers {
             path,
             resource_request: false,
         };
-        permissions.authorize(&asked).get().await.is_allowed()
+        authorizer.authorize(&attributes).get().await.is_allowed()
     }
 
     fn content(&self, path: &str, query: &str) -> Option<String> {
@@ -375,46 +384,48 @@ impl Answers {
     }
 }
 
-impl Handler for Answers {
+impl Handler for PortHandler {
     async fn handle(self: &Arc<Self>, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         let path = request.uri().path();
-        if !self.is_for_all(path) {
+        if !self.is_always_allowed(path) {
             let notes = rest::RequestRecord::default();
             let chain = self.chain.load_full();
-            let Some(chain) = chain else { return answer(StatusCode::SERVICE_UNAVAILABLE, "not ready\n") };
+            let Some(chain) = chain else {
+                return text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready\n");
+            };
             let user = match chain.caller(request.headers(), &peer, &notes).await {
                 Ok(user) => user,
                 Err(why) => {
-                    tracing::info!(%why, path, "somebody is not believed");
-                    return answer(StatusCode::UNAUTHORIZED, "Unauthorized\n");
+                    tracing::info!(%why, path, "authentication failed");
+                    return text_response(StatusCode::UNAUTHORIZED, "Unauthorized\n");
                 }
             };
             let verb = request.method().as_str().to_lowercase();
-            if !self.may(&user, &verb, path).await {
+            if !self.is_allowed(&user, &verb, path).await {
                 let why = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
-                return answer(StatusCode::FORBIDDEN, why);
+                return text_response(StatusCode::FORBIDDEN, why);
             }
         }
         if self.slis && path == "/metrics/slis" && request.method() == Method::DELETE {
             self.health.slis.reset();
-            return answer(StatusCode::OK, "metrics reset\n");
+            return text_response(StatusCode::OK, "metrics reset\n");
         }
-        let request = match self.look_inside(request).await {
+        let request = match self.debug_page(request).await {
             Ok(page) => return page,
             Err(request) => request,
         };
         let path = request.uri().path();
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            return answer(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
+            return text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
         }
         match self.content(path, request.uri().query().unwrap_or_default()) {
-            Some(text) => answer(StatusCode::OK, text),
-            None => answer(StatusCode::NOT_FOUND, "404 page not found\n"),
+            Some(text) => text_response(StatusCode::OK, text),
+            None => text_response(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
     }
 }
 
-fn answer(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+fn text_response(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -429,11 +440,11 @@ mod tests {
     fn health_lists_what_runs() {
         let health = Health::default();
         assert_eq!(health.answer("/healthz", "").as_deref(), Some("ok"));
-        health.runs(["job", "csrsigning"].into_iter());
-        let told = health.answer("/healthz", "verbose").unwrap();
-        assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job ok\nhealthz check passed\n");
-        let told = health.answer("/livez", "verbose&exclude=job").unwrap();
-        assert_eq!(told, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job excluded: ok\nlivez check passed\n");
+        health.add_running(["job", "csrsigning"].into_iter());
+        let text = health.answer("/healthz", "verbose").unwrap();
+        assert_eq!(text, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job ok\nhealthz check passed\n");
+        let text = health.answer("/livez", "verbose&exclude=job").unwrap();
+        assert_eq!(text, "[+]leaderElection ok\n[+]csrsigning ok\n[+]job excluded: ok\nlivez check passed\n");
         assert_eq!(health.answer("/readyz/job", "").as_deref(), Some("ok"));
         assert_eq!(health.answer("/readyz/other", ""), None);
         assert_eq!(health.answer("/healthzz", ""), None);

@@ -1,49 +1,59 @@
-//! What the API server can be told without effect, and where it differs from what all components together do.
+//! The ignored flags and the defaults of `pintle apiserver`.
 
-use super::every::NO_CLOUD;
-use super::idle::Idle;
+use super::ignored::IgnoredFlag;
+use super::shared::NO_CLOUD;
 use super::value::Type::{Bool, Choice, Duration, Int, List, Networks, Text, Uint};
 
-/// As a component among others the server does what upstream's does where nothing is said.
+/// Upstream's defaults, where `pintle up` has others.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("authorization-mode", "AlwaysAllow"),
     ("bind-address", "0.0.0.0"),
     ("service-cluster-ip-range", "10.0.0.0/24"),
 ];
 
-const COUNTED: &str = "numbers about the store are read when somebody asks for them";
-const MEMORY: &str = "reads are always answered from memory, which is never behind the store";
-const NO_AGENTS: &str = "requests are not passed on to the agents of nodes yet";
+const COUNTED: &str = "object counts are read when metrics are scraped";
+const MEMORY: &str = "all reads are served from memory, which is always current";
+const NO_AGENTS: &str = "requests to kubelets are not proxied yet";
 
-pub const IDLE: &[Idle] = &[
-    Idle::new("apiserver-count", Int, "1", "the servers of a store tell each other that they are there")
+pub const IGNORED: &[IgnoredFlag] = &[
+    IgnoredFlag::new("apiserver-count", Int, "1", "servers of one store find each other by leases")
         .deprecated(),
-    Idle::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
-    Idle::new("contention-profiling", Bool, "false", "no request waits for a lock that reads take"),
-    Idle::new("default-watch-cache-size", Int, "100", "how much is remembered follows from time and size")
-        .deprecated(),
-    Idle::new("enable-logs-handler", Bool, "true", "files of the log are not served").deprecated(),
-    Idle::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
-    Idle::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
-    Idle::new("kubelet-client-certificate", Text, "", NO_AGENTS),
-    Idle::new("kubelet-client-key", Text, "", NO_AGENTS),
-    Idle::new("kubelet-port", Uint, "10250", NO_AGENTS).deprecated(),
-    Idle::new(
+    IgnoredFlag::new("cloud-provider-gce-l7lb-src-cidrs", Networks, "130.211.0.0/22,35.191.0.0/16", NO_CLOUD),
+    IgnoredFlag::new("contention-profiling", Bool, "false", "there is no lock contention profile"),
+    IgnoredFlag::new(
+        "default-watch-cache-size",
+        Int,
+        "100",
+        "the size of the watch history follows from time and bytes",
+    )
+    .deprecated(),
+    IgnoredFlag::new("enable-logs-handler", Bool, "true", "log files are not served").deprecated(),
+    IgnoredFlag::new("etcd-count-metric-poll-period", Duration, "1m0s", COUNTED),
+    IgnoredFlag::new("kubelet-certificate-authority", Text, "", NO_AGENTS),
+    IgnoredFlag::new("kubelet-client-certificate", Text, "", NO_AGENTS),
+    IgnoredFlag::new("kubelet-client-key", Text, "", NO_AGENTS),
+    IgnoredFlag::new("kubelet-port", Uint, "10250", NO_AGENTS).deprecated(),
+    IgnoredFlag::new(
         "kubelet-preferred-address-types",
         List,
         "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP",
         NO_AGENTS,
     ),
-    Idle::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
-    Idle::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
-    Idle::new("master-service-namespace", Text, "default", "the server's own service is always there")
-        .deprecated(),
-    Idle::new(
+    IgnoredFlag::new("kubelet-read-only-port", Uint, "10255", NO_AGENTS).deprecated(),
+    IgnoredFlag::new("kubelet-timeout", Duration, "5s", NO_AGENTS),
+    IgnoredFlag::new(
+        "master-service-namespace",
+        Text,
+        "default",
+        "the kubernetes service is always in the namespace default",
+    )
+    .deprecated(),
+    IgnoredFlag::new(
         "storage-media-type",
         Choice(&["", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]),
         "application/vnd.kubernetes.protobuf",
-        "objects are kept as the JSON that they are answered with",
+        "objects are stored as JSON",
     ),
-    Idle::new("watch-cache", Bool, "true", MEMORY),
-    Idle::new("watch-cache-sizes", List, "", MEMORY),
+    IgnoredFlag::new("watch-cache", Bool, "true", MEMORY),
+    IgnoredFlag::new("watch-cache-sizes", List, "", MEMORY),
 ];

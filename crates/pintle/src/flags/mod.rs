@@ -1,15 +1,15 @@
-//! Flags as operators of upstream write them, for every component.
+//! The flags of upstream's components: syntax, ignored flags, defaults, reference page.
 //!
-//! A flag is declared once: as a field of a clap struct where it does something (`options`), or as a line of a table
-//! where it is accepted without effect (`apiserver.rs`). Help, warnings and `docs/flags.md` are made from that.
+//! A flag is declared once: as a field of a clap struct if it has an effect (`options`), or as a line of a table if it
+//! is ignored (`apiserver.rs`). Help, warnings and `docs/flags.md` are generated from the declarations.
 //!
-//! What always holds: every wrong argument is named, not only the first; a flag without effect has its value checked
-//! all the same, and says in one line of the log that it has none and why; so does a deprecated one that it is.
+//! Invariants: all invalid arguments are reported, not only the first. The value of an ignored flag is validated too,
+//! and a log line says that the flag has no effect and why. A deprecated flag is logged as well.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `line.rs` | reads a command line in upstream's syntax and gathers what is wrong with it |
-//! | `idle.rs` | the table of flags without effect |
+//! | `parser.rs` | reads a command line in upstream's syntax and gathers what is wrong with it |
+//! | `ignored.rs` | the table of flags without effect |
 //! | `value.rs` | the forms of values |
 //! | `page.rs` | the page that lists all of them |
 //!
@@ -18,41 +18,41 @@
 
 mod apiserver;
 mod controller_manager;
-mod every;
-mod idle;
-mod line;
+mod ignored;
 #[cfg(test)]
 mod page;
+mod parser;
+mod shared;
 mod value;
 
-pub use idle::Idle;
-pub use line::{Line, Unread, read};
-pub use value::{any_duration, duration, truth};
+pub use ignored::IgnoredFlag;
+pub use parser::{ParseError, ParsedLine, read};
+pub use value::{any_duration, duration, parse_bool};
 
 use clap::{Arg, ArgAction, Command};
 
-/// A component of upstream that a command stands for.
+/// A command that replaces a component of upstream.
 pub struct Component {
-    /// The command, and the ending of the names by which a link to the program runs it.
+    /// The command, and the suffix of link names that run it.
     pub command: &'static str,
-    /// What it can be told without effect, besides what all can.
-    idle: &'static [Idle],
-    /// What it does where nothing is said, if that differs from what is declared: flag and value.
+    /// Its ignored flags, besides the shared ones.
+    ignored: &'static [IgnoredFlag],
+    /// Defaults that differ from the declared ones: flag and value.
     pub defaults: &'static [(&'static str, &'static str)],
 }
 
 impl Component {
-    /// What it can be told without effect.
-    pub fn idle(&self) -> impl Iterator<Item = &'static Idle> {
-        every::IDLE.iter().chain(self.idle)
+    /// All ignored flags of the component.
+    pub fn ignored(&self) -> impl Iterator<Item = &'static IgnoredFlag> {
+        shared::IGNORED.iter().chain(self.ignored)
     }
 }
 
 pub const COMPONENTS: &[Component] = &[
-    Component { command: "apiserver", idle: apiserver::IDLE, defaults: apiserver::DEFAULTS },
+    Component { command: "apiserver", ignored: apiserver::IGNORED, defaults: apiserver::DEFAULTS },
     Component {
         command: "controller-manager",
-        idle: controller_manager::IDLE,
+        ignored: controller_manager::IGNORED,
         defaults: controller_manager::DEFAULTS,
     },
 ];
@@ -63,11 +63,11 @@ const VERSION: &str = "version";
 /// The command that runs all components takes the flags of all.
 const ALL: &str = "up";
 
-/// The flags without effect of a command, each once.
-fn idle_of(command: &str) -> Vec<&'static Idle> {
-    let mut all: Vec<&'static Idle> = Vec::new();
+/// The ignored flags of a command, without duplicates.
+fn ignored_flags(command: &str) -> Vec<&'static IgnoredFlag> {
+    let mut all: Vec<&'static IgnoredFlag> = Vec::new();
     for component in COMPONENTS.iter().filter(|it| it.command == command || command == ALL) {
-        for flag in component.idle() {
+        for flag in component.ignored() {
             if !all.iter().any(|it| it.name == flag.name) {
                 all.push(flag);
             }
@@ -76,7 +76,7 @@ fn idle_of(command: &str) -> Vec<&'static Idle> {
     all
 }
 
-/// Adds to each command what the tables say about it.
+/// Adds the ignored flags and defaults to each command.
 pub fn complete(mut program: Command) -> Command {
     let commands: Vec<String> =
         program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -87,8 +87,8 @@ pub fn complete(mut program: Command) -> Command {
             if component.is_some() || name == ALL {
                 command = command.arg(version());
             }
-            for flag in idle_of(&name) {
-                // what means nothing to one component may mean something to another
+            for flag in ignored_flags(&name) {
+                // a flag that one component ignores may have an effect in another
                 if !command.get_arguments().any(|it| it.get_long() == Some(flag.name)) {
                     command = command.arg(flag.argument());
                 }
@@ -110,7 +110,7 @@ fn version() -> Arg {
     value.default_missing_value("true").action(ArgAction::Set).help("Print the version and quit")
 }
 
-/// The command that a name of the program stands for: `kube-apiserver` and `cluster-apiserver` for `apiserver`.
+/// The command of a link name: `kube-apiserver` and `cluster-apiserver` run `apiserver`.
 pub fn command_of<'a>(program: &'a Command, called: &str) -> Option<&'a str> {
     let names = [names::Names::kubernetes(), names::Names::neutral("", "")];
     let ending = names.iter().find_map(|it| called.strip_prefix(&*it.prefix)?.strip_prefix('-'))?;

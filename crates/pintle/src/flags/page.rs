@@ -1,14 +1,14 @@
-//! The page that lists every flag of every component and every feature gate, from the declarations.
+//! Generates `docs/flags.md` from the declarations: all flags and feature gates.
 
-use super::idle::HEADING;
+use super::ignored::HEADING;
 use super::{COMPONENTS, Component};
 use crate::options::gates::{self, Gate};
 use clap::{Arg, Command};
 use std::fmt::Write as _;
 
-/// Where it is.
+/// The path of the page.
 pub const FILE: &str = "docs/flags.md";
-/// With this in the environment the test of it writes it.
+/// The environment variable that makes the test write the page.
 pub const WRITE: &str = "PINTLE_WRITE_DOCS";
 
 /// The flags that upstream's components have, as facts: name, type and default.
@@ -18,7 +18,7 @@ const UPSTREAM: &[(&str, &str)] = &[
 ];
 
 /// A flag of upstream, as a fact.
-pub struct Known {
+pub struct UpstreamFlag {
     pub name: &'static str,
     pub takes: &'static str,
     pub default: String,
@@ -26,7 +26,7 @@ pub struct Known {
 }
 
 /// The flags that upstream has.
-pub fn known(component: &Component) -> Vec<Known> {
+pub fn upstream_flags(component: &Component) -> Vec<UpstreamFlag> {
     let names = names::Names::kubernetes();
     let spelled = |text: &str| text.replace("{domain}", &names.api_domain).replace("{vendor}", &names.vendor);
     let facts = UPSTREAM.iter().find(|(command, _)| *command == component.command);
@@ -34,7 +34,7 @@ pub fn known(component: &Component) -> Vec<Known> {
     let known = lines.filter_map(|line| {
         let mut words = line.split(' ');
         let (name, takes, default) = (words.next()?, words.next()?, words.next()?.strip_prefix('=')?);
-        Some(Known { name, takes, default: spelled(default), deprecated: words.next().is_some() })
+        Some(UpstreamFlag { name, takes, default: spelled(default), deprecated: words.next().is_some() })
     });
     known.collect()
 }
@@ -43,26 +43,27 @@ pub fn known(component: &Component) -> Vec<Known> {
 pub fn render(program: &Command) -> String {
     let mut page = format!(
         "# Flags\n\n\
-         What each component can be told. This page is made from the code: `{WRITE}=1 cargo test -p pintle flags` writes \
-         it anew.\n\n\
-         Flags are written as upstream's are: `--flag=value` or `--flag value`, `--flag` or `--flag=false` for those \
-         that are true or false, commas or repetition for lists, `_` for `-` as one likes. Of several values that do \
-         not add up the last one counts. Everything that is wrong is told at once, one line each, and nothing is \
-         started. A flag that has no effect has its value checked all the same, and the log says that it has none. \
-         `pintle up` takes the flags of all components.\n"
+         The flags of each component and all feature gates. This page is generated from the code: `{WRITE}=1 cargo test \
+         -p pintle flags` writes it.\n\n\
+         The syntax is upstream's: `--flag=value` or `--flag value`; `--flag` or `--flag=false` for booleans; commas or \
+         repetition for lists; `_` and `-` are equivalent. If a flag that is not a list is repeated, the last value \
+         counts. All errors of a command line are reported at once, one line each, and nothing is started. The value of \
+         an ignored flag is validated too, and the log says that the flag has no effect. `pintle up` accepts the flags of \
+         all components.\n"
     );
     for component in COMPONENTS {
         if let Some(command) = program.find_subcommand(component.command) {
-            of_component(&mut page, component, command);
+            write_component(&mut page, component, command);
         }
     }
-    of_gates(&mut page);
+    write_gates(&mut page);
     page
 }
 
-fn of_component(page: &mut String, component: &Component, command: &Command) {
-    let known = known(component);
-    let idle = known.iter().filter(|it| component.idle().any(|idle| idle.name == it.name)).count();
+fn write_component(page: &mut String, component: &Component, command: &Command) {
+    let known = upstream_flags(component);
+    let ignored =
+        known.iter().filter(|it| component.ignored().any(|ignored| ignored.name == it.name)).count();
     let is_partly = |argument: &&Arg| {
         let known = known.iter().any(|it| Some(it.name) == argument.get_long());
         known && argument.get_help().is_some_and(|it| it.to_string().contains("there yet"))
@@ -72,18 +73,18 @@ fn of_component(page: &mut String, component: &Component, command: &Command) {
     let links: Vec<_> = prefixes.iter().map(|it| format!("`{it}-{}`", component.command)).collect();
     let refused = match partly {
         0 => String::new(),
-        some => format!(", {some} are refused where they ask for what is not there yet,"),
+        some => format!(", {some} are rejected for values that are not supported yet,"),
     };
     // writing to a string cannot fail
     let _ = write!(
         page,
-        "\n## pintle {}\n\nAlso runs as {}, by a link of that name. Of the {} flags that upstream has, {} work{refused} \
-         and {idle} are accepted without effect. A default in \
+        "\n## pintle {}\n\nA link named {} also runs this command. Of upstream's {} flags, {} work{refused} \
+         and {ignored} are accepted without effect. A default in \
          *italics* differs from upstream's.\n",
         component.command,
-        links.join(" and "),
+        links.join(" or "),
         known.len(),
-        known.len() - idle - partly,
+        known.len() - ignored - partly,
     );
     let mut headings: Vec<&str> = Vec::new();
     let listed = |name: &str| name != super::VERSION;
@@ -105,7 +106,7 @@ fn of_component(page: &mut String, component: &Component, command: &Command) {
     }
 }
 
-fn row(page: &mut String, argument: &Arg, known: &[Known]) {
+fn row(page: &mut String, argument: &Arg, known: &[UpstreamFlag]) {
     let name = argument.get_long().unwrap_or_default();
     let upstream = known.iter().find(|it| it.name == name);
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default().replace('|', "\\|");
@@ -121,18 +122,18 @@ fn row(page: &mut String, argument: &Arg, known: &[Known]) {
     let _ = writeln!(page, "| `--{name}` | {default} | {help}{own} |");
 }
 
-/// What holds where a flag is not given.
+/// The default value of a flag.
 pub fn own_default(argument: &Arg) -> String {
     let values: Vec<_> = argument.get_default_values().iter().map(|it| it.to_string_lossy()).collect();
     values.join(",")
 }
 
-fn of_gates(page: &mut String) {
+fn write_gates(page: &mut String) {
     page.push_str(
         "\n## Feature gates\n\n\
-         `--feature-gates` takes these on every component. `AllAlpha` and `AllBeta` stand for all gates of that stage \
-         that are not named. A gate that is locked keeps its value. Where nothing stands behind a gate, setting it changes \
-         nothing and the log says so.\n\n| gate | stage | default | what it changes |\n|---|---|---|---|\n",
+         `--feature-gates` accepts these on every component. `AllAlpha` and `AllBeta` set all gates of that stage that are \
+         not named. A locked gate keeps its value. Setting a gate of a feature that is not implemented changes nothing, and \
+         the log says so.\n\n| gate | stage | default | what it changes |\n|---|---|---|---|\n",
     );
     for gate in gates::all() {
         let default = if gate.open { "true" } else { "false" };
@@ -142,12 +143,12 @@ fn of_gates(page: &mut String) {
     }
 }
 
-/// What a gate changes, or why nothing.
+/// The effect of a gate, or the reason why it has none.
 fn changes(gate: &Gate) -> String {
-    match (gates::behind(gate.name), gates::elsewhere(gate.name)) {
+    match (gates::effect(gate.name), gates::foreign_owner(gate.name)) {
         (Some(changes), _) => changes.to_owned(),
-        _ if gate.locked => "nothing: the feature is finished, and cannot be switched".to_owned(),
-        (None, Some(whose)) => format!("nothing here: it is about {whose}"),
+        _ if gate.locked => "nothing: the feature is always on".to_owned(),
+        (None, Some(whose)) => format!("nothing here: it concerns {whose}"),
         (None, None) if gate.stage == "ga" => "nothing: the feature is finished".to_owned(),
         (None, None) => "nothing yet".to_owned(),
     }

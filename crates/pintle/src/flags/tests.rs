@@ -1,6 +1,6 @@
-use super::page::{self, known, own_default};
+use super::page::{self, own_default, upstream_flags};
 use super::*;
-use crate::cli::{Cli, Command as Asked, Stop};
+use crate::cli::{Cli, Command as CliCommand, EarlyExit};
 use crate::options::Apiserver;
 use clap::{Arg, CommandFactory};
 use std::ffi::OsString;
@@ -10,15 +10,15 @@ fn program() -> Command {
     complete(Cli::command())
 }
 
-fn read(words: &[&str]) -> Result<Cli, Stop> {
-    Cli::read(words.iter().map(OsString::from))
+fn read(words: &[&str]) -> Result<Cli, EarlyExit> {
+    Cli::read(words.iter().map(OsString::from), crate::config_errors)
 }
 
-/// What `pintle apiserver` makes of flags.
+/// The options of `pintle apiserver` with flags.
 fn server(flags: &str) -> Apiserver {
     let words: Vec<_> = ["pintle", "apiserver"].into_iter().chain(flags.split_whitespace()).collect();
     match read(&words).unwrap_or_else(|why| panic!("{flags}: {why:?}")).command {
-        Asked::Apiserver(server) => *server,
+        CliCommand::Apiserver(server) => *server,
         other => panic!("{other:?}"),
     }
 }
@@ -28,9 +28,9 @@ fn warnings(flags: &str) -> Vec<String> {
     read(&words).unwrap().warnings
 }
 
-fn wrong(line: &str) -> Vec<String> {
+fn errors(line: &str) -> Vec<String> {
     match read(&line.split_whitespace().collect::<Vec<_>>()) {
-        Err(Stop::ConfigErrors(problems)) => problems,
+        Err(EarlyExit::ConfigErrors(problems)) => problems,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -50,7 +50,7 @@ fn every_flag_of_upstream_is_taken() {
     let program = program();
     for component in COMPONENTS {
         let command = program.find_subcommand(component.command).unwrap();
-        let known = known(component);
+        let known = upstream_flags(component);
         assert!(known.len() > 100, "{}", known.len());
         let missing: Vec<_> = known
             .iter()
@@ -59,7 +59,7 @@ fn every_flag_of_upstream_is_taken() {
             .collect();
         assert!(missing.is_empty(), "{} does not take {missing:?}", component.command);
         let unknown: Vec<_> =
-            component.idle().filter(|it| !known.iter().any(|known| known.name == it.name)).collect();
+            component.ignored().filter(|it| !known.iter().any(|known| known.name == it.name)).collect();
         assert!(unknown.is_empty(), "without effect, but not upstream's either: {unknown:?}");
     }
 }
@@ -67,7 +67,7 @@ fn every_flag_of_upstream_is_taken() {
 #[test]
 fn every_default_of_upstream_can_be_given() {
     for component in COMPONENTS {
-        for flag in known(component).iter().filter(|it| !BUILT_IN.contains(&it.name)) {
+        for flag in upstream_flags(component).iter().filter(|it| !BUILT_IN.contains(&it.name)) {
             let own = OWN_DEFAULTS.iter().any(|(name, _)| *name == flag.name);
             if flag.default.is_empty() && (own || !matches!(flag.takes, "string" | "stringSlice")) {
                 continue;
@@ -98,7 +98,7 @@ fn defaults_are_upstreams() {
     for component in COMPONENTS {
         let command = program.find_subcommand(component.command).unwrap();
         let mut differ = Vec::new();
-        for flag in known(component).iter().filter(|it| !BUILT_IN.contains(&it.name)) {
+        for flag in upstream_flags(component).iter().filter(|it| !BUILT_IN.contains(&it.name)) {
             let own = own_default(find(command, flag.name).unwrap());
             let same = own == flag.default
                 || own.is_empty() && flag.default == "false"
@@ -119,19 +119,19 @@ fn deprecated_flags_say_so() {
     let program = program();
     for component in COMPONENTS {
         let command = program.find_subcommand(component.command).unwrap();
-        for flag in known(component).iter().filter(|it| it.deprecated) {
+        for flag in upstream_flags(component).iter().filter(|it| it.deprecated) {
             let argument = find(command, flag.name).unwrap();
             let help = argument.get_help().unwrap().to_string();
-            let idle = component.idle().any(|it| it.name == flag.name && it.deprecated);
+            let ignored = component.ignored().any(|it| it.name == flag.name && it.deprecated);
             let alias = argument.get_long() != Some(flag.name);
-            assert!(idle || alias || help.contains("Deprecated: "), "{}", flag.name);
+            assert!(ignored || alias || help.contains("Deprecated: "), "{}", flag.name);
         }
     }
-    let told =
+    let message =
         warnings("--admission-control AlwaysAdmit --kubelet-port 1 --audit-webhook-batch-initial-backoff 3s");
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told.iter().all(|it| it.contains("is deprecated")), "{told:?}");
-    assert!(told[2].ends_with("--audit-webhook-initial-backoff says the same"), "{told:?}");
+    assert_eq!(message.len(), 3, "{message:?}");
+    assert!(message.iter().all(|it| it.contains("is deprecated")), "{message:?}");
+    assert!(message[2].ends_with("use --audit-webhook-initial-backoff"), "{message:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_component_alone_does_what_upstreams_does() {
 
 #[test]
 fn everything_wrong_is_told_at_once() {
-    let told = wrong(
+    let message = errors(
         "pintle apiserver --nonsense value --secure-port=x stray --watch-cache=perhaps --kubelet-timeout 5 \
          --etcd-servers=ftp://a:1 --tls-cert-file=/nowhere/a --feature-gates=Nope=true --event-ttl=1ms -v=x \
          --logging-format=json --feature-gates=LoggingBetaOptions=false",
@@ -181,24 +181,24 @@ fn everything_wrong_is_told_at_once() {
         "'perhaps' for '--watch-cache",
         "'5' for '--kubelet-timeout",
         "--etcd-servers: \"ftp://a:1\" is not a URL",
-        "--tls-cert-file: it goes with",
+        "--tls-cert-file: must be given together with",
         "unrecognized feature gate: Nope",
         "at least a second",
-        "'-v': it is no whole number",
-        "--logging-format: --feature-gates LoggingBetaOptions=true is needed for json",
+        "'-v': must be a whole number",
+        "--logging-format: --feature-gates LoggingBetaOptions=true is required for json",
     ] {
-        assert_eq!(told.iter().filter(|it| it.contains(part)).count(), 1, "{part} in {told:#?}");
+        assert_eq!(message.iter().filter(|it| it.contains(part)).count(), 1, "{part} in {message:#?}");
     }
-    assert_eq!(told.len(), 11, "{told:#?}");
-    assert!(told.iter().all(|it| it.lines().count() == 1), "{told:#?}");
-    assert!(told[10].ends_with("(see 'pintle apiserver --help')"), "{told:#?}");
+    assert_eq!(message.len(), 11, "{message:#?}");
+    assert!(message.iter().all(|it| it.lines().count() == 1), "{message:#?}");
+    assert!(message[10].ends_with("(see 'pintle apiserver --help')"), "{message:#?}");
 }
 
 #[test]
 fn what_has_no_effect_says_so_once() {
-    let told = warnings("--watch-cache=false --watch-cache=true --cloud-provider x --secure-port=1");
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with("--watch-cache has no effect: "), "{told:?}");
+    let message = warnings("--watch-cache=false --watch-cache=true --cloud-provider x --secure-port=1");
+    assert_eq!(message.len(), 2, "{message:?}");
+    assert!(message[0].starts_with("--watch-cache has no effect: "), "{message:?}");
     assert!(warnings("--secure-port=1").is_empty());
 }
 
@@ -206,14 +206,14 @@ fn what_has_no_effect_says_so_once() {
 fn links_to_the_program_run_components() {
     for called in ["/usr/bin/kube-apiserver", "cluster-apiserver"] {
         let cli = read(&[called, "--secure-port=7"]).unwrap();
-        assert!(matches!(cli.command, Asked::Apiserver(server) if server.secure_port == 7));
+        assert!(matches!(cli.command, CliCommand::Apiserver(server) if server.secure_port == 7));
     }
-    let told = match read(&["kube-apiserver", "--nonsense"]) {
-        Err(Stop::ConfigErrors(told)) => told.join(""),
+    let message = match read(&["kube-apiserver", "--nonsense"]) {
+        Err(EarlyExit::ConfigErrors(message)) => message.join(""),
         other => panic!("{other:?}"),
     };
-    assert!(told.ends_with("(see 'kube-apiserver --help')"), "{told}");
-    assert!(matches!(read(&["kube-up"]), Err(Stop::ConfigErrors(_))));
+    assert!(message.ends_with("(see 'kube-apiserver --help')"), "{message}");
+    assert!(matches!(read(&["kube-up"]), Err(EarlyExit::ConfigErrors(_))));
     let program = program();
     for (called, command) in
         [("pintle", None), ("kube-nothing", None), ("apiserver", None), ("kube-up", None)]
@@ -225,40 +225,41 @@ fn links_to_the_program_run_components() {
 #[test]
 fn no_media_type_is_the_usual_one() {
     assert!(read(&["kube-apiserver", "--storage-media-type="]).is_ok());
-    let Err(Stop::ConfigErrors(told)) = read(&["kube-apiserver", "--storage-media-type=text/plain"]) else {
+    let Err(EarlyExit::ConfigErrors(message)) = read(&["kube-apiserver", "--storage-media-type=text/plain"])
+    else {
         panic!("it was taken");
     };
-    assert!(told[0].contains("there are application/json"), "{told:?}");
+    assert!(message[0].contains("there are application/json"), "{message:?}");
 }
 
 #[test]
 fn versions_are_told() {
-    let told = |words: &[&str]| match read(words) {
-        Err(Stop::Help(text)) => text,
+    let message = |words: &[&str]| match read(words) {
+        Err(EarlyExit::Help(text)) => text,
         other => panic!("{other:?}"),
     };
-    assert_eq!(told(&["pintle", "apiserver", "--version"]), told(&["pintle", "--version"]));
+    assert_eq!(message(&["pintle", "apiserver", "--version"]), message(&["pintle", "--version"]));
     for link in ["kube-apiserver", "/a/kube-controller-manager", "cluster-apiserver"] {
-        assert_eq!(told(&[link, "--version"]), "Kubernetes v1.26.4\n");
+        assert_eq!(message(&[link, "--version"]), "Kubernetes v1.26.4\n");
     }
     for line in [&["pintle", "--help"][..], &["pintle", "up", "--help"], &["kube-apiserver", "--help"]] {
-        assert!(told(line).contains("--version"), "{line:?}");
+        assert!(message(line).contains("--version"), "{line:?}");
     }
-    assert!(told(&["pintle", "apiserver", "--version=raw"]).contains("\"gitVersion\":\"v1.26"));
+    assert!(message(&["pintle", "apiserver", "--version=raw"]).contains("\"gitVersion\":\"v1.26"));
     assert!(read(&["pintle", "apiserver", "--version=false"]).is_ok());
-    assert!(matches!(read(&["pintle", "apiserver", "--version=x"]), Err(Stop::ConfigErrors(_))));
+    assert!(matches!(read(&["pintle", "apiserver", "--version=x"]), Err(EarlyExit::ConfigErrors(_))));
 }
 
 #[test]
 fn the_page_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (file, wanted) = (root.join(page::FILE), page::render(&program()));
+    let (file, config) = (root.join(page::FILE), page::render(&program()));
     if std::env::var_os(page::WRITE).is_some() {
-        std::fs::write(&file, &wanted).unwrap();
+        std::fs::write(&file, &config).unwrap();
     }
     let there = std::fs::read_to_string(&file).unwrap_or_default();
-    let line = there.lines().zip(wanted.lines()).find(|(there, wanted)| there != wanted);
-    assert!(there == wanted, "{} is not current, write it with {}=1: {line:?}", page::FILE, page::WRITE);
+    let line = there.lines().zip(config.lines()).find(|(there, config)| there != config);
+    assert!(there == config, "{} is not current, write it with {}=1: {line:?}", page::FILE, page::WRITE);
 }
 
 #[test]
@@ -294,10 +295,10 @@ fn no_command_line_is_too_strange() {
             });
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if let Err(Stop::ConfigErrors(told)) = read(&words) {
+        if let Err(EarlyExit::ConfigErrors(message)) = read(&words) {
             assert!(
-                !told.is_empty() && told.iter().all(|it| it.lines().count() == 1),
-                "{seed}: {words:?}: {told:#?}"
+                !message.is_empty() && message.iter().all(|it| it.lines().count() == 1),
+                "{seed}: {words:?}: {message:#?}"
             );
         }
     }

@@ -1,10 +1,10 @@
-//! The forms that values of flags have, checked even where a value changes nothing.
+//! The value types of flags, also of ignored ones.
 
 use kinds::core::service::Network;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What a flag takes.
+/// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "components to come have flags of these forms")]
 pub enum Type {
@@ -31,7 +31,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// What stands for the value in help.
+    /// The placeholder of the value in help.
     pub fn placeholder(self) -> &'static str {
         match self {
             Type::Bool => "BOOL",
@@ -46,38 +46,38 @@ impl Type {
         }
     }
 
-    /// Whether several values add up instead of the last one counting.
+    /// Whether repeated values accumulate.
     pub fn gathers(self) -> bool {
         matches!(self, Type::List | Type::Pairs)
     }
 
-    /// What is wrong with a value.
+    /// Validates a value.
     pub fn check(self, text: &str) -> Result<String, String> {
         let good = match self {
-            Type::Bool => truth(text).is_some().then_some(()).ok_or("it is neither true nor false"),
-            Type::Int => text.parse::<i64>().map(drop).map_err(|_| "it is no whole number"),
-            Type::Uint => text.parse::<u64>().map(drop).map_err(|_| "it is no whole number from 0 on"),
-            Type::Float => text.parse::<f64>().map(drop).map_err(|_| "it is no number"),
+            Type::Bool => parse_bool(text).is_some().then_some(()).ok_or("must be true or false"),
+            Type::Int => text.parse::<i64>().map(drop).map_err(|_| "must be a whole number"),
+            Type::Uint => text.parse::<u64>().map(drop).map_err(|_| "must be a whole number, at least 0"),
+            Type::Float => text.parse::<f64>().map(drop).map_err(|_| "must be a number"),
             Type::Duration => {
                 let nanos = schema::time::parse_duration(text);
-                nanos.map(drop).map_err(|_| "a length of time is needed, such as 90s, 30m or 1h30m")
+                nanos.map(drop).map_err(|_| "not a duration, such as 90s, 30m or 1h30m")
             }
             Type::Text => Ok(()),
             Type::List => {
                 let closed = text.matches('"').count().is_multiple_of(2);
-                closed.then_some(()).ok_or("a quotation does not end")
+                closed.then_some(()).ok_or("unbalanced quotes")
             }
             Type::Pairs => {
                 let paired = text.is_empty() || text.split(',').all(|pair| pair.contains('='));
-                paired.then_some(()).ok_or("it does not have the form key=value")
+                paired.then_some(()).ok_or("must have the form key=value")
             }
             Type::Networks => {
                 let all = text.split(',').all(|one| Network::parse(one.trim()).is_some());
-                all.then_some(()).ok_or("not networks with a prefix, such as 10.0.0.0/16")
+                all.then_some(()).ok_or("not CIDRs, such as 10.0.0.0/16")
             }
-            Type::Address => text.parse::<IpAddr>().map(drop).map_err(|_| "it is no IP address"),
+            Type::Address => text.parse::<IpAddr>().map(drop).map_err(|_| "must be an IP address"),
             Type::Quantity => {
-                schema::quantity::canonical(text).map(drop).map_err(|_| "it is no quantity, such as 64Ki")
+                schema::quantity::canonical(text).map(drop).map_err(|_| "must be a quantity, such as 64Ki")
             }
             Type::Choice(choices) => {
                 if !choices.contains(&text) {
@@ -91,8 +91,8 @@ impl Type {
     }
 }
 
-/// What a text says that is to be true or false, in all the spellings of upstream.
-pub fn truth(text: &str) -> Option<bool> {
+/// Parses a boolean in all of upstream's spellings.
+pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -100,18 +100,18 @@ pub fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a length of time such as `1h30m`, which may be none at all.
+/// Parses a duration such as `1h30m`, which may be 0.
 pub fn any_duration(text: &str) -> Result<Duration, String> {
     let nanoseconds = schema::time::parse_duration(text).ok().and_then(|it| u64::try_from(it).ok());
-    let told = "a length of time is needed, such as 90s, 30m or 1h30m";
-    nanoseconds.map(Duration::from_nanos).ok_or_else(|| told.to_owned())
+    let message = "not a duration, such as 90s, 30m or 1h30m";
+    nanoseconds.map(Duration::from_nanos).ok_or_else(|| message.to_owned())
 }
 
-/// Reads a length of time of at least a second.
+/// Parses a duration of at least one second.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match any_duration(text)? {
         length if length >= Duration::from_secs(1) => Ok(length),
-        _ => Err("it must be at least a second".to_owned()),
+        _ => Err("must be at least a second".to_owned()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Everything that the API server can be told.
+//! All options of the API server.
 
 use super::{
-    Admission, Aggregation, Audit, Authentication, Authorization, Browsers, Dialect, Etcd, Features, Limits,
-    Observing, Outward, Store, Tls,
+    Admission, Aggregation, Audit, Authentication, Authorization, Cors, Dialect, EgressOptions, Etcd,
+    Features, Limits, Observability, Store, Tls,
 };
 use crate::flags::duration;
 use crate::logs::Logs;
@@ -31,17 +31,17 @@ pub struct Apiserver {
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
 
-    /// API versions and resources to serve or not, with commas between: apps/v1=false,
-    /// resource.k8s.io/v1alpha1, apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
+    /// API versions and resources to serve or not, comma-separated: apps/v1=false, resource.k8s.io/v1alpha1,
+    /// apps/v1/daemonsets=false, api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "KEY=BOOL", value_delimiter = ',')]
     pub runtime_config: Vec<String>,
 
-    /// Serve the API as a later release will have it: versions that are gone by then are not served, and clients of those
-    /// that will go are warned [default: 1.26]
+    /// Emulate the API of a later release: versions removed by then are not served, and clients that use versions to be
+    /// removed get warnings [default: 1.26]
     #[arg(long, value_name = "RELEASE", value_parser = release)]
     pub emulated_version: Option<Release>,
 
-    /// Let containers run as if they were the host
+    /// Allow privileged containers
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub allow_privileged: bool,
 
@@ -57,24 +57,25 @@ pub struct Apiserver {
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network, default_value = "10.0.0.0/16")]
     pub service_cluster_ip_range: Vec<Network>,
 
-    /// The ports on nodes that are given to services, first and last
+    /// The range of node ports for services, first and last
     #[arg(long, value_name = "FROM-TO", value_parser = port_range, default_value = "30000-32767")]
     pub service_node_port_range: PortRange,
 
-    /// The address by which pods reach the server [default: the one listened on, or that of the way out]
+    /// The address that pods use to reach the server [default: --bind-address, or the address of the default route]
     #[arg(long, value_name = "IP")]
     pub advertise_address: Option<IpAddr>,
 
-    /// The name by which clients find the server, with a port or without: what discovery and the issuer of tokens say
-    /// [default: its address]
+    /// The host name of the server for external clients, with or without a port; used in discovery and as the default
+    /// token issuer [default: its address]
     #[arg(long, value_name = "NAME")]
     pub external_hostname: Option<String>,
 
-    /// The port on nodes at which the server's own service is found; 0 is none
+    /// The node port of the kubernetes service; 0 for none
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub kubernetes_service_node_port: u16,
 
-    /// Whether the addresses behind the server's own service are kept: lease or master-count (yes), none (no)
+    /// How the endpoints of the kubernetes service are reconciled: lease or master-count (reconciled), none (not
+    /// reconciled)
     #[arg(long, value_name = "TYPE", default_value = "lease", value_parser = ["lease", "master-count", "none"])]
     pub endpoint_reconciler_type: String,
 
@@ -88,7 +89,7 @@ pub struct Apiserver {
     pub tls: Tls,
 
     #[command(flatten)]
-    pub browsers: Browsers,
+    pub cors: Cors,
 
     #[command(flatten)]
     pub authentication: Authentication,
@@ -106,13 +107,13 @@ pub struct Apiserver {
     pub limits: Limits,
 
     #[command(flatten)]
-    pub observing: Observing,
+    pub observability: Observability,
 
     #[command(flatten)]
     pub logs: Logs,
 
     #[command(flatten)]
-    pub outward: Outward,
+    pub egress: EgressOptions,
 
     #[command(flatten)]
     pub aggregation: Aggregation,
@@ -125,7 +126,7 @@ pub struct Apiserver {
 }
 
 fn network(text: &str) -> Result<Network, String> {
-    Network::parse(text).ok_or_else(|| "not a network with a prefix, such as 10.0.0.0/16".to_owned())
+    Network::parse(text).ok_or_else(|| "not a CIDR, such as 10.0.0.0/16".to_owned())
 }
 
 fn port_range(text: &str) -> Result<PortRange, String> {

@@ -1,4 +1,4 @@
-//! The record of what was done.
+//! Audit options.
 
 use super::ConfigErrors;
 use crate::flags::any_duration;
@@ -16,34 +16,33 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MEGABYTE: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "The record of what was done (audit)")]
+#[command(next_help_heading = "Audit")]
 pub struct Audit {
-    /// The rules that say which requests are recorded and how much of each, as a Policy of audit.k8s.io/v1.
-    /// Without it nothing is recorded
+    /// The audit policy file, a Policy of audit.k8s.io/v1. Without it no audit events are recorded
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
 
-    /// The file that events are written to, one line each; - is standard output
+    /// The audit log file, one event per line; - for standard output
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<PathBuf>,
 
-    /// What a line of the log is: json, or legacy for plain text
+    /// The format of the audit log: json, or legacy for plain text
     #[arg(long, value_name = "FORM", default_value = "json")]
     pub audit_log_format: String,
 
-    /// Megabytes after which a log file is put aside and a new one begun; 0 is never
+    /// The size in megabytes at which the log file is rotated; 0 for never
     #[arg(long, value_name = "MB", default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_maxsize: i64,
 
-    /// Days after which a file that was put aside is removed; 0 is never
+    /// The age in days at which rotated files are removed; 0 for never
     #[arg(long, value_name = "DAYS", default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_maxage: i64,
 
-    /// How many files that were put aside are kept; 0 is all
+    /// The number of rotated files to keep; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_maxbackup: i64,
 
-    /// Compress files that are put aside
+    /// Compress rotated files with gzip
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub audit_log_compress: bool,
 
@@ -52,7 +51,7 @@ pub struct Audit {
     #[arg(long, value_name = "MODE", default_value = "blocking")]
     pub audit_log_mode: String,
 
-    /// In batch mode, how many events may wait; more are lost
+    /// In batch mode, the size of the event buffer; further events are dropped
     #[arg(long, value_name = "COUNT", default_value_t = 10000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
 
@@ -64,19 +63,19 @@ pub struct Audit {
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub audit_log_batch_max_wait: Duration,
 
-    /// In batch mode, limit how often is written
+    /// In batch mode, throttle writes
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub audit_log_batch_throttle_enable: bool,
 
-    /// In batch mode, how often a second is written on average
+    /// In batch mode, the average number of writes per second
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_qps: f32,
 
-    /// In batch mode, how often may be written without a pause after a quiet time
+    /// In batch mode, the maximum burst of writes
     #[arg(long, value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
 
-    /// Leave bodies out of events that would be too large, and leave out events that are so even then
+    /// Drop the bodies of events that are too large, and drop events that are too large without them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub audit_log_truncate_enabled: bool,
 
@@ -92,11 +91,11 @@ pub struct Audit {
     #[arg(long, value_name = "VERSION")]
     pub audit_log_version: Option<String>,
 
-    /// A kubeconfig that names a server to which events are posted
+    /// The kubeconfig of the audit webhook, which gets the events
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
 
-    /// How long to wait after a first failure to post; each further pause is half as long again
+    /// The backoff after the first failed post; each further one is 1.5 times as long
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s", alias = "audit-webhook-batch-initial-backoff")]
     pub audit_webhook_initial_backoff: Duration,
 
@@ -105,7 +104,7 @@ pub struct Audit {
     #[arg(long, value_name = "MODE", default_value = "batch")]
     pub audit_webhook_mode: String,
 
-    /// In batch mode, how many events may wait; more are lost
+    /// In batch mode, the size of the event buffer; further events are dropped
     #[arg(long, value_name = "COUNT", default_value_t = 10000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
 
@@ -117,19 +116,19 @@ pub struct Audit {
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub audit_webhook_batch_max_wait: Duration,
 
-    /// In batch mode, limit how often is posted
+    /// In batch mode, throttle posts
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub audit_webhook_batch_throttle_enable: bool,
 
-    /// In batch mode, how often a second is posted on average
+    /// In batch mode, the average number of posts per second
     #[arg(long, value_name = "NUMBER", default_value_t = 10.0, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_qps: f32,
 
-    /// In batch mode, how often may be posted without a pause after a quiet time
+    /// In batch mode, the maximum burst of posts
     #[arg(long, value_name = "COUNT", default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
 
-    /// Leave bodies out of events that would be too large, and leave out events that are so even then
+    /// Drop the bodies of events that are too large, and drop events that are too large without them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub audit_webhook_truncate_enabled: bool,
 
@@ -147,16 +146,16 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// `way` leads to a server that is told.
-    pub fn read(&self, names: &Names, way: &Dialer, wrong: &mut ConfigErrors) -> audit::Options {
+    /// `way` is the dialer of the audit webhook.
+    pub fn read(&self, names: &Names, way: &Dialer, errors: &mut ConfigErrors) -> audit::Options {
         let policy = self.audit_policy_file.as_deref();
-        let text = wrong.text("--audit-policy-file", policy);
-        let policy = text.and_then(|text| wrong.take("--audit-policy-file", Policy::parse(&text, names)));
-        let log = self.audit_log_path.clone().and_then(|path| self.log(path, names, wrong));
+        let text = errors.text("--audit-policy-file", policy);
+        let policy = text.and_then(|text| errors.take("--audit-policy-file", Policy::parse(&text, names)));
+        let log = self.audit_log_path.clone().and_then(|path| self.log(path, names, errors));
         let webhook = self.audit_webhook_config_file.as_ref().and_then(|file| {
             let receiver = outbound::Target::from_kubeconfig(file);
-            let receiver = wrong.take("--audit-webhook-config-file", receiver);
-            let (mode, truncate) = self.webhook(names, wrong);
+            let receiver = errors.take("--audit-webhook-config-file", receiver);
+            let (mode, truncate) = self.webhook(names, errors);
             let initial_backoff = self.audit_webhook_initial_backoff;
             let receiver = outbound::Target { way: way.clone(), ..receiver? };
             Some(WebhookOptions { receiver, initial_backoff, mode: mode?, truncate })
@@ -164,25 +163,25 @@ impl Audit {
         audit::Options { policy, log, webhook }
     }
 
-    fn log(&self, path: PathBuf, names: &Names, wrong: &mut ConfigErrors) -> Option<LogOptions> {
+    fn log(&self, path: PathBuf, names: &Names, errors: &mut ConfigErrors) -> Option<LogOptions> {
         let format = match &*self.audit_log_format {
             "json" => Format::Json,
             "legacy" => Format::Legacy,
             other => {
-                wrong.add("--audit-log-format", format!("{other:?} is no format; there are json, legacy"));
+                errors.add("--audit-log-format", format!("{other:?} is not a format; use json or legacy"));
                 Format::Json
             }
         };
         let rotation = Rotation {
-            max_bytes: limit("--audit-log-maxsize", self.audit_log_maxsize, wrong).saturating_mul(MEGABYTE),
+            max_bytes: limit("--audit-log-maxsize", self.audit_log_maxsize, errors).saturating_mul(MEGABYTE),
             max_age: DAY.saturating_mul(
-                u32::try_from(limit("--audit-log-maxage", self.audit_log_maxage, wrong)).unwrap_or(u32::MAX),
+                u32::try_from(limit("--audit-log-maxage", self.audit_log_maxage, errors)).unwrap_or(u32::MAX),
             ),
-            max_backups: usize::try_from(limit("--audit-log-maxbackup", self.audit_log_maxbackup, wrong))
+            max_backups: usize::try_from(limit("--audit-log-maxbackup", self.audit_log_maxbackup, errors))
                 .unwrap_or(usize::MAX),
             compress: self.audit_log_compress,
         };
-        version("--audit-log-version", self.audit_log_version.as_deref(), names, wrong);
+        version("--audit-log-version", self.audit_log_version.as_deref(), names, errors);
         let batch = Batch {
             options: "--audit-log-batch",
             buffer: self.audit_log_batch_buffer_size,
@@ -192,19 +191,19 @@ impl Audit {
             qps: self.audit_log_batch_throttle_qps,
             burst: self.audit_log_batch_throttle_burst,
         };
-        let mode = mode("--audit-log-mode", &self.audit_log_mode, &batch, wrong)?;
+        let mode = mode("--audit-log-mode", &self.audit_log_mode, &batch, errors)?;
         let truncate = truncate(
             "--audit-log-truncate",
             self.audit_log_truncate_enabled,
             (self.audit_log_truncate_max_event_size, self.audit_log_truncate_max_batch_size),
-            wrong,
+            errors,
         );
         let target = if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path) };
         Some(LogOptions { target, format, rotation, mode, truncate })
     }
 
-    fn webhook(&self, names: &Names, wrong: &mut ConfigErrors) -> (Option<Mode>, Option<Truncate>) {
-        version("--audit-webhook-version", self.audit_webhook_version.as_deref(), names, wrong);
+    fn webhook(&self, names: &Names, errors: &mut ConfigErrors) -> (Option<Mode>, Option<Truncate>) {
+        version("--audit-webhook-version", self.audit_webhook_version.as_deref(), names, errors);
         let batch = Batch {
             options: "--audit-webhook-batch",
             buffer: self.audit_webhook_batch_buffer_size,
@@ -214,20 +213,20 @@ impl Audit {
             qps: self.audit_webhook_batch_throttle_qps,
             burst: self.audit_webhook_batch_throttle_burst,
         };
-        let mode = mode("--audit-webhook-mode", &self.audit_webhook_mode, &batch, wrong);
+        let mode = mode("--audit-webhook-mode", &self.audit_webhook_mode, &batch, errors);
         let truncate = truncate(
             "--audit-webhook-truncate",
             self.audit_webhook_truncate_enabled,
             (self.audit_webhook_truncate_max_event_size, self.audit_webhook_truncate_max_batch_size),
-            wrong,
+            errors,
         );
         (mode, truncate)
     }
 }
 
-/// The options of gathering, as they were given.
+/// The batch options of one backend.
 struct Batch {
-    /// What their names begin with.
+    /// The common prefix of the flags.
     options: &'static str,
     buffer: i64,
     max_size: i64,
@@ -238,16 +237,16 @@ struct Batch {
 }
 
 impl Batch {
-    /// Options that are not used are not looked at.
-    fn read(&self, wrong: &mut ConfigErrors) -> Batching {
-        let buffer = self.positive("buffer-size", self.buffer, wrong);
-        let max_size = self.positive("max-size", self.max_size, wrong);
+    /// Converts the options; unused ones are not checked.
+    fn read(&self, errors: &mut ConfigErrors) -> Batching {
+        let buffer = self.positive("buffer-size", self.buffer, errors);
+        let max_size = self.positive("max-size", self.max_size, errors);
         let mut throttle = None;
         if self.throttle {
-            let burst = self.positive("throttle-burst", self.burst, wrong);
+            let burst = self.positive("throttle-burst", self.burst, errors);
             if !(self.qps > 0.0 && self.qps.is_finite()) {
                 let option = format!("{}-throttle-qps", self.options);
-                wrong.add(&option, format!("it must be more than 0, not {}", self.qps));
+                errors.add(&option, format!("must be greater than 0, not {}", self.qps));
             }
             let burst = u32::try_from(burst).unwrap_or(u32::MAX);
             throttle = Some(Throttle { per_second: f64::from(self.qps), burst });
@@ -255,21 +254,21 @@ impl Batch {
         Batching { buffer, max_size, max_wait: self.max_wait, throttle }
     }
 
-    fn positive(&self, name: &str, value: i64, wrong: &mut ConfigErrors) -> usize {
+    fn positive(&self, name: &str, value: i64, errors: &mut ConfigErrors) -> usize {
         if value <= 0 {
-            wrong.add(&format!("{}-{name}", self.options), format!("it must be more than 0, not {value}"));
+            errors.add(&format!("{}-{name}", self.options), format!("must be greater than 0, not {value}"));
         }
         usize::try_from(value).unwrap_or(1)
     }
 }
 
-fn mode(option: &str, text: &str, batch: &Batch, wrong: &mut ConfigErrors) -> Option<Mode> {
+fn mode(option: &str, text: &str, batch: &Batch, errors: &mut ConfigErrors) -> Option<Mode> {
     match text {
-        "batch" => Some(Mode::Batch(batch.read(wrong))),
+        "batch" => Some(Mode::Batch(batch.read(errors))),
         "blocking" => Some(Mode::Blocking),
         "blocking-strict" => Some(Mode::BlockingStrict),
         other => {
-            wrong.add(option, format!("{other:?} is no mode; there are {MODES}"));
+            errors.add(option, format!("{other:?} is not a mode; use one of {MODES}"));
             None
         }
     }
@@ -279,33 +278,33 @@ fn truncate(
     options: &str,
     enabled: bool,
     (event, batch): (i64, i64),
-    wrong: &mut ConfigErrors,
+    errors: &mut ConfigErrors,
 ) -> Option<Truncate> {
     if !enabled {
         return None;
     }
     if event <= 0 {
         let option = format!("{options}-max-event-size");
-        wrong.add(&option, format!("it must be more than 0, not {event}"));
+        errors.add(&option, format!("must be greater than 0, not {event}"));
     }
     if batch < event {
         let option = format!("{options}-max-batch-size");
-        wrong.add(&option, format!("a batch of {batch} bytes cannot hold an event of {event}"));
+        errors.add(&option, format!("a batch of {batch} bytes cannot hold an event of {event}"));
     }
     let bytes = |value| usize::try_from(value).unwrap_or(usize::MAX);
     Some(Truncate { max_event_bytes: bytes(event), max_batch_bytes: bytes(batch) })
 }
 
-fn version(option: &str, asked: Option<&str>, names: &Names, wrong: &mut ConfigErrors) {
+fn version(option: &str, version: Option<&str>, names: &Names, errors: &mut ConfigErrors) {
     let only = format!("{}/v1", names.group("audit"));
-    if let Some(text) = asked.filter(|text| *text != only) {
-        wrong.add(option, format!("{text:?} is no version of events; there is {only}"));
+    if let Some(text) = version.filter(|text| *text != only) {
+        errors.add(option, format!("{text:?} is not a supported version; use {only}"));
     }
 }
 
-fn limit(option: &str, value: i64, wrong: &mut ConfigErrors) -> u64 {
+fn limit(option: &str, value: i64, errors: &mut ConfigErrors) -> u64 {
     if value < 0 {
-        wrong.add(option, format!("it cannot be less than 0, as {value} is"));
+        errors.add(option, format!("must not be negative: {value}"));
     }
     u64::try_from(value).unwrap_or(0)
 }
@@ -316,17 +315,17 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         audit: Audit,
     }
 
     fn read(line: &str) -> Result<audit::Options, String> {
-        let read =
-            Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
-        let mut wrong = ConfigErrors::default();
-        let options = read.audit.read(&Names::kubernetes(), &Dialer::Direct, &mut wrong);
-        wrong.check().map(|()| options).map_err(|why| why.to_string())
+        let read = ParsedLine::try_parse_from(format!("x {line}").split_whitespace())
+            .map_err(|it| it.to_string())?;
+        let mut errors = ConfigErrors::default();
+        let options = read.audit.read(&Names::kubernetes(), &Dialer::Direct, &mut errors);
+        errors.check().map(|()| options).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -355,7 +354,7 @@ mod tests {
     #[test]
     fn wrong_values_are_told_all_at_once_and_only_where_they_matter() {
         assert!(read("--audit-log-mode never --audit-log-maxage -1").is_ok());
-        let told = read(
+        let message = read(
             "--audit-policy-file /nowhere/p --audit-webhook-config-file /nowhere/k --audit-webhook-mode x \
              --audit-webhook-version v1 --audit-log-path - --audit-log-mode batch --audit-log-format xml \
              --audit-log-maxsize -1 --audit-log-maxage -1 --audit-log-maxbackup -1 \
@@ -368,26 +367,29 @@ mod tests {
         for part in [
             "--audit-policy-file: cannot read /nowhere/p",
             "--audit-webhook-config-file: /nowhere/k",
-            "--audit-webhook-mode: \"x\" is no mode; there are batch, blocking, blocking-strict",
-            "--audit-webhook-version: \"v1\" is no version",
-            "--audit-log-format: \"xml\" is no format",
-            "--audit-log-maxsize: it cannot be less than 0",
+            "--audit-webhook-mode: \"x\" is not a mode; use one of batch, blocking, blocking-strict",
+            "--audit-webhook-version: \"v1\" is not a supported version",
+            "--audit-log-format: \"xml\" is not a format",
+            "--audit-log-maxsize: must not be negative",
             "--audit-log-maxage: ",
             "--audit-log-maxbackup: ",
-            "--audit-log-batch-buffer-size: it must be more than 0",
+            "--audit-log-batch-buffer-size: must be greater than 0",
             "--audit-log-batch-max-size: ",
             "--audit-log-batch-throttle-burst: ",
-            "--audit-log-batch-throttle-qps: it must be more than 0, not 0",
+            "--audit-log-batch-throttle-qps: must be greater than 0, not 0",
             "--audit-log-truncate-max-event-size: ",
             "--audit-log-truncate-max-batch-size: a batch of -1 bytes",
         ] {
-            assert!(told.contains(part), "{part} is not in {told}");
+            assert!(message.contains(part), "{part} is not in {message}");
         }
         assert!(read("--audit-webhook-initial-backoff -3s").is_err());
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("p");
         std::fs::write(&file, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: all\n").unwrap();
-        let told = read(&format!("--audit-policy-file {}", file.display())).err().unwrap();
-        assert!(told.contains("--audit-policy-file: line 4: rules[0].level: \"all\" is no level"), "{told}");
+        let message = read(&format!("--audit-policy-file {}", file.display())).err().unwrap();
+        assert!(
+            message.contains("--audit-policy-file: line 4: rules[0].level: \"all\" is no level"),
+            "{message}"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Who is believed to be whom.
+//! Authentication options.
 
 use super::{ConfigErrors, Oidc, RequestHeaders, ServiceAccounts, TokenWebhook};
-use crate::server_config::DeploymentMode;
+use crate::deployment_mode::DeploymentMode;
 use apiserver::authentication::{self, FrontProxy};
 use auth::Tokens;
 use clap::{ArgAction, Args};
@@ -11,11 +11,10 @@ use rustls_pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Who is calling")]
+#[command(next_help_heading = "Authentication")]
 pub struct Authentication {
-    /// Further authorities for clients, in PEM, besides the one that is made at the first start: who shows a
-    /// certificate of theirs is the user that its common name says, in the groups that its organizations say. Read again
-    /// when it changes
+    /// Further certificate authorities for clients, in PEM, besides the one made at the first start. The common name of
+    /// a client certificate is the user name, its organizations are the groups. Reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
@@ -23,21 +22,21 @@ pub struct Authentication {
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
 
-    /// Answer those who show nothing as the user system:anonymous, in the group system:unauthenticated
+    /// Treat requests without credentials as the user system:anonymous, in the group system:unauthenticated
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub anonymous_auth: bool,
 
-    /// For whom tokens must be meant that are shown to this server, with commas between [default: the issuers of
-    /// its own tokens]
+    /// The audiences that a token must name to be accepted, comma-separated [default: the service account issuers]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
 
-    /// Believe the tokens by which new nodes introduce themselves: secrets of the type bootstrap.kubernetes.io/token
-    /// in the namespace kube-system
+    /// Accept bootstrap tokens of new nodes: secrets of the type bootstrap.kubernetes.io/token in the namespace
+    /// kube-system
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub enable_bootstrap_token_auth: bool,
 
-    /// Further authorities, in PEM, for proxies that say in headers who is calling. Read again when it changes
+    /// Further certificate authorities, in PEM, for front proxies that pass the user in headers. Reloaded when it
+    /// changes
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
@@ -54,7 +53,7 @@ pub struct Authentication {
     pub token_webhook: TokenWebhook,
 }
 
-/// Whom the listener asks for certificates of, besides those of the cluster itself, in PEM.
+/// The operator's certificate authorities for clients and front proxies, in PEM.
 #[derive(Debug, Clone, Default)]
 pub struct Authorities {
     pub clients: Option<String>,
@@ -64,51 +63,51 @@ pub struct Authorities {
 }
 
 impl Authentication {
-    /// `way` leads to a server that knows tokens.
+    /// `way` is the dialer of the token webhook.
     pub fn read(
         &self,
-        company: DeploymentMode,
+        mode: DeploymentMode,
         way: &Dialer,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> (authentication::Options, Authorities) {
-        let tokens = wrong.text("--token-auth-file", self.token_auth_file.as_deref());
-        let tokens = tokens.and_then(|text| wrong.take("--token-auth-file", Tokens::parse(&text)));
+        let tokens = errors.text("--token-auth-file", self.token_auth_file.as_deref());
+        let tokens = tokens.and_then(|text| errors.take("--token-auth-file", Tokens::parse(&text)));
         let tokens = tokens.unwrap_or_default();
         for odd in &tokens.oddities {
-            tracing::warn!(%odd, "--token-auth-file has a line that is odd");
+            tracing::warn!(%odd, "--token-auth-file: unusual line");
         }
         for audience in self.api_audiences.iter().filter(|it| it.trim().is_empty()) {
-            wrong.add("--api-audiences", format!("{audience:?} is nobody"));
+            errors.add("--api-audiences", format!("{audience:?} is empty"));
         }
         let authorities = Authorities {
             client_file: self.client_ca_file.clone(),
             proxy_file: self.requestheader_client_ca_file.clone(),
-            clients: certificates(wrong, "--client-ca-file", self.client_ca_file.as_deref()),
+            clients: certificates(errors, "--client-ca-file", self.client_ca_file.as_deref()),
             proxies: certificates(
-                wrong,
+                errors,
                 "--requestheader-client-ca-file",
                 self.requestheader_client_ca_file.as_deref(),
             ),
         };
         let options = authentication::Options {
             tokens,
-            service_accounts: self.service_accounts.read(wrong),
+            service_accounts: self.service_accounts.read(errors),
             audiences: self.api_audiences.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
-            front_proxy: Some(self.front_proxy(company, wrong)),
-            oidc: self.oidc.read(wrong),
-            token_webhook: self.token_webhook.read(way, wrong),
+            front_proxy: Some(self.front_proxy(mode, errors)),
+            oidc: self.oidc.read(errors),
+            token_webhook: self.token_webhook.read(way, errors),
             anonymous: self.anonymous_auth,
         };
         (options, authorities)
     }
 
-    fn front_proxy(&self, company: DeploymentMode, wrong: &mut ConfigErrors) -> FrontProxy {
-        let mut front = self.request_headers.read(wrong);
+    fn front_proxy(&self, mode: DeploymentMode, errors: &mut ConfigErrors) -> FrontProxy {
+        let mut front = self.request_headers.read(errors);
         // without further authorities, or with a choice among those they vouch for, this server's own proxy is
         // one of those who may speak
         let own = self.requestheader_client_ca_file.is_none()
-            || company != DeploymentMode::Alone && !front.allowed_names.is_empty();
+            || mode != DeploymentMode::Standalone && !front.allowed_names.is_empty();
         if own {
             front.allowed_names.push(crate::pki::FRONT_PROXY.to_owned());
         }
@@ -116,16 +115,16 @@ impl Authentication {
     }
 }
 
-/// The certificates in a file, which must hold some.
-fn certificates(wrong: &mut ConfigErrors, option: &str, file: Option<&Path>) -> Option<String> {
-    let text = wrong.text(option, file)?;
+/// Reads a file that must contain certificates.
+fn certificates(errors: &mut ConfigErrors, option: &str, file: Option<&Path>) -> Option<String> {
+    let text = errors.text(option, file)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let good = match read {
-        Ok(some) if some.is_empty() => Err("the file holds no certificate".to_owned()),
+        Ok(some) if some.is_empty() => Err("the file contains no certificate".to_owned()),
         Ok(_) => Ok(text),
         Err(why) => Err(format!("the file cannot be read: {why}")),
     };
-    wrong.take(option, good)
+    errors.take(option, good)
 }
 
 #[cfg(test)]
@@ -135,15 +134,15 @@ mod tests {
 
     fn read(line: &str) -> Result<(authentication::Options, Authorities), String> {
         let words = ["pintle", "up"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
-        let cli = Cli::read(words.map(Into::into)).map_err(|why| format!("{why:?}"))?;
+        let cli = Cli::read(words.map(Into::into), crate::config_errors).map_err(|why| format!("{why:?}"))?;
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = ConfigErrors::default();
+        let mut errors = ConfigErrors::default();
         let read = up.server.authentication.read(
-            DeploymentMode::SingleFlight { accounts: true },
+            DeploymentMode::AllInOne { runs_controllers: true },
             &Dialer::Direct,
-            &mut wrong,
+            &mut errors,
         );
-        wrong.check().map(|()| read).map_err(|why| why.to_string())
+        errors.check().map(|()| read).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -152,31 +151,31 @@ mod tests {
         let text = folder.path().join("text");
         std::fs::write(&text, "nothing\n").unwrap();
         let text = text.display();
-        let told = read(&format!(
+        let message = read(&format!(
             "--client-ca-file {text} --requestheader-client-ca-file /nowhere --token-auth-file {text} \
              --service-account-key-file {text} --service-account-signing-key-file {text} \
              --service-account-issuer https://a --service-account-issuer https://a --service-account-issuer a:%zz \
              --service-account-jwks-uri http://a --service-account-max-token-expiration 30m --api-audiences=, \
              --requestheader-username-headers a{{b --requestheader-allowed-names a,"
         ));
-        let told = told.err().unwrap();
+        let message = message.err().unwrap();
         for part in [
-            "--client-ca-file: the file holds no certificate",
+            "--client-ca-file: the file contains no certificate",
             "--requestheader-client-ca-file: cannot read /nowhere",
             "--token-auth-file: line 1",
             "--service-account-key-file: ",
             "--service-account-signing-key-file: ",
-            "--service-account-issuer: \"https://a\" is named twice",
-            "--service-account-issuer: \"a:%zz\" has a colon",
+            "--service-account-issuer: \"https://a\" is repeated",
+            "--service-account-issuer: \"a:%zz\" contains a colon",
             "--service-account-jwks-uri: \"http://a\" is not",
             "--service-account-max-token-expiration: must be between",
-            "--api-audiences: \"\" is nobody",
-            "--requestheader-username-headers: \"a{b\" is no name",
+            "--api-audiences: \"\" is empty",
+            "--requestheader-username-headers: \"a{b\" is not a header name",
             "--requestheader-allowed-names: a name is empty",
         ] {
-            assert!(told.contains(part), "{part} is not in: {told}");
+            assert!(message.contains(part), "{part} is not in: {message}");
         }
-        assert_eq!(told.lines().count(), 1);
+        assert_eq!(message.lines().count(), 1);
     }
 
     #[test]

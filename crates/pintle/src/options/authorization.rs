@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Authorization options.
 
 use super::ConfigErrors;
 use crate::flags::any_duration;
@@ -11,32 +11,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What they may do")]
+#[command(next_help_heading = "Authorization")]
 pub struct Authorization {
-    /// How it is decided what callers may do, with commas between, in the order in which they are asked: Node (agents
-    /// of nodes, and what concerns their node), RBAC (roles), ABAC (a policy file), Webhook (another server),
-    /// AlwaysAllow, AlwaysDeny. Whoever is in the group system:masters may do everything
+    /// The authorization modes, comma-separated and in order: Node (kubelets, for objects of their node), RBAC (roles),
+    /// ABAC (a policy file), Webhook (another server), AlwaysAllow, AlwaysDeny. Members of the group system:masters are
+    /// always allowed
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = mode, default_value = "Node,RBAC")]
     pub authorization_mode: Vec<Mode>,
 
-    /// What the mode ABAC decides by: a file with one policy as a JSON object on each line
+    /// The policy file of the mode ABAC: one policy per line, as a JSON object
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
 
-    /// Whom the mode Webhook asks: a kubeconfig that names the server and how to call it. It is sent a
-    /// SubjectAccessReview and answers with its status
+    /// The kubeconfig of the authorization webhook of the mode Webhook. It gets a SubjectAccessReview for each decision
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
 
-    /// In which version that server is asked: v1 or v1beta1
+    /// The API version of the reviews sent to the webhook: v1 or v1beta1
     #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
     pub authorization_webhook_version: Version,
 
-    /// How long what that server permits is not asked again
+    /// How long allowing answers of the webhook are cached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
 
-    /// How long what that server refuses is not asked again
+    /// How long denying answers of the webhook are cached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 }
@@ -45,18 +44,19 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 const WEBHOOK_FILE: &str = "--authorization-webhook-config-file";
 
 impl Authorization {
-    /// `way` leads to a server that is asked.
-    pub fn read(&self, names: &Names, way: &Dialer, wrong: &mut ConfigErrors) -> authorization::Options {
+    /// `way` is the dialer of the authorization webhook.
+    pub fn read(&self, names: &Names, way: &Dialer, errors: &mut ConfigErrors) -> authorization::Options {
         let modes = &self.authorization_mode;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
-            wrong.add("--authorization-mode", "names a mode twice");
+            errors.add("--authorization-mode", "a mode is repeated");
         }
-        let policies = self.file_for(Mode::Abac, "ABAC", POLICY_FILE, &self.authorization_policy_file, wrong);
-        let policies = policies.and_then(|file| policies_in(file, names, wrong));
+        let policies =
+            self.file_for(Mode::Abac, "ABAC", POLICY_FILE, &self.authorization_policy_file, errors);
+        let policies = policies.and_then(|file| policies_in(file, names, errors));
         let hook = &self.authorization_webhook_config_file;
-        let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, wrong);
+        let hook = self.file_for(Mode::Webhook, "Webhook", WEBHOOK_FILE, hook, errors);
         let caller = hook.and_then(|file| {
-            wrong.take(WEBHOOK_FILE, HttpClient::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))
+            errors.take(WEBHOOK_FILE, HttpClient::from_kubeconfig_by(file, Limits::REVIEW, way.clone()))
         });
         authorization::Options {
             modes: modes.clone(),
@@ -70,19 +70,19 @@ impl Authorization {
         }
     }
 
-    /// The file that a mode needs, and that means nothing without it.
+    /// The file of a mode: required with the mode, invalid without it.
     fn file_for<'a>(
         &self,
         mode: Mode,
         name: &str,
         option: &str,
         file: &'a Option<PathBuf>,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> Option<&'a Path> {
         match (self.authorization_mode.contains(&mode), file) {
-            (true, None) => wrong.add(option, format!("needed for the authorization mode {name}")),
+            (true, None) => errors.add(option, format!("required for the authorization mode {name}")),
             (false, Some(_)) => {
-                wrong.add(option, format!("means nothing without --authorization-mode={name}"));
+                errors.add(option, format!("is only valid with --authorization-mode={name}"));
             }
             (true, Some(file)) => return Some(file),
             (false, None) => {}
@@ -91,13 +91,13 @@ impl Authorization {
     }
 }
 
-fn policies_in(file: &Path, names: &Names, wrong: &mut ConfigErrors) -> Option<Abac> {
-    let text = wrong.text(POLICY_FILE, Some(file))?;
+fn policies_in(file: &Path, names: &Names, errors: &mut ConfigErrors) -> Option<Abac> {
+    let text = errors.text(POLICY_FILE, Some(file))?;
     match policy_file::parse(&text, names) {
         Ok(policies) => Some(policies),
         Err(bad) => {
             for one in bad {
-                wrong.add(POLICY_FILE, format!("{}, {one}", file.display()));
+                errors.add(POLICY_FILE, format!("{}, {one}", file.display()));
             }
             None
         }
@@ -108,7 +108,7 @@ fn mode(text: &str) -> Result<Mode, String> {
     let known = Mode::ALL.iter().find(|(name, _)| *name == text);
     known.map(|(_, mode)| *mode).ok_or_else(|| {
         let names: Vec<_> = Mode::ALL.iter().map(|(name, _)| *name).collect();
-        format!("no such mode; there are {}", names.join(", "))
+        format!("unknown mode; the modes are {}", names.join(", "))
     })
 }
 
@@ -118,19 +118,19 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         authorization: Authorization,
     }
 
-    fn told(line: &str) -> String {
-        let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
-        let mut wrong = ConfigErrors::default();
+    fn message(line: &str) -> String {
+        let read = ParsedLine::try_parse_from(format!("pintle {line}").split_whitespace());
+        let mut errors = ConfigErrors::default();
         match read {
-            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &Dialer::Direct, &mut wrong)),
+            Ok(line) => drop(line.authorization.read(&Names::kubernetes(), &Dialer::Direct, &mut errors)),
             Err(why) => return why.to_string(),
         }
-        wrong.check().err().map(|why| why.to_string()).unwrap_or_default()
+        errors.check().err().map(|why| why.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -154,11 +154,11 @@ mod tests {
             (format!("--authorization-mode Webhook --authorization-webhook-config-file {hook}"), vec![]),
             (
                 "--authorization-mode ABAC,Webhook,ABAC".to_owned(),
-                vec!["--authorization-mode: names a mode twice", POLICY_FILE, WEBHOOK_FILE, "needed for"],
+                vec!["--authorization-mode: a mode is repeated", POLICY_FILE, WEBHOOK_FILE, "required for"],
             ),
             (
                 format!("--authorization-policy-file {good} --authorization-webhook-config-file {hook}"),
-                vec!["without --authorization-mode=ABAC", "without --authorization-mode=Webhook"],
+                vec!["with --authorization-mode=ABAC", "with --authorization-mode=Webhook"],
             ),
             (
                 format!("--authorization-mode ABAC --authorization-policy-file {bad}"),
@@ -174,12 +174,12 @@ mod tests {
             ),
             ("--authorization-webhook-version v2".to_owned(), vec!["no such version"]),
             ("--authorization-webhook-cache-authorized-ttl soon".to_owned(), vec!["soon"]),
-            ("--authorization-mode Nonsense".to_owned(), vec!["no such mode"]),
+            ("--authorization-mode Nonsense".to_owned(), vec!["unknown mode"]),
         ] {
-            let told = told(&line);
-            assert_eq!(told.is_empty(), parts.is_empty(), "{line}: {told}");
+            let message = message(&line);
+            assert_eq!(message.is_empty(), parts.is_empty(), "{line}: {message}");
             for part in parts {
-                assert!(told.contains(part), "{line}: {told}");
+                assert!(message.contains(part), "{line}: {message}");
             }
         }
     }

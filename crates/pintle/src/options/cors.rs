@@ -1,27 +1,27 @@
-//! What browsers are told.
+//! CORS and strict transport security options.
 
 use super::ConfigErrors;
 use apiserver::cors::{self, Origin};
 use clap::Args;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What browsers are told")]
-pub struct Browsers {
-    /// Pages that may call the server from a browser, as patterns of their origins with commas between:
-    /// ^https://console\.example\.org$ [default: none]
+#[command(next_help_heading = "Browsers")]
+pub struct Cors {
+    /// Allowed CORS origins, as comma-separated regular expressions: ^https://console\.example\.org$ [default: none]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cors_allowed_origins: Vec<String>,
 
-    /// Tell browsers to use TLS only: max-age=SECONDS, includeSubDomains, preload, with commas between
+    /// The directives of the Strict-Transport-Security header (HSTS): max-age=SECONDS, includeSubDomains, preload,
+    /// comma-separated
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub strict_transport_security_directives: Vec<String>,
 }
 
-impl Browsers {
-    pub fn read(&self, wrong: &mut ConfigErrors) -> cors::Options {
+impl Cors {
+    pub fn read(&self, errors: &mut ConfigErrors) -> cors::Options {
         let mut origins = Vec::new();
         for pattern in &self.cors_allowed_origins {
-            origins.extend(wrong.take("--cors-allowed-origins", Origin::parse(pattern)));
+            origins.extend(errors.take("--cors-allowed-origins", Origin::parse(pattern)));
         }
         for directive in &self.strict_transport_security_directives {
             let seconds = directive.strip_prefix("max-age=");
@@ -29,7 +29,7 @@ impl Browsers {
                 || seconds.is_some_and(|seconds| seconds.parse::<u64>().is_ok());
             if !known {
                 let why = "there are max-age=SECONDS, includeSubDomains, preload";
-                wrong.add(
+                errors.add(
                     "--strict-transport-security-directives",
                     format!("{directive:?} is unknown; {why}"),
                 );

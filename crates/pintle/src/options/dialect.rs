@@ -1,14 +1,14 @@
-//! How names are spelled.
+//! The dialect of names: Kubernetes or neutral.
 
 use super::ConfigErrors;
 use clap::Args;
 use names::Names;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "How names are spelled")]
+#[command(next_help_heading = "Dialect")]
 pub struct Dialect {
-    /// How groups, labels, annotations, signers and media types are spelled: kubernetes, as every existing client
-    /// expects, or neutral, under a domain and a vendor of one's own
+    /// The names of groups, labels, annotations, signers and media types: kubernetes, as every existing client expects,
+    /// or neutral, with the operator's domain and vendor
     #[arg(long, value_name = "NAME", default_value = "kubernetes", value_parser = ["kubernetes", "neutral"])]
     pub dialect: String,
 
@@ -22,22 +22,22 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    pub fn read(&self, wrong: &mut ConfigErrors) -> Names {
+    pub fn read(&self, errors: &mut ConfigErrors) -> Names {
         let given = [("--api-domain", &self.api_domain), ("--vendor", &self.vendor)];
         if self.dialect != "neutral" {
             for (option, _) in given.iter().filter(|(_, value)| value.is_some()) {
-                wrong.add(option, "means nothing without --dialect=neutral");
+                errors.add(option, "has no effect without --dialect=neutral");
             }
             return Names::kubernetes();
         }
         for (option, value) in given {
             match value.as_deref() {
-                None => wrong.add(option, "needed for --dialect=neutral"),
+                None => errors.add(option, "required for --dialect=neutral"),
                 Some(text) => {
                     let good = if option == "--vendor" { is_label(text) } else { is_domain(text) };
                     if !good {
                         let form = if option == "--vendor" { "a word of" } else { "a domain in" };
-                        wrong.add(
+                        errors.add(
                             option,
                             format!("{text:?} is not {form} lower-case letters, digits and dashes"),
                         );
@@ -72,9 +72,9 @@ mod tests {
             api_domain: domain.map(str::to_owned),
             vendor: vendor.map(str::to_owned),
         };
-        let mut wrong = ConfigErrors::default();
-        let names = dialect.read(&mut wrong);
-        wrong.check().map(|()| names).map_err(|why| why.to_string())
+        let mut errors = ConfigErrors::default();
+        let names = dialect.read(&mut errors);
+        errors.check().map(|()| names).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -82,14 +82,17 @@ mod tests {
         assert_eq!(read("kubernetes", None, None), Ok(Names::kubernetes()));
         let own = read("neutral", Some("acme.example"), Some("acme"));
         assert_eq!(own, Ok(Names::neutral("acme.example", "acme")));
-        let told = read("neutral", None, None).unwrap_err();
-        assert!(told.contains("--api-domain: needed") && told.contains("--vendor: needed"), "{told}");
+        let message = read("neutral", None, None).unwrap_err();
+        assert!(
+            message.contains("--api-domain: required") && message.contains("--vendor: required"),
+            "{message}"
+        );
         for (domain, vendor) in
             [("acme", "a"), ("Acme.example", "a"), ("a..b", "a"), ("a.b", "a.b"), ("a.b", "-a")]
         {
             assert!(read("neutral", Some(domain), Some(vendor)).is_err(), "{domain} {vendor}");
         }
-        let told = read("kubernetes", Some("a.b"), Some("c")).unwrap_err();
-        assert_eq!(told.matches("without --dialect=neutral").count(), 2, "{told}");
+        let message = read("kubernetes", Some("a.b"), Some("c")).unwrap_err();
+        assert_eq!(message.matches("without --dialect=neutral").count(), 2, "{message}");
     }
 }

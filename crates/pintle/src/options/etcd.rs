@@ -1,4 +1,4 @@
-//! An etcd to keep objects in.
+//! etcd options.
 
 use super::ConfigErrors;
 use crate::flags::any_duration;
@@ -8,71 +8,71 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Where objects are kept")]
+#[command(next_help_heading = "Storage")]
 pub struct Etcd {
-    /// Servers of an etcd (3.4 or later) to keep objects in, with commas between: http://, https:// and unix:// URLs. Any
-    /// number of API servers may share it. Without it objects are kept in the data directory
+    /// The etcd servers (3.4 or later) to store objects in, comma-separated: http://, https:// and unix:// URLs. Any
+    /// number of API servers may share an etcd. Without this flag objects are stored in the data directory
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
 
-    /// Servers for some resources, as group/resource#server;server. This has no effect: all objects are kept in one place,
-    /// since they have one sequence of revisions
+    /// etcd servers for some resources, as group/resource#server;server. This has no effect: all objects share one
+    /// sequence of revisions and so one store
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub etcd_servers_overrides: Vec<String>,
 
-    /// What the keys of all objects begin with in the etcd
+    /// The key prefix of all objects in etcd
     #[arg(long, value_name = "TEXT", default_value = "/registry")]
     pub etcd_prefix: String,
 
-    /// Who vouches for the etcd's servers, in PEM [default: those whom this machine trusts]
+    /// The certificate authorities of the etcd servers, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub etcd_cafile: Option<PathBuf>,
 
-    /// The certificate, in PEM, by which the etcd knows who calls
+    /// The client certificate for etcd, in PEM
     #[arg(long, value_name = "FILE")]
     pub etcd_certfile: Option<PathBuf>,
 
-    /// Its private key, in PEM
+    /// The private key of the client certificate, in PEM
     #[arg(long, value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
 
-    /// How often the etcd is asked how large it is; 0 is never
+    /// How often the size of the etcd database is read; 0 for never
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub etcd_db_metric_poll_interval: Duration,
 
-    /// For how many seconds one lease of the etcd serves the events that are to end at about the same time
+    /// For how many seconds an etcd lease is reused for events that expire at about the same time
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub lease_reuse_duration_seconds: u32,
 
-    /// What a store elsewhere speaks: etcd3, if anything
+    /// The protocol of the external store: etcd3
     #[arg(long, value_name = "NAME", default_value = "", value_parser = ["", "etcd3"])]
     pub storage_backend: String,
 }
 
 impl Etcd {
-    /// The etcd that is asked for, if one is. History is forgotten every so often; 0 leaves that to others.
-    /// `way` leads to it.
+    /// The etcd configuration, if `--etcd-servers` is given. `compaction` is the interval between compactions; 0 leaves
+    /// them to others.
     pub fn read(
         &self,
         compaction: Duration,
         way: &Dialer,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> Option<store_etcd::Options> {
         const CERTIFICATE: &str = "--etcd-certfile";
         const KEY: &str = "--etcd-keyfile";
-        let certificate = wrong.text(CERTIFICATE, self.etcd_certfile.as_deref());
-        let key = wrong.text(KEY, self.etcd_keyfile.as_deref());
-        let authorities = wrong.text("--etcd-cafile", self.etcd_cafile.as_deref());
+        let certificate = errors.text(CERTIFICATE, self.etcd_certfile.as_deref());
+        let key = errors.text(KEY, self.etcd_keyfile.as_deref());
+        let authorities = errors.text("--etcd-cafile", self.etcd_cafile.as_deref());
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
-            wrong.add(CERTIFICATE, format!("must be given together with {KEY}"));
+            errors.add(CERTIFICATE, format!("must be given together with {KEY}"));
         }
         if !self.etcd_servers_overrides.is_empty() {
             tracing::warn!(
-                "--etcd-servers-overrides has no effect: the objects of a cluster have one sequence of revisions, and so one store"
+                "--etcd-servers-overrides has no effect: all objects share one sequence of revisions and so one store"
             );
         }
         if self.etcd_servers.is_empty() {
-            self.warn_of_nothing();
+            self.warn_of_unused_flags();
             return None;
         }
         let identity =
@@ -90,7 +90,7 @@ impl Etcd {
         });
         let servers: Vec<_> = servers.collect();
         for server in &servers {
-            wrong.take("--etcd-servers", outbound::Channel::new(server, &[]));
+            errors.take("--etcd-servers", outbound::Channel::new(server, &[]));
         }
         Some(store_etcd::Options {
             servers,
@@ -102,8 +102,8 @@ impl Etcd {
         })
     }
 
-    /// Says what was said in vain where no etcd is used.
-    fn warn_of_nothing(&self) {
+    /// Warns of etcd flags that have no effect without etcd.
+    fn warn_of_unused_flags(&self) {
         let given = [
             ("--etcd-prefix", self.etcd_prefix != "/registry"),
             ("--etcd-cafile", self.etcd_cafile.is_some()),
@@ -112,7 +112,7 @@ impl Etcd {
         ];
         for (flag, _) in given.iter().filter(|(_, given)| *given) {
             tracing::warn!(
-                "{flag} has no effect without --etcd-servers: objects are kept in a store of the server's own"
+                "{flag} has no effect without --etcd-servers: objects are stored in the embedded store"
             );
         }
     }
@@ -129,11 +129,11 @@ mod tests {
 
     fn read_by(line: &str, way: &Dialer) -> (Option<store_etcd::Options>, Result<(), String>) {
         let line = format!("pintle up {line}");
-        let cli = Cli::read(line.trim().split(' ').map(Into::into)).unwrap();
+        let cli = Cli::read(line.trim().split(' ').map(Into::into), crate::config_errors).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = ConfigErrors::default();
-        let read = up.server.etcd.read(up.server.limits.etcd_compaction_interval, way, &mut wrong);
-        (read, wrong.check().map_err(|why| why.to_string()))
+        let mut errors = ConfigErrors::default();
+        let read = up.server.etcd.read(up.server.limits.etcd_compaction_interval, way, &mut errors);
+        (read, errors.check().map_err(|why| why.to_string()))
     }
 
     #[test]
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_said() {
-        let told = read("--etcd-servers=ftp://a --etcd-certfile=/nowhere/a").1.unwrap_err();
+        let message = read("--etcd-servers=ftp://a --etcd-certfile=/nowhere/a").1.unwrap_err();
         for part in ["--etcd-servers: ", "--etcd-certfile: cannot read", "together with --etcd-keyfile"] {
-            assert!(told.contains(part), "{part} in {told}");
+            assert!(message.contains(part), "{part} in {message}");
         }
     }
 }

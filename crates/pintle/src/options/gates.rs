@@ -1,18 +1,18 @@
-//! All feature gates of Kubernetes 1.26, and what stands behind those behind which something stands.
+//! All 1.26 feature gates, and the option that each implemented one sets.
 //!
-//! All names are known (`gates/gates.txt`), so that a command line that works there works here.
+//! All names are accepted (`gates/gates.txt`), so that upstream command lines work.
 
 use apiserver::Gates;
 use controllers::gates as loops;
 
-/// A gate as upstream knows it.
+/// A feature gate of upstream.
 pub struct Gate {
     pub name: &'static str,
-    /// Whether it is open where nobody decides.
+    /// The default value.
     pub open: bool,
     /// `alpha`, `beta` or `ga`.
     pub stage: &'static str,
-    /// Whether nobody can decide.
+    /// Whether the value is fixed.
     pub locked: bool,
 }
 
@@ -24,51 +24,47 @@ pub fn all() -> impl Iterator<Item = Gate> {
     })
 }
 
-/// Gates that stand for others: the name and the stage of those.
+/// Gates that set others: name and stage.
 pub const GROUPS: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
-/// What a gate changes, and where that is decided.
-type Behind = (&'static str, &'static str, fn(&mut Gates) -> &mut bool);
+/// Name, effect and option of a gate of the API server.
+type ServerGate = (&'static str, &'static str, fn(&mut Gates) -> &mut bool);
 
-/// What the server itself does or leaves, by gate.
-pub const BEHIND: &[Behind] = &[
-    ("APIListChunking", "lists come in chunks (`limit`, `continue`)", |gates| &mut gates.chunks),
+/// The gates of the API server.
+pub const SERVER_GATES: &[ServerGate] = &[
+    ("APIListChunking", "lists are paginated (`limit`, `continue`)", |gates| &mut gates.chunks),
     (
         "APIPriorityAndFairness",
-        "requests wait for their turn (with `--enable-priority-and-fairness`)",
+        "requests are queued by priority level (with `--enable-priority-and-fairness`)",
         |gates| &mut gates.turns,
     ),
-    ("APIResponseCompression", "answers are compressed for those who can read that", |gates| {
+    ("APIResponseCompression", "responses are compressed for clients that accept gzip", |gates| {
         &mut gates.compression
     }),
     ("APIServerTracing", "spans of requests are sent to a collector (`--tracing-config-file`)", |gates| {
         &mut gates.tracing
     }),
-    ("AdvancedAuditing", "requests are recorded (`--audit-*`)", |gates| &mut gates.record),
-    (
-        "AggregatedDiscoveryEndpoint",
-        "discovery tells everything in one document, if asked to (`as=APIGroupDiscoveryList`)",
-        |gates| &mut gates.whole_discovery,
-    ),
-    (
-        "APIServerIdentity",
-        "the server says in a lease that it is there, and removes leases of others that are not",
-        |gates| &mut gates.identity,
-    ),
-    ("ComponentSLIs", "`/metrics/slis` is served, by the controller manager, too", |gates| &mut gates.slis),
-    ("KMSv2", "key servers of the second version may encrypt what is kept (`apiVersion: v2`)", |gates| {
-        &mut gates.key_servers
+    ("AdvancedAuditing", "audit events are recorded (`--audit-*`)", |gates| &mut gates.record),
+    ("AggregatedDiscoveryEndpoint", "aggregated discovery is served (`as=APIGroupDiscoveryList`)", |gates| {
+        &mut gates.whole_discovery
     }),
     (
-        "LegacyServiceAccountTokenTracking",
-        "secrets say in a label when their tokens were last used",
-        |gates| &mut gates.tracking,
+        "APIServerIdentity",
+        "the server holds an identity lease and removes expired leases of other servers",
+        |gates| &mut gates.identity,
     ),
+    ("ComponentSLIs", "`/metrics/slis` is served, also by the controller manager", |gates| &mut gates.slis),
+    ("KMSv2", "KMS v2 plugins are allowed for encryption at rest (`apiVersion: v2`)", |gates| {
+        &mut gates.key_servers
+    }),
+    ("LegacyServiceAccountTokenTracking", "secrets have a label with the last use of their token", |gates| {
+        &mut gates.tracking
+    }),
     ("OpenAPIV3", "`/openapi/v3` is served", |gates| &mut gates.openapi_v3),
-    ("RemainingItemCount", "chunks of lists say how much is left", |gates| &mut gates.remaining),
+    ("RemainingItemCount", "paginated lists have `remainingItemCount`", |gates| &mut gates.remaining),
     (
         "ServerSideFieldValidation",
-        "unknown and repeated fields are warned of or refused (`fieldValidation`)",
+        "unknown and duplicate fields cause warnings or errors (`fieldValidation`)",
         |gates| &mut gates.field_validation,
     ),
     (
@@ -77,45 +73,41 @@ pub const BEHIND: &[Behind] = &[
          built-in resource (with `APIServerIdentity`)",
         |gates| &mut gates.storage_versions,
     ),
-    ("StorageVersionHash", "discovery says by a hash in which version objects are kept", |gates| {
-        &mut gates.storage_hash
-    }),
-    ("ValidatingAdmissionPolicy", "admission policies are enforced, if their version is served", |gates| {
-        &mut gates.policies
-    }),
+    ("StorageVersionHash", "discovery has `storageVersionHash`", |gates| &mut gates.storage_hash),
+    (
+        "ValidatingAdmissionPolicy",
+        "validating admission policies are enforced, if their version is served",
+        |gates| &mut gates.policies,
+    ),
 ];
 
-/// The same for the loops.
-type BehindLoops = (&'static str, &'static str, fn(&mut loops::Gates) -> &mut bool);
+/// Name, effect and option of a gate of the control loops.
+type ControllerGate = (&'static str, &'static str, fn(&mut loops::Gates) -> &mut bool);
 
-/// What loops do or leave, by gate.
-pub const BEHIND_LOOPS: &[BehindLoops] = &[
+/// The gates of the control loops.
+pub const CONTROLLER_GATES: &[ControllerGate] = &[
     ("CronJobTimeZone", "", |gates| &mut gates.time_zones),
     ("JobPodFailurePolicy", "", |gates| &mut gates.failure_policy),
-    ("JobReadyPods", "jobs tell how many of their pods are ready", |gates| &mut gates.ready_pods),
+    ("JobReadyPods", "jobs have `status.ready`", |gates| &mut gates.ready_pods),
     (
         "LegacyServiceAccountTokenNoAutoGeneration",
-        "tokens are kept in secrets for those only who ask for one; closed, every service account gets one",
+        "service accounts get a token secret only on request; disabled, every service account gets one",
         |gates| &mut gates.asked_tokens,
     ),
-    (
-        "LogarithmicScaleDown",
-        "of pods that are too many, ages are compared by their order of magnitude",
-        |gates| &mut gates.magnitudes,
-    ),
+    ("LogarithmicScaleDown", "on scale-down, pod ages are compared by order of magnitude", |gates| {
+        &mut gates.magnitudes
+    }),
     ("MaxUnavailableStatefulSet", "", |gates| &mut gates.max_unavailable),
     (
         "NodeOutOfServiceVolumeDetach",
-        "pods of nodes that are said to be out of service are removed, and volumes detached from them",
+        "pods of nodes with the out-of-service taint are deleted, and their volumes detached",
         |gates| &mut gates.out_of_service,
     ),
-    ("PodDeletionCost", "replica sets look at what their pods say it costs to delete them", |gates| {
-        &mut gates.deletion_cost
-    }),
+    ("PodDeletionCost", "replica sets respect the deletion cost of pods", |gates| &mut gates.deletion_cost),
     ("PodDisruptionConditions", "", |gates| &mut gates.disruption_conditions),
     (
         "RetroactiveDefaultStorageClass",
-        "claims without a class get the default one when there comes to be one",
+        "claims without a class get a default class that is created later",
         |gates| &mut gates.late_default_class,
     ),
     ("StatefulSetAutoDeletePVC", "", |gates| &mut gates.claim_retention),
@@ -124,13 +116,13 @@ pub const BEHIND_LOOPS: &[BehindLoops] = &[
     ("TopologyAwareHints", "", |gates| &mut gates.hints),
 ];
 
-/// The gate of logs that are not plain text.
-pub const LOGS: &str = "LoggingBetaOptions";
+/// The gate of JSON logs.
+pub const LOGGING_GATE: &str = "LoggingBetaOptions";
 
-/// Gates of what is done elsewhere: by whom, and which.
-const ELSEWHERE: &[(&str, &[&str])] = &[
+/// Gates of components and code that are not part of Pintle.
+const FOREIGN_GATES: &[(&str, &[&str])] = &[
     (
-        "the agents of nodes",
+        "kubelets",
         &[
             "CPUManagerPolicyAlphaOptions",
             "CPUManagerPolicyBetaOptions",
@@ -167,7 +159,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the proxies of nodes",
+        "kube-proxy",
         &[
             "IPTablesOwnershipCleanup",
             "MinimizeIPTablesRestore",
@@ -177,12 +169,12 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         ],
     ),
     ("the scheduler", &["VolumeCapacityPriority"]),
-    ("how upstream's code hands on its log", &["ContextualLogging"]),
-    ("options of the log that have no effect here (`--log-json-*`)", &["LoggingAlphaOptions"]),
-    ("volumes that a controller manager makes itself, and this one makes none", &["HonorPVReclaimPolicy"]),
-    ("ranges for nodes from `clustercidrs`, which no loop hands out yet", &["MultiCIDRRangeAllocator"]),
+    ("upstream's logging internals", &["ContextualLogging"]),
+    ("log options without effect (`--log-json-*`)", &["LoggingAlphaOptions"]),
+    ("in-tree volume plugins", &["HonorPVReclaimPolicy"]),
+    ("node CIDRs from `clustercidrs`, which no controller allocates yet", &["MultiCIDRRangeAllocator"]),
     (
-        "code for particular clouds",
+        "cloud provider code",
         &[
             "CSIMigrationAzureFile",
             "CSIMigrationPortworx",
@@ -201,31 +193,31 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whose business a gate is, where it is nobody's here.
-pub fn elsewhere(name: &str) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
+/// The owner of a gate that is not part of Pintle.
+pub fn foreign_owner(name: &str) -> Option<&'static str> {
+    FOREIGN_GATES.iter().find(|(_, gates)| gates.contains(&name)).map(|(whose, _)| *whose)
 }
 
-/// Whether a kind is served, or is as it is, only where a gate is open.
+/// Whether a gate enables kinds or fields.
 pub fn guards_kinds(name: &str) -> bool {
-    kinds::tables::KINDS.iter().any(|kind| kind.gate == name) || of_kinds(name).is_some()
+    kinds::tables::KINDS.iter().any(|kind| kind.gate == name) || kind_effect(name).is_some()
 }
 
-fn of_kinds(name: &str) -> Option<&'static str> {
+fn kind_effect(name: &str) -> Option<&'static str> {
     kinds::gates::OF_KINDS.iter().find(|gate| gate.name == name).map(|gate| gate.changes)
 }
 
-/// What a gate changes, if anything.
-pub fn behind(name: &str) -> Option<&'static str> {
+/// The effect of a gate, if it has one.
+pub fn effect(name: &str) -> Option<&'static str> {
     if GROUPS.iter().any(|(group, _)| *group == name) {
         return Some("all gates of this stage that are not named");
     }
-    if name == LOGS {
-        return Some("the log may be written as JSON (`--logging-format`)");
+    if name == LOGGING_GATE {
+        return Some("JSON logs are allowed (`--logging-format`)");
     }
-    let kinds = of_kinds(name)
-        .or_else(|| guards_kinds(name).then_some("kinds that need it are served, if their version is"));
-    let server = || BEHIND.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
-    let loops = || BEHIND_LOOPS.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    let kinds = kind_effect(name)
+        .or_else(|| guards_kinds(name).then_some("kinds of this feature are served, if their version is"));
+    let server = || SERVER_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
+    let loops = || CONTROLLER_GATES.iter().find(|(gate, ..)| *gate == name).map(|(_, what, _)| *what);
     kinds.or_else(server).or_else(loops)
 }

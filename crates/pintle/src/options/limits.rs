@@ -1,4 +1,4 @@
-//! How much is taken on at a time and for how long, and how the server begins and ends.
+//! Limits, timeouts, health checks and shutdown options.
 
 use super::ConfigErrors;
 use crate::flags::any_duration;
@@ -6,83 +6,82 @@ use apiserver::{flowcontrol, limits, serve};
 use clap::Args;
 use std::time::Duration;
 
-/// Requests at a time on one HTTP/2 connection, unless the operator says otherwise.
+/// The default maximum of concurrent streams of an HTTP/2 connection.
 const STREAMS: u32 = 250;
-/// Files that are open beside connections: the store, the log, calls to others.
+/// Files reserved for the store, the log and outgoing connections.
 const OWN_FILES: u64 = 128;
-/// As good as for ever, and far from where arithmetic ends.
+/// Ten years: practically no deadline, without arithmetic overflow.
 const NO_DEADLINE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Limits, health and the end")]
+#[command(next_help_heading = "Limits, health and shutdown")]
 pub struct Limits {
-    /// How many requests that only read are carried out at a time, watches aside; those beyond are told to come back.
-    /// 0 is no limit
+    /// The maximum number of concurrent read requests, without watches; further ones get 429. 0 for no limit
     #[arg(long, value_name = "COUNT", default_value_t = 400)]
     pub max_requests_inflight: u32,
 
-    /// The same for requests that write
+    /// The maximum number of concurrent write requests; further ones get 429. 0 for no limit
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
-    /// Whether requests are told apart by flow schemas and wait for their turn at priority levels, which share the sum
-    /// of those two numbers. Otherwise each number is a limit by itself
+    /// Classify requests by flow schemas and queue them at priority levels, which share the sum of the two inflight
+    /// limits. Otherwise each limit applies by itself
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_priority_and_fairness: bool,
 
-    /// How long a request may take, watches aside; clients may ask for less
+    /// The timeout of requests, without watches; clients may ask for less
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m0s")]
     pub request_timeout: Duration,
 
-    /// How many seconds a watch lasts at least, unless its client asks for less. Each gets a random time between this
-    /// and twice this, so that not all come back at once
+    /// The minimum duration of a watch in seconds, unless its client asks for less. Each watch gets a random duration
+    /// between this and twice this, which spreads reconnects
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     pub min_request_timeout: u32,
 
-    /// How likely a request over HTTP/2 is to be the last on its connection (0 to 0.02), so that clients spread over
-    /// several servers; 0.001 is a good start. Leave it off with a single server
+    /// The probability that a request gets a GOAWAY on its HTTP/2 connection (0 to 0.02), so that clients spread over
+    /// several servers; 0.001 is a good start. Keep 0 with a single server
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0)]
     pub goaway_chance: f64,
 
-    /// How many requests an HTTP/2 client may have open on one connection; 0 is 250
+    /// The maximum number of concurrent streams of an HTTP/2 connection; 0 for 250
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub http2_max_streams_per_connection: u32,
 
-    /// How many bytes per second a connection gets of what lasts, such as watches; 0 is no limit
+    /// The bytes per second of long-running responses, such as watches, on one connection; 0 for no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub max_connection_bytes_per_sec: u64,
 
-    /// How long replaced and deleted objects can still be read and watched from; 0 keeps them until they take too much
-    /// room
+    /// How long the history of objects can be read and watched (the compaction interval); 0 keeps it until it takes too
+    /// much space
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub etcd_compaction_interval: Duration,
 
-    /// How long the store may take to answer before /healthz and /livez call it down
+    /// The timeout of the store's check in /healthz and /livez
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2s")]
     pub etcd_healthcheck_timeout: Duration,
 
-    /// How long the store may take to answer before /readyz calls it down
+    /// The timeout of the store's check in /readyz
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2s")]
     pub etcd_readycheck_timeout: Duration,
 
-    /// How long after the start /livez takes for granted that the start will succeed
+    /// How long after the start /livez ignores start-up steps that are not finished
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub livez_grace_period: Duration,
 
-    /// How long the server goes on after it was told to stop: it answers everything but is no longer ready, so that
-    /// balancers look elsewhere first
+    /// How long the server still serves after a stop signal: /readyz fails already, so that load balancers choose other
+    /// servers
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub shutdown_delay_duration: Duration,
 
-    /// Keep the port open at the end and tell new requests to come back later, until the present ones are done
+    /// Keep the port open during shutdown and answer new requests with Retry-After until the running ones are done
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub shutdown_send_retry_after: bool,
 }
 
 impl Limits {
-    pub fn read(&self, wrong: &mut ConfigErrors) -> limits::Options {
+    pub fn read(&self, errors: &mut ConfigErrors) -> limits::Options {
         if !(0.0..=0.02).contains(&self.goaway_chance) {
-            wrong.add("--goaway-chance", "it is between 0 and 0.02");
+            errors.add("--goaway-chance", "must be between 0 and 0.02");
         }
         for (option, value) in [
             ("--request-timeout", self.request_timeout),
@@ -90,7 +89,7 @@ impl Limits {
             ("--etcd-readycheck-timeout", self.etcd_readycheck_timeout),
         ] {
             if value.is_zero() {
-                wrong.add(option, "it must be more than nothing");
+                errors.add(option, "must be greater than 0");
             }
         }
         limits::Options {
@@ -111,22 +110,22 @@ impl Limits {
         }
     }
 
-    /// Whose request is next.
-    pub fn of_turns(&self, gate: bool, wrong: &mut ConfigErrors) -> flowcontrol::Options {
+    /// The options of priority and fairness.
+    pub fn flow_control(&self, gate: bool, errors: &mut ConfigErrors) -> flowcontrol::Options {
         let seats = self.max_requests_inflight.saturating_add(self.max_mutating_requests_inflight);
         let on = gate && self.enable_priority_and_fairness;
         if on && seats == 0 {
-            let why = "together with --max-mutating-requests-inflight it must be more than 0 where priority and fairness is on";
-            wrong.add("--max-requests-inflight", why);
+            let why = "the sum with --max-mutating-requests-inflight must be greater than 0 if priority and fairness is enabled";
+            errors.add("--max-requests-inflight", why);
         }
-        // a quarter of its time is what a request may wait
+        // a request may wait a quarter of its timeout
         flowcontrol::Options { on, patience: self.request_timeout / 4 }
     }
 
-    /// What connections may do, where the process may have so many files open.
-    pub fn of_connections(&self, open_files: Option<u64>) -> serve::Limits {
+    /// The connection limits for a process with that limit of open files.
+    pub fn connection_limits(&self, open_files: Option<u64>) -> serve::Limits {
         let own = serve::Limits::default();
-        // half of a few: connections that find no file are neither accepted nor told
+        // at most half of a low limit: a connection without a file descriptor is not accepted
         let left = open_files.map_or(u64::MAX, |files| files.saturating_sub(OWN_FILES.min(files / 2)).max(1));
         serve::Limits {
             max_connections: own.max_connections.min(u32::try_from(left).unwrap_or(u32::MAX)),
@@ -148,11 +147,13 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     fn read(line: &str) -> (limits::Options, serve::Limits, Result<(), String>) {
-        let cli = Cli::read(format!("pintle up {line}").trim().split(' ').map(Into::into)).unwrap();
+        let cli =
+            Cli::read(format!("pintle up {line}").trim().split(' ').map(Into::into), crate::config_errors)
+                .unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
-        let mut wrong = ConfigErrors::default();
-        let options = up.server.limits.read(&mut wrong);
-        (options, up.server.limits.of_connections(None), wrong.check().map_err(|why| why.to_string()))
+        let mut errors = ConfigErrors::default();
+        let options = up.server.limits.read(&mut errors);
+        (options, up.server.limits.connection_limits(None), errors.check().map_err(|why| why.to_string()))
     }
 
     #[test]
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn connections_leave_files_for_the_rest() {
-        let cli = Cli::read(["pintle", "up"].map(Into::into)).unwrap();
+        let cli = Cli::read(["pintle", "up"].map(Into::into), crate::config_errors).unwrap();
         let Command::Up(up) = cli.command else { panic!("not up") };
         for (files, connections) in [
             (Some(1024), 896),
@@ -206,16 +207,16 @@ mod tests {
             (Some(0), 1),
             (None, 32_768),
         ] {
-            assert_eq!(up.server.limits.of_connections(files).max_connections, connections, "{files:?}");
+            assert_eq!(up.server.limits.connection_limits(files).max_connections, connections, "{files:?}");
         }
     }
 
     #[test]
     fn all_that_is_wrong_is_told_at_once() {
         let (.., checked) = read("--goaway-chance=0.5 --request-timeout=0 --etcd-readycheck-timeout=0s");
-        let told = checked.unwrap_err();
+        let message = checked.unwrap_err();
         for option in ["--goaway-chance: ", "--request-timeout: ", "--etcd-readycheck-timeout: "] {
-            assert!(told.contains(option), "{told}");
+            assert!(message.contains(option), "{message}");
         }
         assert!(read("--goaway-chance=NaN").2.is_err());
     }

@@ -1,4 +1,4 @@
-//! A provider of identity that speaks OpenID Connect.
+//! OpenID Connect options.
 
 use super::ConfigErrors;
 use apiserver::authentication::oidc;
@@ -8,18 +8,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Users of an OpenID Connect provider")]
+#[command(next_help_heading = "OpenID Connect")]
 pub struct Oidc {
-    /// A provider whose ID tokens are believed: the https URL that it calls itself, below which it describes
-    /// itself and its keys
+    /// The https URL of the provider whose ID tokens are accepted; its discovery document and keys are below that URL
     #[arg(long, value_name = "URL", requires = "oidc_client_id")]
     pub oidc_issuer_url: Option<String>,
 
-    /// For whom ID tokens must be meant: what this cluster is called at the provider
+    /// The client ID of this cluster at the provider, which ID tokens must name as audience
     #[arg(long, value_name = "ID", requires = "oidc_issuer_url")]
     pub oidc_client_id: Option<String>,
 
-    /// Who vouches for the provider's certificate, in PEM [default: those whom this machine trusts]
+    /// The certificate authorities of the provider, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
 
@@ -27,8 +26,7 @@ pub struct Oidc {
     #[arg(long, value_name = "CLAIM", default_value = "sub")]
     pub oidc_username_claim: String,
 
-    /// What users' names are made to begin with; - is nothing [default: the issuer's URL and #, nothing for mail
-    /// addresses]
+    /// The prefix of user names; - for none [default: the issuer's URL and #, none for mail addresses]
     #[arg(
         long,
         value_name = "TEXT",
@@ -42,44 +40,44 @@ pub struct Oidc {
     #[arg(long, value_name = "CLAIM", default_value = "", hide_default_value = true)]
     pub oidc_groups_claim: String,
 
-    /// What names of groups are made to begin with [default: nothing]
+    /// The prefix of group names [default: none]
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub oidc_groups_prefix: String,
 
-    /// How ID tokens may be signed, with commas between: RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384,
-    /// PS512
+    /// The accepted signature algorithms of ID tokens, comma-separated: RS256, RS384, RS512, ES256, ES384, ES512,
+    /// PS256, PS384, PS512
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "RS256")]
     pub oidc_signing_algs: Vec<String>,
 
-    /// A claim that must be there and what it must be (may be repeated)
+    /// A claim that ID tokens must have, with its value (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     pub oidc_required_claim: Vec<String>,
 }
 
-/// A provider must answer soon, and what it describes is short.
+/// The limits of requests to the provider.
 const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 1024 * 1024 };
 
 impl Oidc {
-    pub fn read(&self, wrong: &mut ConfigErrors) -> Option<oidc::Options> {
+    pub fn read(&self, errors: &mut ConfigErrors) -> Option<oidc::Options> {
         for name in &self.oidc_signing_algs {
             if !oidc::ALGORITHMS.contains(&name.as_str()) {
                 let known = oidc::ALGORITHMS.join(", ");
-                wrong.add("--oidc-signing-algs", format!("{name:?} is not among {known}"));
+                errors.add("--oidc-signing-algs", format!("{name:?} is not among {known}"));
             }
         }
         if self.oidc_username_claim.is_empty() {
-            wrong.add("--oidc-username-claim", "must not be empty");
+            errors.add("--oidc-username-claim", "must not be empty");
         }
-        let required = self.required(wrong);
+        let required = self.required(errors);
         let authorities = self.oidc_ca_file.as_deref();
-        let authorities = wrong.text("--oidc-ca-file", authorities).map(String::into_bytes);
+        let authorities = errors.text("--oidc-ca-file", authorities).map(String::into_bytes);
         let (issuer, client_id) = match (&self.oidc_issuer_url, &self.oidc_client_id) {
             (Some(issuer), Some(client_id)) if !issuer.is_empty() && !client_id.is_empty() => {
                 (issuer, client_id)
             }
             (None, None) => return None,
             _ => {
-                wrong.add(
+                errors.add(
                     "--oidc-issuer-url",
                     "goes together with --oidc-client-id, and neither may be empty",
                 );
@@ -87,12 +85,12 @@ impl Oidc {
             }
         };
         if !oidc::is_https(issuer) {
-            wrong.add("--oidc-issuer-url", format!("{issuer:?} is not an https URL"));
+            errors.add("--oidc-issuer-url", format!("{issuer:?} is not an https URL"));
             return None;
         }
         let authority_file = self.oidc_ca_file.clone();
         let target = Target { url: issuer.clone(), authorities, authority_file, ..Target::default() };
-        let caller = wrong.take("--oidc-ca-file", HttpClient::new(&target, LIMITS))?;
+        let caller = errors.take("--oidc-ca-file", HttpClient::new(&target, LIMITS))?;
         let claim = &self.oidc_username_claim;
         Some(oidc::Options {
             username_claim: claim.clone(),
@@ -105,16 +103,16 @@ impl Oidc {
         })
     }
 
-    fn required(&self, wrong: &mut ConfigErrors) -> Vec<(String, String)> {
+    fn required(&self, errors: &mut ConfigErrors) -> Vec<(String, String)> {
         let mut required: Vec<(String, String)> = Vec::new();
         for one in &self.oidc_required_claim {
             match one.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
                 Some((key, value)) if !key.is_empty() => {
-                    // what is said last counts
+                    // the last value counts
                     required.retain(|(known, _)| known != key);
                     required.push((key.to_owned(), value.to_owned()));
                 }
-                _ => wrong.add("--oidc-required-claim", format!("{one:?} is not of the form key=value")),
+                _ => errors.add("--oidc-required-claim", format!("{one:?} is not of the form key=value")),
             }
         }
         required
@@ -127,16 +125,16 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         oidc: Oidc,
     }
 
     fn read(line: &str) -> Result<Option<oidc::Options>, String> {
-        let read = Line::try_parse_from(format!("pintle {line}").split_whitespace());
-        let mut wrong = ConfigErrors::default();
-        let options = read.map_err(|why| why.to_string())?.oidc.read(&mut wrong);
-        wrong.check().map_err(|why| why.to_string())?;
+        let read = ParsedLine::try_parse_from(format!("pintle {line}").split_whitespace());
+        let mut errors = ConfigErrors::default();
+        let options = read.map_err(|why| why.to_string())?.oidc.read(&mut errors);
+        errors.check().map_err(|why| why.to_string())?;
         Ok(options)
     }
 
@@ -188,9 +186,9 @@ mod tests {
             ),
             (&format!("{BOTH} --oidc-ca-file /dev/null"), vec!["--oidc-ca-file: ", "no certificate"]),
         ] {
-            let told = read(line).err().unwrap_or_default();
+            let message = read(line).err().unwrap_or_default();
             for part in parts {
-                assert!(told.contains(part), "{line}: {told}");
+                assert!(message.contains(part), "{line}: {message}");
             }
         }
     }

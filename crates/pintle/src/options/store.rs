@@ -1,4 +1,4 @@
-//! Where objects are kept, and in which form.
+//! Store options: data directory and encryption at rest.
 
 use super::ConfigErrors;
 use apiserver::encryption_at_rest;
@@ -8,7 +8,7 @@ use names::Names;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Where objects are kept")]
+#[command(next_help_heading = "Storage")]
 pub struct Store {
     /// Where state, certificates and kubeconfig are kept [default: $XDG_DATA_HOME/pintle, or
     /// ~/.local/share/pintle; none for an API server alone with --etcd-servers]
@@ -21,41 +21,42 @@ pub struct Store {
     #[arg(long)]
     pub ephemeral: bool,
 
-    /// How objects are encrypted where they are kept: an EncryptionConfiguration
+    /// The EncryptionConfiguration file for encryption at rest
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
 
-    /// Read that file again when it changes. Key servers then have one health check together
+    /// Reload the encryption configuration when the file changes. KMS plugins then share one health check
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub encryption_provider_config_automatic_reload: bool,
 
-    /// Mark what is deleted for those who collect what depended on it, or leave it to them
+    /// Set the finalizers of the garbage collector on deleted objects that have dependents. Must match the controller
+    /// manager
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_garbage_collector: bool,
 }
 
 impl Store {
-    /// Who encrypts what is kept, where key servers of the second version may be asked or not.
+    /// The configuration of encryption at rest. `second_version` allows KMS v2.
     pub fn sealing(
         &self,
         names: &Names,
         second_version: bool,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> Option<encryption_at_rest::Options> {
         let reloads = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.encryption_provider_config else {
             if reloads {
                 let why = "must be set with --encryption-provider-config";
-                wrong.add("--encryption-provider-config-automatic-reload", why);
+                errors.add("--encryption-provider-config-automatic-reload", why);
             }
             return None;
         };
         let rules = Rules { reloads, second_version };
-        wrong.take("--encryption-provider-config", encryption(file, names, rules))
+        errors.take("--encryption-provider-config", encryption(file, names, rules))
     }
 }
 
-/// What a file says about encryption, to be followed where configurations may change.
+/// Reads an encryption configuration, and follows the file if it may be reloaded.
 fn encryption(file: &Path, names: &Names, rules: Rules) -> Result<encryption_at_rest::Options, String> {
     let shown = file.display();
     let text = std::fs::read(file).map_err(|why| format!("cannot read {shown}: {why}"))?;
@@ -87,8 +88,11 @@ mod tests {
         assert!(stays.configuration.is_plaintext() && stays.again.is_none());
         let followed = read("[{identity: {}}]", true).unwrap();
         assert_eq!(followed.again.unwrap().file, file);
-        let told = read("[{aescbc: {keys: []}}]", false).err().unwrap();
-        assert!(told.contains("encryption.yaml") && told.contains("resources[0].providers[0]"), "{told}");
+        let message = read("[{aescbc: {keys: []}}]", false).err().unwrap();
+        assert!(
+            message.contains("encryption.yaml") && message.contains("resources[0].providers[0]"),
+            "{message}"
+        );
         std::fs::remove_file(&file).unwrap();
         let rules = Rules { reloads: false, second_version: false };
         assert!(encryption(&file, &Names::kubernetes(), rules).err().unwrap().contains("cannot read"));

@@ -1,6 +1,6 @@
-//! Making certificates, and judging those that are there.
+//! Issues certificates and checks existing ones.
 //!
-//! What always holds: keys are ECDSA P-256, authorities last ten years and other certificates one, never
+//! Invariants: keys are ECDSA P-256, authorities last ten years and other certificates one, never
 //! longer than their authority. Everything is valid from an hour before it was made, for clocks that are off.
 
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use rustls_pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::certified_key::CertifiedKey;
 use super::hosts::Hosts;
-use super::pair::Pair;
-use super::shelf::Shelf;
+use super::store::CertificateStore;
 
 const AUTHORITY_LIFE: Duration = Duration::days(3650);
 const LEAF_LIFE: Duration = Duration::days(365);
@@ -28,7 +28,7 @@ const RENEW_BEFORE: Duration = Duration::days(30);
 const TOKEN_DIGITS: usize = 64;
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 pub(super) enum Purpose<'a> {
     Server { name: &'a str, hosts: &'a Hosts },
     Client { name: &'a str, group: Option<&'a str> },
@@ -37,7 +37,7 @@ pub(super) enum Purpose<'a> {
 /// An authority that can issue.
 pub(super) struct Authority {
     file: &'static str,
-    pair: Pair,
+    pair: CertifiedKey,
     issuer: Issuer<'static, KeyPair>,
     expires: OffsetDateTime,
     world: World,
@@ -46,85 +46,90 @@ pub(super) struct Authority {
 impl Authority {
     /// The authority on the shelf, or a new one.
     pub(super) fn obtain(
-        shelf: &mut Shelf,
+        store: &mut CertificateStore,
         file: &'static str,
         name: &str,
         world: &World,
     ) -> anyhow::Result<Self> {
-        let key = Key::obtain(shelf, file)?;
-        let certificate = match shelf.get(&crt(file)) {
+        let key = Key::obtain(store, file)?;
+        let certificate = match store.get(&crt(file)) {
             Some(present) => present,
             None => {
                 let made = authority_params(name, world).self_signed(&key.pair)?.pem();
-                shelf.put(crt(file), &made);
+                store.put(crt(file), &made);
                 made
             }
         };
-        let read = Found::read(shelf, file, &certificate, &key)?;
+        let read = ExistingCertificate::read(store, file, &certificate, &key)?;
         ensure!(
             read.expires > now(world),
             "{} expired on {}: remove the folder it is in to make a new cluster identity; every kubeconfig made \
              before is then void",
-            shelf.path(&crt(file)),
+            store.path(&crt(file)),
             read.expires.date(),
         );
-        let pair = Pair { certificate, key: key.pem };
+        let pair = CertifiedKey { certificate, key: key.pem };
         let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key.pair)
-            .with_context(|| unusable(&shelf.path(&crt(file)), "not the certificate of an authority"))?;
+            .with_context(|| unusable(&store.path(&crt(file)), "not the certificate of an authority"))?;
         Ok(Self { file, pair, issuer, expires: read.expires, world: world.clone() })
     }
 
-    /// The certificate of that name, issued anew where there is none or its time is up.
-    pub(super) fn leaf(&self, shelf: &mut Shelf, file: &str, purpose: &Purpose<'_>) -> anyhow::Result<Pair> {
-        let key = Key::obtain(shelf, file)?;
-        if let Some(certificate) = shelf.get(&crt(file)) {
-            let found = Found::read(shelf, file, &certificate, &key)?;
-            found.check_issuer(shelf, file, self)?;
-            if found.expires > now(&self.world) + RENEW_BEFORE && found.serves(purpose) {
-                return Ok(Pair { certificate, key: key.pem });
+    /// The certificate of that name, issued or renewed if needed.
+    pub(super) fn leaf(
+        &self,
+        store: &mut CertificateStore,
+        file: &str,
+        purpose: &Purpose<'_>,
+    ) -> anyhow::Result<CertifiedKey> {
+        let key = Key::obtain(store, file)?;
+        if let Some(certificate) = store.get(&crt(file)) {
+            let existing = ExistingCertificate::read(store, file, &certificate, &key)?;
+            existing.check_issuer(store, file, self)?;
+            if existing.expires > now(&self.world) + RENEW_BEFORE && existing.serves(purpose) {
+                return Ok(CertifiedKey { certificate, key: key.pem });
             }
-            tracing::info!(file = shelf.path(&crt(file)), "issuing the certificate anew");
+            tracing::info!(file = store.path(&crt(file)), "renewing the certificate");
         }
         let mut params = leaf_params(purpose, &self.world)?;
         params.not_after = params.not_after.min(self.expires);
         let certificate = params.signed_by(&key.pair, &self.issuer)?.pem();
-        shelf.put(crt(file), &certificate);
-        Ok(Pair { certificate, key: key.pem })
+        store.put(crt(file), &certificate);
+        Ok(CertifiedKey { certificate, key: key.pem })
     }
 
-    pub(super) fn into_pair(self) -> Pair {
+    pub(super) fn into_pair(self) -> CertifiedKey {
         self.pair
     }
 }
 
 /// The private and public key for signing tokens.
-pub(super) fn signing_key(shelf: &mut Shelf, file: &str) -> anyhow::Result<String> {
+pub(super) fn signing_key(store: &mut CertificateStore, file: &str) -> anyhow::Result<String> {
     let name = format!("{file}.pub");
-    let present = shelf.get(&name);
-    let key = Key::obtain_beside(shelf, file, present.is_some().then_some(name.as_str()))?;
+    let present = store.get(&name);
+    let key = Key::obtain_beside(store, file, present.is_some().then_some(name.as_str()))?;
     if present.is_none() {
-        shelf.put(name, &key.pair.public_key_pem());
+        store.put(name, &key.pair.public_key_pem());
     }
     Ok(key.pem)
 }
 
 /// The token on the shelf, or a new one of 256 random bits.
-pub(super) fn token(shelf: &mut Shelf, file: &str, world: &World) -> anyhow::Result<String> {
+pub(super) fn token(store: &mut CertificateStore, file: &str, world: &World) -> anyhow::Result<String> {
     let name = format!("{file}.token");
-    if let Some(present) = shelf.get(&name) {
+    if let Some(present) = store.get(&name) {
         let token = present.trim().to_owned();
         let is_whole = token.len() >= TOKEN_DIGITS && token.bytes().all(|c| c.is_ascii_graphic());
         ensure!(
             is_whole,
             "{} is damaged (no token in it): restore it, or remove it to have one made anew",
-            shelf.path(&name)
+            store.path(&name)
         );
         return Ok(token);
     }
     let mut bytes = [0; TOKEN_DIGITS / 2];
     world.fill(&mut bytes);
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    shelf.put(name, &token);
+    store.put(name, &token);
     Ok(token)
 }
 
@@ -134,41 +139,45 @@ struct Key {
 }
 
 impl Key {
-    fn obtain(shelf: &mut Shelf, file: &str) -> anyhow::Result<Self> {
+    fn obtain(store: &mut CertificateStore, file: &str) -> anyhow::Result<Self> {
         let certificate = crt(file);
-        let has_certificate = shelf.get(&certificate).is_some();
-        Self::obtain_beside(shelf, file, has_certificate.then_some(certificate.as_str()))
+        let has_certificate = store.get(&certificate).is_some();
+        Self::obtain_beside(store, file, has_certificate.then_some(certificate.as_str()))
     }
 
     /// The key on the shelf, or a new one; a key whose other half is there cannot be made up.
-    fn obtain_beside(shelf: &mut Shelf, file: &str, other_half: Option<&str>) -> anyhow::Result<Self> {
+    fn obtain_beside(
+        store: &mut CertificateStore,
+        file: &str,
+        other_half: Option<&str>,
+    ) -> anyhow::Result<Self> {
         let name = format!("{file}.key");
-        if let Some(pem) = shelf.get(&name) {
+        if let Some(pem) = store.get(&name) {
             let pair = KeyPair::from_pem(&pem).map_err(anyhow::Error::from);
-            let pair = pair.with_context(|| unusable(&shelf.path(&name), "not a private key in PKCS #8"))?;
+            let pair = pair.with_context(|| unusable(&store.path(&name), "not a private key in PKCS #8"))?;
             return Ok(Self { pem, pair });
         }
         if let Some(other_half) = other_half {
-            let (key, other_half) = (shelf.path(&name), shelf.path(other_half));
+            let (key, other_half) = (store.path(&name), store.path(other_half));
             bail!("{key} is missing: restore it, or remove {other_half} as well to have both made anew");
         }
         let pair = KeyPair::generate()?;
         let pem = pair.serialize_pem();
-        shelf.put(name, &pem);
+        store.put(name, &pem);
         Ok(Self { pem, pair })
     }
 }
 
-/// What an existing certificate says.
-struct Found {
+/// A certificate from the store.
+struct ExistingCertificate {
     der: CertificateDer<'static>,
     expires: OffsetDateTime,
     hosts: BTreeSet<String>,
 }
 
-impl Found {
-    fn read(shelf: &Shelf, file: &str, pem: &str, key: &Key) -> anyhow::Result<Self> {
-        let path = shelf.path(&crt(file));
+impl ExistingCertificate {
+    fn read(store: &CertificateStore, file: &str, pem: &str, key: &Key) -> anyhow::Result<Self> {
+        let path = store.path(&crt(file));
         let der = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| anyhow::anyhow!("{error}"))
             .with_context(|| unusable(&path, "not a certificate"))?;
@@ -178,13 +187,18 @@ impl Found {
         ensure!(
             fits,
             "{path} does not belong to the key {}: restore the one that does, or remove both to have them made anew",
-            shelf.path(&format!("{file}.key")),
+            store.path(&format!("{file}.key")),
         );
         let (expires, hosts) = (parsed.validity().not_after.to_datetime(), hosts_of(&parsed));
         Ok(Self { der, expires, hosts })
     }
 
-    fn check_issuer(&self, shelf: &Shelf, file: &str, authority: &Authority) -> anyhow::Result<()> {
+    fn check_issuer(
+        &self,
+        store: &CertificateStore,
+        file: &str,
+        authority: &Authority,
+    ) -> anyhow::Result<()> {
         let issued = || -> anyhow::Result<()> {
             let issuer = CertificateDer::from_pem_slice(authority.pair.certificate.as_bytes())?;
             let (_, issuer) = X509Certificate::from_der(&issuer)?;
@@ -192,7 +206,7 @@ impl Found {
             Ok(leaf.verify_signature(Some(issuer.public_key()))?)
         };
         issued().ok().with_context(|| {
-            let (leaf, issuer) = (shelf.path(&crt(file)), shelf.path(&crt(authority.file)));
+            let (leaf, issuer) = (store.path(&crt(file)), store.path(&crt(authority.file)));
             format!("{leaf} was not issued by {issuer}: remove it to have it issued anew")
         })
     }
@@ -254,7 +268,7 @@ fn base_params(name: &str, life: Duration, world: &World) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, name);
     params.not_before = now(world) - CLOCK_SKEW;
     params.not_after = now(world) + life;
-    // two certificates for one key must still be told apart
+    // two certificates of one key must differ
     params.serial_number = Some(SerialNumber::from(env::random_u64(world) >> 1));
     params
 }

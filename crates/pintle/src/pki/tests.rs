@@ -29,7 +29,7 @@ fn der(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-fn roots(authority: &Pair) -> (Arc<RootCertStore>, Arc<rustls::crypto::CryptoProvider>) {
+fn roots(authority: &CertifiedKey) -> (Arc<RootCertStore>, Arc<rustls::crypto::CryptoProvider>) {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.certificate)).unwrap();
     (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()))
@@ -46,7 +46,7 @@ fn server_is_valid(pki: &Pki, host: &str, days: u64) -> bool {
     verifier.verify_server_cert(&der(&pki.apiserver.certificate), &[], &name, &[], at(days)).is_ok()
 }
 
-fn client_is_valid(authority: &Pair, client: &Pair, days: u64) -> bool {
+fn client_is_valid(authority: &CertifiedKey, client: &CertifiedKey, days: u64) -> bool {
     let (roots, provider) = roots(authority);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build().unwrap();
     verifier.verify_client_cert(&der(&client.certificate), &[], at(days)).is_ok()
@@ -202,8 +202,11 @@ fn damage_is_named_and_left_alone() {
             Some(content) => fs::write(directory.join(file), content).unwrap(),
         }
         let error = Pki::in_directory(&directory, &hosts("127.0.0.1"), &world_at(0)).err();
-        let told = format!("{:#}", error.expect(file));
-        assert!(told.contains(file) && told.contains(part) && told.contains("remove"), "{file}: {told}");
+        let message = format!("{:#}", error.expect(file));
+        assert!(
+            message.contains(file) && message.contains(part) && message.contains("remove"),
+            "{file}: {message}"
+        );
         let now = fs::read_to_string(directory.join(file)).ok();
         assert_eq!(now.as_deref(), content, "{file}");
     }
@@ -225,8 +228,8 @@ fn files_that_do_not_fit_each_other_are_named() {
         for file in files {
             fs::copy(theirs.join(file), ours.join(file)).unwrap();
         }
-        let told = Pki::in_directory(&ours, &hosts("127.0.0.1"), &world_at(0)).err().unwrap().to_string();
-        assert!(told.contains(part) && told.contains("remove"), "{files:?}: {told}");
+        let message = Pki::in_directory(&ours, &hosts("127.0.0.1"), &world_at(0)).err().unwrap().to_string();
+        assert!(message.contains(part) && message.contains("remove"), "{files:?}: {message}");
     }
 }
 
@@ -249,9 +252,9 @@ fn hosts_are_checked_and_spelled_one_way() {
     assert!(with("Cluster.Example.org").unwrap().0.contains("cluster.example.org"));
     assert!(with("*.example.org").is_ok());
     assert_eq!(with("0:0:0:0:0:0:0:1").unwrap(), with("::1").unwrap());
-    for wrong in ["", "a b", "a..b", "ä", "https://x"] {
-        let told = with(wrong).unwrap_err().to_string();
-        assert!(told.contains("--tls-san"), "{told}");
+    for invalid in ["", "a b", "a..b", "ä", "https://x"] {
+        let message = with(invalid).unwrap_err().to_string();
+        assert!(message.contains("--tls-san"), "{message}");
     }
     let odd = Hosts::new("0.0.0.0".parse().unwrap(), Some("no name"), &[], &Names::kubernetes()).unwrap();
     assert!(!odd.0.contains("no name"));

@@ -2,52 +2,55 @@ use super::*;
 use clap::Parser;
 
 #[derive(Parser)]
-struct Line {
+struct ParsedLine {
     #[command(flatten)]
     admission: Admission,
 }
 
-/// What the options give, and what is wrong with them.
+/// The options and their errors.
 fn given(line: &str) -> (admission::Options, String) {
-    let line = Line::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
-    let mut wrong = ConfigErrors::default();
+    let line = ParsedLine::try_parse_from(std::iter::once("pintle").chain(line.split_whitespace()));
+    let mut errors = ConfigErrors::default();
     let options = line.expect("options that can be parsed").admission.read(
-        DeploymentMode::SingleFlight { accounts: false },
+        DeploymentMode::AllInOne { runs_controllers: false },
         &Names::kubernetes(),
-        &mut wrong,
+        &mut errors,
     );
-    (options, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
+    (options, errors.check().err().map(|why| why.to_string()).unwrap_or_default())
 }
 
 #[test]
 fn switches_are_checked_against_each_other() {
-    let (options, wrong) = given("");
+    let (options, errors) = given("");
     assert_eq!(
         (options.enable, options.disable),
         (vec!["NodeRestriction".into()], vec!["ServiceAccount".into()])
     );
-    assert_eq!((wrong, options.tolerated), (String::new(), Tolerated::default()));
+    assert_eq!((errors, options.tolerated), (String::new(), Tolerated::default()));
     // who asks for something has it
     let (options, _) = given(
         "--enable-admission-plugins ServiceAccount,AlwaysPullImages --disable-admission-plugins NodeRestriction",
     );
     assert_eq!(options.enable, ["ServiceAccount", "AlwaysPullImages"]);
     assert_eq!(options.disable, ["NodeRestriction"]);
-    let (options, wrong) = given("--admission-control LimitRanger,AlwaysAdmit");
-    assert_eq!((options.enable.len(), wrong.as_str()), (2, ""));
+    let (options, errors) = given("--admission-control LimitRanger,AlwaysAdmit");
+    assert_eq!((options.enable.len(), errors.as_str()), (2, ""));
     assert!(options.disable.contains(&"NamespaceLifecycle".to_owned()));
-    for (line, told) in [
+    for (line, message) in [
         (
             "--enable-admission-plugins Nope,Priority",
             "--enable-admission-plugins: plugin \"Nope\" is unknown",
         ),
         ("--disable-admission-plugins Nope", "--disable-admission-plugins: plugin \"Nope\" is unknown"),
         ("--admission-control Nope", "--admission-control: plugin \"Nope\" is unknown"),
-        ("--enable-admission-plugins Priority --disable-admission-plugins Priority", "[Priority] stand in"),
+        (
+            "--enable-admission-plugins Priority --disable-admission-plugins Priority",
+            "[Priority] are also in",
+        ),
         ("--enable-admission-plugins Priority --admission-control AlwaysAdmit", "together"),
     ] {
-        let (_, wrong) = given(line);
-        assert!(wrong.contains(told), "{line}: {wrong}");
+        let (_, errors) = given(line);
+        assert!(errors.contains(message), "{line}: {errors}");
     }
 }
 
@@ -61,12 +64,12 @@ fn configurations_are_named_by_file_and_plugin() {
         configuration(&folder.path().join("main.yaml"), &Names::kubernetes())
     };
     write("quota.yaml", "kind: Quota");
-    let told = read(
+    let message = read(
         "- name: ResourceQuota\n  path: quota.yaml\n- {name: PodSecurity, configuration: {a: b}}\n- {name: X, path: ''}\n",
     );
-    let told = told.unwrap();
-    assert_eq!(told.keys().collect::<Vec<_>>(), ["PodSecurity", "ResourceQuota"]);
-    assert_eq!(told["ResourceQuota"].text(&["kind"]), "Quota");
+    let message = message.unwrap();
+    assert_eq!(message.keys().collect::<Vec<_>>(), ["PodSecurity", "ResourceQuota"]);
+    assert_eq!(message["ResourceQuota"].text(&["kind"]), "Quota");
     write("bad.yaml", "a: [");
     for (text, parts) in [
         ("- {name: ResourceQuota, path: none.yaml}", &["main.yaml", "ResourceQuota", "none.yaml"][..]),

@@ -1,4 +1,4 @@
-//! How workloads follow their load.
+//! Horizontal pod autoscaler options.
 
 use crate::flags::any_duration;
 use clap::Args;
@@ -6,29 +6,29 @@ use controllers::horizontalpodautoscaling::Options;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "How workloads follow their load")]
+#[command(next_help_heading = "Horizontal pod autoscaling")]
 pub struct Autoscaling {
-    /// How many autoscalers are worked on at a time
+    /// How many autoscalers are synced at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_horizontal_pod_autoscaler_syncs: u16,
 
-    /// How often each autoscaler is looked at
+    /// How often each autoscaler is synced
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "15s")]
     pub horizontal_pod_autoscaler_sync_period: Duration,
 
-    /// For how long the highest recommendation counts, where an autoscaler does not say
+    /// The default downscale stabilization window: the highest recommendation in it counts
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
 
-    /// How far from one the ratio of what is used and what should be must be, to count
+    /// The minimum deviation of the usage ratio from 1.0 that triggers scaling
     #[arg(long, value_name = "NUMBER", default_value_t = 0.1)]
     pub horizontal_pod_autoscaler_tolerance: f64,
 
-    /// How long after its start what a pod uses of the processor may say little
+    /// How long after a pod's start its CPU samples may be ignored
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
 
-    /// How long after its start a pod that is not ready is one that never was
+    /// How long after a pod's start readiness changes count as initial readiness
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "30s")]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
 }

@@ -1,4 +1,4 @@
-//! How the loops work that empty, collect and count, and those that say who stands behind services.
+//! Options of the namespace, garbage collector, quota and endpoint controllers.
 
 use crate::flags::any_duration;
 use clap::Args;
@@ -6,13 +6,13 @@ use controllers::registry::Options;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What goes, what is counted, and who stands behind services")]
+#[command(next_help_heading = "Namespaces, garbage collection, quotas and endpoints")]
 pub struct Content {
     /// How many namespaces are emptied at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     pub concurrent_namespace_syncs: u16,
 
-    /// How often namespaces that are going are looked at again
+    /// How often terminating namespaces are synced again
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub namespace_sync_period: Duration,
 
@@ -20,31 +20,31 @@ pub struct Content {
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub concurrent_gc_syncs: u16,
 
-    /// How many quotas are counted at a time
+    /// How many quotas are synced at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_resource_quota_syncs: u16,
 
-    /// How often everything is counted again
+    /// How often quota usage is recalculated
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5m0s")]
     pub resource_quota_sync_period: Duration,
 
-    /// How many services get their endpoints at a time
+    /// How many services' endpoints are synced at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_endpoint_syncs: u16,
 
-    /// How long is waited for more changes of pods before endpoints are written
+    /// How long pod changes are batched before endpoints are written
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub endpoint_updates_batch_period: Duration,
 
-    /// How many services get their endpoint slices at a time
+    /// How many services' endpoint slices are synced at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub concurrent_service_endpoint_syncs: u16,
 
-    /// How many endpoints a slice has at the most
+    /// The maximum number of endpoints in a slice
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub max_endpoints_per_slice: u16,
 
-    /// How long is waited for more changes of pods before endpoint slices are written
+    /// How long pod changes are batched before endpoint slices are written
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub endpointslice_updates_batch_period: Duration,
 
@@ -52,18 +52,18 @@ pub struct Content {
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub mirroring_concurrent_service_endpoint_syncs: u16,
 
-    /// How many addresses of a subset of endpoints are mirrored at the most
+    /// The maximum number of mirrored addresses of a subset
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     pub mirroring_max_endpoints_per_subset: u16,
 
-    /// How long is waited for more changes of endpoints before they are mirrored
+    /// How long endpoint changes are batched before they are mirrored
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     pub mirroring_endpointslice_updates_batch_period: Duration,
 }
 
 impl Content {
-    /// Puts what was said in the place of what is usual.
-    pub fn onto(&self, options: &mut Options) {
+    /// Applies the flags to the defaults.
+    pub fn apply_to(&self, options: &mut Options) {
         options.namespaces.workers = self.concurrent_namespace_syncs.into();
         options.namespaces.sync_period = self.namespace_sync_period;
         options.garbage_collector.workers = self.concurrent_gc_syncs.into();

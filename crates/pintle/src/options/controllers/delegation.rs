@@ -1,4 +1,4 @@
-//! Who may look at the manager's own port, which the API server is asked about.
+//! Delegated authentication and authorization of the manager's port.
 
 use super::super::{ConfigErrors, RequestHeaders};
 use crate::flags::any_duration;
@@ -15,47 +15,46 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Who may look at it")]
+#[command(next_help_heading = "Authentication and authorization of the port")]
 pub struct Delegation {
-    /// The kubeconfig by which the API server is asked whose a token is, and by which authorities clients are known.
-    /// Without it who shows a token is nobody in particular
+    /// The kubeconfig for token reviews and for the client authorities of the API server. Without it, requests with
+    /// tokens are anonymous
     #[arg(long, value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
 
-    /// Do not ask the API server by which authorities clients are known
+    /// Do not read the client authorities from the API server
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub authentication_skip_lookup: bool,
 
-    /// Start even if the API server does not say by which authorities clients are known
+    /// Start even if the client authorities cannot be read from the API server
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub authentication_tolerate_lookup_failure: bool,
 
-    /// How long it is not asked again whose a token is
+    /// How long token reviews are cached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
     pub authentication_token_webhook_cache_ttl: Duration,
 
-    /// The kubeconfig by which the API server is asked whether somebody may. Without it nobody may but who is a master
+    /// The kubeconfig for subject access reviews. Without it only system:masters is authorized
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
 
-    /// Paths that everybody may look at, with commas between; * at the end is everything below
+    /// Paths that need no authorization, comma-separated; * at the end for everything below
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     pub authorization_always_allow_paths: Vec<String>,
 
-    /// How long what is permitted is not asked again
+    /// How long allowing access reviews are cached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
 
-    /// How long what is refused is not asked again
+    /// How long denying access reviews are cached
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 
-    /// The authorities by which clients are known, in PEM, besides those of the API server. Read again when it changes
+    /// Certificate authorities of clients, in PEM, besides those of the API server. Reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// The authorities for proxies that say in headers who is calling, in PEM [default: those of the API server]. Read
-    /// again when it changes
+    /// Certificate authorities of front proxies, in PEM [default: those of the API server]. Reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
@@ -63,26 +62,26 @@ pub struct Delegation {
     pub request_headers: RequestHeaders,
 }
 
-/// By whom clients are known: what the operator said, and what the API server says.
+/// The trusted client authorities: from flags, and from the API server's config map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FoundOut {
+pub struct ClientTrust {
     pub clients: Option<String>,
     pub proxies: Option<String>,
-    /// How these say who is calling.
+    /// The headers in which front proxies pass the user.
     pub front: FrontProxy,
 }
 
-/// The files that an operator named.
+/// The authority files of the flags.
 #[derive(Debug, Clone, Default)]
 pub struct AuthorityFiles {
     clients: Option<PathBuf>,
     proxies: Option<PathBuf>,
 }
 
-impl FoundOut {
-    /// The same with the authorities that the files hold now. Files that cannot be used change nothing.
+impl ClientTrust {
+    /// Reads the authority files again. Unusable files change nothing.
     #[must_use]
-    pub fn refreshed(&self, files: &AuthorityFiles) -> Self {
+    pub fn reload(&self, files: &AuthorityFiles) -> Self {
         let read = |file: &Option<PathBuf>, last: &Option<String>| {
             let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
             let is_usable = |text: &String| {
@@ -91,17 +90,17 @@ impl FoundOut {
             };
             text.filter(is_usable).or_else(|| last.clone())
         };
-        FoundOut {
+        ClientTrust {
             clients: read(&files.clients, &self.clients),
             proxies: read(&files.proxies, &self.proxies),
             front: self.front.clone(),
         }
     }
 
-    /// With what the API server says, where the operator said nothing.
+    /// Adds the authorities of the API server's config map; flags take precedence.
     #[must_use]
-    pub fn with(mut self, told: &ConfigMap) -> Self {
-        let data = |key: &str| told.data.as_ref().and_then(|data| data.get(key)).filter(|it| !it.is_empty());
+    pub fn merge(mut self, map: &ConfigMap) -> Self {
+        let data = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).filter(|it| !it.is_empty());
         if let Some(more) = data("client-ca-file") {
             let own = self.clients.take().unwrap_or_default();
             self.clients = Some(format!("{}\n{more}", own.trim_end()));
@@ -127,20 +126,20 @@ impl FoundOut {
         self
     }
 
-    /// How proxies say who is calling, if any may.
+    /// The front proxy configuration, if there are front proxy authorities.
     pub fn front_proxy(&self) -> Option<FrontProxy> {
         self.proxies.as_ref().map(|_| self.front.clone())
     }
 }
 
 impl Delegation {
-    /// By whom clients are known, as far as the operator said.
-    pub fn said(&self, wrong: &mut ConfigErrors) -> FoundOut {
-        FoundOut {
-            clients: wrong.text("--client-ca-file", self.client_ca_file.as_deref()),
-            proxies: wrong
+    /// The client authorities of the flags.
+    pub fn client_trust(&self, errors: &mut ConfigErrors) -> ClientTrust {
+        ClientTrust {
+            clients: errors.text("--client-ca-file", self.client_ca_file.as_deref()),
+            proxies: errors
                 .text("--requestheader-client-ca-file", self.requestheader_client_ca_file.as_deref()),
-            front: self.request_headers.read(wrong),
+            front: self.request_headers.read(errors),
         }
     }
 
@@ -151,15 +150,15 @@ impl Delegation {
         }
     }
 
-    /// Whom to ask whose a token is.
-    pub fn tokens(
+    /// The webhook that reviews tokens.
+    pub fn token_reviews(
         &self,
         names: &Names,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> Option<authentication::webhook::Options> {
         let file = self.authentication_kubeconfig.as_deref()?;
         let path = format!("/apis/{}/v1/tokenreviews", names.group("authentication"));
-        let caller = reviews("--authentication-kubeconfig", file, &path, wrong)?;
+        let caller = reviews("--authentication-kubeconfig", file, &path, errors)?;
         Some(authentication::webhook::Options {
             version: Version::V1,
             ttl: self.authentication_token_webhook_cache_ttl,
@@ -167,15 +166,15 @@ impl Delegation {
         })
     }
 
-    /// Whom to ask whether somebody may.
-    pub fn permissions(
+    /// The webhook that reviews access.
+    pub fn access_reviews(
         &self,
         names: &Names,
-        wrong: &mut ConfigErrors,
+        errors: &mut ConfigErrors,
     ) -> Option<authorization::webhook::Options> {
         let file = self.authorization_kubeconfig.as_deref()?;
         let path = format!("/apis/{}/v1/subjectaccessreviews", names.group("authorization"));
-        let caller = reviews("--authorization-kubeconfig", file, &path, wrong)?;
+        let caller = reviews("--authorization-kubeconfig", file, &path, errors)?;
         Some(authorization::webhook::Options {
             version: Version::V1,
             authorized_ttl: self.authorization_webhook_cache_authorized_ttl,
@@ -185,11 +184,11 @@ impl Delegation {
     }
 }
 
-/// Calls the path at which an API server takes reviews.
-fn reviews(option: &str, file: &Path, path: &str, wrong: &mut ConfigErrors) -> Option<HttpClient> {
-    let mut target = wrong.take(option, Target::from_kubeconfig(file))?;
+/// A client of an API server's review endpoint.
+fn reviews(option: &str, file: &Path, path: &str, errors: &mut ConfigErrors) -> Option<HttpClient> {
+    let mut target = errors.take(option, Target::from_kubeconfig(file))?;
     target.url = format!("{}{path}", target.url.trim_end_matches('/'));
-    wrong.take(option, HttpClient::new(&target, Limits::REVIEW))
+    errors.take(option, HttpClient::new(&target, Limits::REVIEW))
 }
 
 #[cfg(test)]
@@ -198,17 +197,17 @@ mod tests {
 
     #[test]
     fn what_the_server_says_is_added_to_what_the_operator_said() {
-        let told: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {}, "data": {
+        let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {}, "data": {
             "client-ca-file": "B", "requestheader-client-ca-file": "P",
             "requestheader-allowed-names": "[\"front\"]", "requestheader-username-headers": "[\"X-Remote-User\"]"}}))
         .unwrap();
-        let both = FoundOut { clients: Some("A\n".to_owned()), ..FoundOut::default() }.with(&told);
+        let both = ClientTrust { clients: Some("A\n".to_owned()), ..ClientTrust::default() }.merge(&map);
         assert_eq!(both.clients.as_deref(), Some("A\nB"));
         let front = both.front_proxy().unwrap();
         assert_eq!((front.allowed_names, front.username_headers.len()), (vec!["front".to_owned()], 1));
-        let own = FoundOut { proxies: Some("Q".to_owned()), ..FoundOut::default() }.with(&told);
+        let own = ClientTrust { proxies: Some("Q".to_owned()), ..ClientTrust::default() }.merge(&map);
         assert_eq!((own.proxies.as_deref(), own.front.allowed_names.len()), (Some("Q"), 0));
-        assert!(FoundOut::default().front_proxy().is_none());
+        assert!(ClientTrust::default().front_proxy().is_none());
     }
 
     #[test]
@@ -217,14 +216,17 @@ mod tests {
         let files = AuthorityFiles { clients: Some(folder.path().join("ca.crt")), proxies: None };
         let write = |text: &str| std::fs::write(folder.path().join("ca.crt"), text).unwrap();
         let made = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem();
-        let said =
-            FoundOut { clients: Some("A".to_owned()), proxies: Some("P".to_owned()), ..FoundOut::default() };
-        assert_eq!(said.refreshed(&files), said, "a file that is not there");
+        let client_trust = ClientTrust {
+            clients: Some("A".to_owned()),
+            proxies: Some("P".to_owned()),
+            ..ClientTrust::default()
+        };
+        assert_eq!(client_trust.reload(&files), client_trust, "a file that is not there");
         for useless in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             write(useless);
-            assert_eq!(said.refreshed(&files), said, "{useless}");
+            assert_eq!(client_trust.reload(&files), client_trust, "{useless}");
         }
         write(&made);
-        assert_eq!(said.refreshed(&files), FoundOut { clients: Some(made), ..said.clone() });
+        assert_eq!(client_trust.reload(&files), ClientTrust { clients: Some(made), ..client_trust.clone() });
     }
 }

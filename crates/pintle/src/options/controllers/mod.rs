@@ -1,9 +1,9 @@
-//! Options of the controller manager, by what they are about.
+//! Options of the controller manager, one module per group of flags.
 
 mod autoscaling;
 mod content;
 mod delegation;
-mod leadership;
+mod leader_election;
 mod nodes;
 mod registry;
 mod signing;
@@ -11,14 +11,14 @@ mod storage;
 
 pub use autoscaling::Autoscaling;
 pub use content::Content;
-pub use delegation::{AuthorityFiles, Delegation, FoundOut};
-pub use leadership::Leadership;
+pub use delegation::{AuthorityFiles, ClientTrust, Delegation};
+pub use leader_election::LeaderElection;
 pub use nodes::Nodes;
-pub use registry::Loops;
+pub use registry::Controllers;
 pub use signing::Signing;
 pub use storage::Storage;
 
-use super::{ConfigErrors, Dialect, Features, Numbers, Tls};
+use super::{ConfigErrors, Dialect, Features, MetricsOptions, Tls};
 use crate::logs::Logs;
 use clap::{ArgAction, Args};
 use client::transport::Rate;
@@ -30,8 +30,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Clone, Args)]
 pub struct ControllerManager {
-    /// The file that says which API server to call, and how to show who calls [default: what a pod is told by its
-    /// cluster]
+    /// The kubeconfig of the API server to call [default: the in-cluster configuration of a pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
@@ -39,15 +38,15 @@ pub struct ControllerManager {
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
 
-    /// How many requests a second each client makes in the long run; less than 0 for no limit
+    /// The average number of requests per second of each client; less than 0 for no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 20.0, allow_negative_numbers = true)]
     pub kube_api_qps: f64,
 
-    /// How many more it makes at once
+    /// The maximum burst of requests of each client
     #[arg(long, value_name = "NUMBER", default_value_t = 30)]
     pub kube_api_burst: u32,
 
-    /// Let each loop call in the name of a service account of its own, which may do what that loop needs and no more
+    /// Use a separate service account, with only the permissions that it needs, for each control loop
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub use_service_account_credentials: bool,
 
@@ -60,14 +59,14 @@ pub struct ControllerManager {
     pub secure_port: u16,
 
     #[command(flatten)]
-    pub loops: Loops,
+    pub loops: Controllers,
 
-    /// The addresses of services, which no node gets: one network, or with a comma one of each address family
+    /// The CIDR of service addresses, which is excluded from node CIDRs; with a comma one of each address family
     #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
     pub service_cluster_ip_range: String,
 
     #[command(flatten)]
-    pub leadership: Leadership,
+    pub leader_election: LeaderElection,
 
     #[command(flatten)]
     pub tls: Tls,
@@ -76,7 +75,7 @@ pub struct ControllerManager {
     pub delegation: Delegation,
 
     #[command(flatten)]
-    pub numbers: Numbers,
+    pub metrics: MetricsOptions,
 
     #[command(flatten)]
     pub logs: Logs,
@@ -93,18 +92,18 @@ impl ControllerManager {
         Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst }
     }
 
-    /// Puts what was said about the loops in the place of what is usual.
-    pub fn onto(&self, options: &mut Options, wrong: &mut ConfigErrors) {
-        self.loops.onto(options, wrong);
+    /// Applies the flags to the defaults of the control loops.
+    pub fn apply_to(&self, options: &mut Options, errors: &mut ConfigErrors) {
+        self.loops.apply_to(options, errors);
         let services =
-            wrong.take("--service-cluster-ip-range", nodes::networks(&self.service_cluster_ip_range));
+            errors.take("--service-cluster-ip-range", nodes::networks(&self.service_cluster_ip_range));
         options.node_ipam.services = services.unwrap_or_default();
     }
 
     /// The API server to call.
-    pub fn target(&self, names: &Names, wrong: &mut ConfigErrors) -> Option<Target> {
+    pub fn target(&self, names: &Names, errors: &mut ConfigErrors) -> Option<Target> {
         let named =
-            self.kubeconfig.as_deref().map(|file| wrong.take("--kubeconfig", Target::from_kubeconfig(file)));
+            self.kubeconfig.as_deref().map(|file| errors.take("--kubeconfig", Target::from_kubeconfig(file)));
         match (named, &self.master) {
             (Some(target), None) => target,
             (Some(target), Some(url)) => target.map(|target| Target { url: url.clone(), ..target }),
@@ -112,7 +111,7 @@ impl ControllerManager {
             (None, None) => {
                 let own = of_a_pod(names, |name| std::env::var(name).ok());
                 if own.is_none() {
-                    wrong.add("--kubeconfig", "needed, or --master, since this is no pod of a cluster");
+                    errors.add("--kubeconfig", "--kubeconfig or --master is required outside of a pod");
                 }
                 own
             }
@@ -120,7 +119,7 @@ impl ControllerManager {
     }
 }
 
-/// The API server that a pod is told of.
+/// The in-cluster API server of a pod.
 fn of_a_pod(names: &Names, variable: impl Fn(&str) -> Option<String>) -> Option<Target> {
     let prefix = names.vendor.to_uppercase();
     let of = |part: &str| variable(&format!("{prefix}_SERVICE_{part}")).filter(|it| !it.is_empty());
@@ -143,15 +142,15 @@ mod tests {
     #[test]
     fn a_pod_is_told_whom_to_call() {
         let names = Names::kubernetes();
-        let told = |host: &'static str| {
+        let message = |host: &'static str| {
             of_a_pod(&names, move |name| match name {
                 "KUBERNETES_SERVICE_HOST" => Some(host.to_owned()),
                 "KUBERNETES_SERVICE_PORT" => Some("443".to_owned()),
                 _ => None,
             })
         };
-        assert_eq!(told("10.0.0.1").unwrap().url, "https://10.0.0.1:443");
-        assert_eq!(told("fd00::1").unwrap().url, "https://[fd00::1]:443");
-        assert!(told("").is_none());
+        assert_eq!(message("10.0.0.1").unwrap().url, "https://10.0.0.1:443");
+        assert_eq!(message("fd00::1").unwrap().url, "https://[fd00::1]:443");
+        assert!(message("").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! How nodes are watched over, and where their pods get addresses from.
+//! Node lifecycle and node CIDR options.
 
 use super::super::ConfigErrors;
 use crate::flags::any_duration;
@@ -9,50 +9,50 @@ use controllers::registry::Options;
 use kinds::core::service::{Family, Network};
 use std::time::Duration;
 
-/// The one way to choose ranges that there is, and those that ask a cloud.
+/// The supported allocator and the cloud allocators.
 const OWN: &str = "RangeAllocator";
 const ALLOCATORS: [&str; 4] = [OWN, "CloudAllocator", "IPAMFromCluster", "IPAMFromCloud"];
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Nodes")]
 pub struct Nodes {
-    /// How often nodes are looked at
+    /// How often node status is checked
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "5s")]
     pub node_monitor_period: Duration,
 
-    /// How long a node may be silent before nobody knows how it is
+    /// How long a node may send no heartbeat before its status becomes Unknown
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "40s")]
     pub node_monitor_grace_period: Duration,
 
-    /// How long a node may be silent that never said anything
+    /// How long a new node may send no heartbeat before its status becomes Unknown
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "1m0s")]
     pub node_startup_grace_period: Duration,
 
-    /// How many nodes of a zone a second pods are sent away from, when the nodes are not ready
+    /// The eviction rate: nodes per second of a zone from which pods are evicted when the nodes are not ready
     #[arg(long, value_name = "NUMBER", default_value_t = 0.1, allow_negative_numbers = true)]
     pub node_eviction_rate: f64,
 
-    /// The same in a large zone most of which is not ready; in a small one nobody is sent away then
+    /// The eviction rate in a large zone of which most nodes are not ready; in a small one it is then 0
     #[arg(long, value_name = "NUMBER", default_value_t = 0.01, allow_negative_numbers = true)]
     pub secondary_node_eviction_rate: f64,
 
-    /// A zone with more nodes is large
+    /// The number of nodes above which a zone is large
     #[arg(long, value_name = "NUMBER", default_value_t = 50, allow_negative_numbers = true)]
     pub large_cluster_size_threshold: i32,
 
-    /// Which part of a zone is most of it; three nodes at least
+    /// The fraction of nodes that are not ready, at least three, from which a zone counts as unhealthy
     #[arg(long, value_name = "NUMBER", default_value_t = 0.55, allow_negative_numbers = true)]
     pub unhealthy_zone_threshold: f64,
 
-    /// Give each node a range of addresses for its pods
+    /// Allocate a CIDR for the pods of each node
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub allocate_node_cidrs: bool,
 
-    /// The network of all pods, as network/prefix; with a comma one of each address family
+    /// The CIDR of all pods; with a comma one of each address family
     #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
     pub cluster_cidr: String,
 
-    /// The prefix of a node's range, where there is one network [default: 24 for IPv4, 64 for IPv6]
+    /// The mask size of node CIDRs in a cluster with one network [default: 24 for IPv4, 64 for IPv6]
     #[arg(
         long,
         value_name = "BITS",
@@ -62,7 +62,7 @@ pub struct Nodes {
     )]
     pub node_cidr_mask_size: i32,
 
-    /// The prefix of a node's range of IPv4 addresses [default: 24]
+    /// The mask size of IPv4 node CIDRs [default: 24]
     #[arg(
         long,
         value_name = "BITS",
@@ -72,7 +72,7 @@ pub struct Nodes {
     )]
     pub node_cidr_mask_size_ipv4: i32,
 
-    /// The prefix of a node's range of IPv6 addresses [default: 64]
+    /// The mask size of IPv6 node CIDRs [default: 64]
     #[arg(
         long,
         value_name = "BITS",
@@ -82,14 +82,14 @@ pub struct Nodes {
     )]
     pub node_cidr_mask_size_ipv6: i32,
 
-    /// Who chooses the ranges of nodes; those that ask a cloud are not there yet
+    /// The allocator of node CIDRs; cloud allocators are not there yet
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(ALLOCATORS), hide_possible_values = true, default_value = OWN)]
     pub cidr_allocator_type: String,
 }
 
 impl Nodes {
-    /// Puts what was said in the place of what is usual.
-    pub fn onto(&self, options: &mut Options, wrong: &mut ConfigErrors) {
+    /// Applies the flags to the defaults.
+    pub fn apply_to(&self, options: &mut Options, errors: &mut ConfigErrors) {
         options.node_lifecycle = nodelifecycle::Options {
             period: self.node_monitor_period,
             grace_period: self.node_monitor_grace_period,
@@ -102,28 +102,27 @@ impl Nodes {
             },
         };
         if self.allocate_node_cidrs {
-            options.node_ipam.pools = self.pools(wrong);
+            options.node_ipam.pools = self.pools(errors);
         }
     }
 
-    fn pools(&self, wrong: &mut ConfigErrors) -> Vec<Pool> {
+    fn pools(&self, errors: &mut ConfigErrors) -> Vec<Pool> {
         const OPTION: &str = "--cluster-cidr";
         if self.cidr_allocator_type != OWN {
-            let why =
-                format!("{} asks a cloud, and there is no code for clouds here", self.cidr_allocator_type);
-            wrong.add("--cidr-allocator-type", why);
+            let why = format!("{} needs a cloud provider, which is not supported", self.cidr_allocator_type);
+            errors.add("--cidr-allocator-type", why);
         }
         let networks = match networks(&self.cluster_cidr) {
             Ok(networks) => networks,
             Err(why) => {
-                wrong.add(OPTION, why);
+                errors.add(OPTION, why);
                 return Vec::new();
             }
         };
         if networks.is_empty() {
-            wrong.add(OPTION, "needed with --allocate-node-cidrs");
+            errors.add(OPTION, "required with --allocate-node-cidrs");
         }
-        self.check_sizes(&networks, wrong);
+        self.check_sizes(&networks, errors);
         let pools = networks.into_iter().map(|network| {
             let size =
                 [self.node_cidr_mask_size, self.size_of(network.family())].into_iter().find(|it| *it != 0);
@@ -134,7 +133,7 @@ impl Nodes {
             };
             Pool::new(network, prefix)
         });
-        pools.filter_map(|pool| wrong.take(OPTION, pool)).collect()
+        pools.filter_map(|pool| errors.take(OPTION, pool)).collect()
     }
 
     fn size_of(&self, family: Family) -> i32 {
@@ -144,12 +143,12 @@ impl Nodes {
         }
     }
 
-    /// A size for all does not go with two networks, nor with sizes of families; and those are of families that are there.
-    fn check_sizes(&self, networks: &[Network], wrong: &mut ConfigErrors) {
+    /// Checks that the mask sizes match the address families of the cluster CIDR.
+    fn check_sizes(&self, networks: &[Network], errors: &mut ConfigErrors) {
         if self.node_cidr_mask_size != 0 && networks.len() > 1 {
-            wrong.add(
+            errors.add(
                 "--node-cidr-mask-size",
-                "it does not go with two networks: say the size for each family",
+                "cannot be given with two networks: set the size of each address family",
             );
         }
         for (option, family) in
@@ -159,27 +158,26 @@ impl Nodes {
                 continue;
             }
             if self.node_cidr_mask_size != 0 {
-                wrong.add(option, "it does not go with --node-cidr-mask-size");
+                errors.add(option, "cannot be given together with --node-cidr-mask-size");
             } else if !networks.is_empty() && networks.iter().all(|it| it.family() != family) {
-                wrong.add(option, format!("--cluster-cidr has no {} network", family.name()));
+                errors.add(option, format!("--cluster-cidr has no {} network", family.name()));
             }
         }
     }
 }
 
-/// Reads one network, or one of each family; an empty text is none.
+/// Parses one network, or one of each family; an empty text is none.
 pub fn networks(text: &str) -> Result<Vec<Network>, String> {
     let texts = text.split(',').map(str::trim).filter(|_| !text.is_empty());
-    let read = texts.map(|it| {
-        Network::parse(it).ok_or_else(|| format!("{it:?} is no network with a prefix, such as 10.244.0.0/16"))
-    });
+    let read = texts
+        .map(|it| Network::parse(it).ok_or_else(|| format!("{it:?} is not a CIDR, such as 10.244.0.0/16")));
     let all: Vec<Network> = read.collect::<Result<_, _>>()?;
     match &*all {
         [one, two] if one.family() == two.family() => {
             Err("two networks must be of different address families".to_owned())
         }
         [] | [_] | [_, _] => Ok(all),
-        _ => Err("takes one network, or one of each address family".to_owned()),
+        _ => Err("must be one network, or one of each address family".to_owned()),
     }
 }
 
@@ -189,17 +187,17 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         nodes: Nodes,
     }
 
     fn read(line: &str) -> Result<Options, String> {
-        let line =
-            Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|it| it.to_string())?;
-        let (mut options, mut wrong) = (Options::default(), ConfigErrors::default());
-        line.nodes.onto(&mut options, &mut wrong);
-        wrong.check().map(|()| options).map_err(|why| why.to_string())
+        let line = ParsedLine::try_parse_from(format!("x {line}").split_whitespace())
+            .map_err(|it| it.to_string())?;
+        let (mut options, mut errors) = (Options::default(), ConfigErrors::default());
+        line.nodes.apply_to(&mut options, &mut errors);
+        errors.check().map(|()| options).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -228,15 +226,18 @@ mod tests {
     #[test]
     fn what_does_not_go_together() {
         for (line, part) in [
-            ("", "needed with --allocate-node-cidrs"),
-            ("--cluster-cidr 10.0.0.0", "is no network"),
+            ("", "required with --allocate-node-cidrs"),
+            ("--cluster-cidr 10.0.0.0", "is not a CIDR"),
             ("--cluster-cidr 10.0.0.0/8,11.0.0.0/8", "different address families"),
             ("--cluster-cidr 10.0.0.0/8,fd00::/56,fd01::/56", "one of each"),
-            ("--cluster-cidr 10.0.0.0/8 --cidr-allocator-type IPAMFromCloud", "no code for clouds"),
-            ("--cluster-cidr 10.0.0.0/8,fd00::/56 --node-cidr-mask-size 24", "does not go with two networks"),
+            ("--cluster-cidr 10.0.0.0/8 --cidr-allocator-type IPAMFromCloud", "needs a cloud provider"),
+            (
+                "--cluster-cidr 10.0.0.0/8,fd00::/56 --node-cidr-mask-size 24",
+                "cannot be given with two networks",
+            ),
             (
                 "--cluster-cidr 10.0.0.0/8 --node-cidr-mask-size 24 --node-cidr-mask-size-ipv4 24",
-                "does not go with --node-cidr-mask-size",
+                "cannot be given together with --node-cidr-mask-size",
             ),
             ("--cluster-cidr 10.0.0.0/8 --node-cidr-mask-size-ipv6 64", "has no IPv6 network"),
             ("--cluster-cidr 10.0.0.0/25", "smaller than a range"),
@@ -244,8 +245,8 @@ mod tests {
             ("--cluster-cidr 10.0.0.0/8 --node-cidr-mask-size -4", "between 0 and 32"),
             ("--cluster-cidr fd00::/32", "too many ranges"),
         ] {
-            let told = read(&format!("--allocate-node-cidrs {line}")).unwrap_err();
-            assert!(told.contains(part), "{line}: {told}");
+            let message = read(&format!("--allocate-node-cidrs {line}")).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
         }
         assert!(read("--cidr-allocator-type Mine").is_err());
     }

@@ -1,4 +1,4 @@
-//! Who signs certificates.
+//! Certificate signing options.
 
 use super::super::ConfigErrors;
 use crate::flags::any_duration;
@@ -8,62 +8,62 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Who signs certificates")]
+#[command(next_help_heading = "Certificate signing")]
 pub struct Signing {
-    /// The authority that signs certificates that are asked for, in PEM, for all signers. Read again for every one
+    /// The certificate authority that signs certificate requests, in PEM, for all signers. Read for every request
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_cert_file: Option<PathBuf>,
 
-    /// The key of that authority, in PEM
+    /// The private key of that authority, in PEM
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_key_file: Option<PathBuf>,
 
-    /// The longest that such certificates are good; who asks may ask for less
+    /// The maximum validity of signed certificates; a request may ask for less
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "8760h0m0s")]
     pub cluster_signing_duration: Duration,
 
-    /// The authority that signs certificates of clients of the API server
+    /// The certificate authority of the signer kube-apiserver-client
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
 
-    /// The key of that authority
+    /// The private key of that authority
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
 
-    /// The authority that signs certificates by which agents of nodes show who they are
+    /// The certificate authority of the signer kube-apiserver-client-kubelet
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
 
-    /// The key of that authority
+    /// The private key of that authority
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
 
-    /// The authority that signs certificates that agents of nodes show to their clients
+    /// The certificate authority of the signer kubelet-serving
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
 
-    /// The key of that authority
+    /// The private key of that authority
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
 
-    /// The authority that signs what was asked for before signers had names
+    /// The certificate authority of the signer legacy-unknown
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
 
-    /// The key of that authority
+    /// The private key of that authority
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
 }
 
 impl Signing {
-    /// Puts what was said in the place of what is usual.
-    pub fn onto(&self, options: &mut csrsigning::Options, wrong: &mut ConfigErrors) {
+    /// Applies the flags to the defaults.
+    pub fn apply_to(&self, options: &mut csrsigning::Options, errors: &mut ConfigErrors) {
         options.lasts = self.cluster_signing_duration;
         let all = source(
             "--cluster-signing-cert-file",
             self.cluster_signing_cert_file.as_deref(),
             self.cluster_signing_key_file.as_deref(),
-            wrong,
+            errors,
         );
         let each = [
             (
@@ -92,35 +92,37 @@ impl Signing {
             ),
         ];
         for (option, certificate, key, signer) in each {
-            let own = source(option, certificate.as_deref(), key.as_deref(), wrong);
+            let own = source(option, certificate.as_deref(), key.as_deref(), errors);
             if own.is_some() && all.is_some() {
-                wrong
-                    .add(option, "it does not go with --cluster-signing-cert-file, which is for all signers");
+                errors.add(
+                    option,
+                    "cannot be given together with --cluster-signing-cert-file, which is for all signers",
+                );
             }
-            if let Some(said) = own.or_else(|| all.clone()) {
-                *signer = Some(said);
+            if let Some(client_trust) = own.or_else(|| all.clone()) {
+                *signer = Some(client_trust);
             }
         }
     }
 }
 
-/// An authority, if it was named; both halves and readable.
+/// The authority of a pair of flags, if given: both files must be given and readable.
 fn source(
     option: &str,
     certificate: Option<&Path>,
     key: Option<&Path>,
-    wrong: &mut ConfigErrors,
+    errors: &mut ConfigErrors,
 ) -> Option<Source> {
     let (certificate, key) = match (certificate, key) {
         (Some(certificate), Some(key)) => (certificate, key),
         (None, None) => return None,
         _ => {
-            wrong.add(option, "a certificate and its key go together");
+            errors.add(option, "certificate and key must be given together");
             return None;
         }
     };
     for file in [certificate, key] {
-        wrong.text(option, Some(file))?;
+        errors.text(option, Some(file))?;
     }
     Some(Source::Files { certificate: certificate.to_owned(), key: key.to_owned() })
 }
@@ -131,17 +133,17 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct ParsedLine {
         #[command(flatten)]
         signing: Signing,
     }
 
     fn read(line: &str) -> Result<csrsigning::Options, String> {
-        let line =
-            Line::try_parse_from(format!("x {line}").split_whitespace()).map_err(|why| why.to_string())?;
-        let (mut options, mut wrong) = (csrsigning::Options::default(), ConfigErrors::default());
-        line.signing.onto(&mut options, &mut wrong);
-        wrong.check().map(|()| options).map_err(|why| why.to_string())
+        let line = ParsedLine::try_parse_from(format!("x {line}").split_whitespace())
+            .map_err(|why| why.to_string())?;
+        let (mut options, mut errors) = (csrsigning::Options::default(), ConfigErrors::default());
+        line.signing.apply_to(&mut options, &mut errors);
+        errors.check().map(|()| options).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -161,13 +163,13 @@ mod tests {
         for (line, part) in [
             (
                 format!("--cluster-signing-cert-file {c} --cluster-signing-key-file {k} {own}"),
-                "does not go with",
+                "cannot be given together with",
             ),
-            (format!("--cluster-signing-cert-file {c}"), "go together"),
+            (format!("--cluster-signing-cert-file {c}"), "must be given together"),
             (format!("--cluster-signing-cert-file /none --cluster-signing-key-file {k}"), "/none"),
         ] {
-            let told = read(&line).unwrap_err();
-            assert!(told.contains(part), "{told}");
+            let message = read(&line).unwrap_err();
+            assert!(message.contains(part), "{message}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// A certificate and its key as PEM text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertifiedKey {
     pub certificate: String,
     pub key: String,
 }

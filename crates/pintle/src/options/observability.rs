@@ -1,4 +1,4 @@
-//! Options about what an operator gets to see.
+//! Metrics, profiling and tracing options.
 
 use super::ConfigErrors;
 use apiserver::trace::Configuration;
@@ -8,57 +8,57 @@ use schema::table::Release;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Without this gate nothing is traced.
+/// The feature gate of tracing.
 const GATE: &str = "APIServerTracing";
 
-/// What is counted and shown, of every component.
+/// The metrics options of every component.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What is counted")]
-pub struct Numbers {
-    /// The values of a metric's label that are told apart, all others are "unexpected":
+#[command(next_help_heading = "Metrics and profiling")]
+pub struct MetricsOptions {
+    /// The allowed values of a metric's label, all others are reported as "unexpected":
     /// apiserver_request_total,code='200,404' (may be repeated)
     #[arg(long, value_name = "METRIC,LABEL=VALUES")]
     pub allow_metric_labels: Vec<String>,
 
-    /// Metrics that are not shown, with commas between
+    /// Metrics to disable, comma-separated
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub disabled_metrics: Vec<String>,
 
-    /// Show metrics again that were hidden since the release before this one, which is the only one that can be named. No
-    /// metric is hidden at present
+    /// The previous release, whose hidden metrics are shown again. No metric is hidden at present
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub show_hidden_metrics_for_version: String,
 
-    /// Serve pages that show the inside of the process, below /debug/pprof/ and /debug/flags/
+    /// Serve debug pages below /debug/pprof/ and /debug/flags/
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub profiling: bool,
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What can be seen")]
-pub struct Observing {
+#[command(next_help_heading = "Tracing")]
+pub struct Observability {
     #[command(flatten)]
-    pub numbers: Numbers,
+    pub metrics: MetricsOptions,
 
-    /// A file that says where spans of requests are sent, and of how many; needs the gate APIServerTracing
+    /// The TracingConfiguration file: the collector of request spans and the sampling rate; needs the feature gate
+    /// APIServerTracing
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
 }
 
-impl Numbers {
-    pub fn read(&self, wrong: &mut ConfigErrors) -> metrics::Options {
-        let (asked, release) = (&*self.show_hidden_metrics_for_version, kinds::RELEASE);
+impl MetricsOptions {
+    pub fn read(&self, errors: &mut ConfigErrors) -> metrics::Options {
+        let (version, release) = (&*self.show_hidden_metrics_for_version, kinds::RELEASE);
         let only = Release { minor: release.minor.saturating_sub(1), ..release }.to_string();
-        if !asked.is_empty() && asked != only {
-            let why = format!("only the release before this one can be named, {only}");
-            wrong.add("--show-hidden-metrics-for-version", why);
+        if !version.is_empty() && version != only {
+            let why = format!("only the previous release is supported: {only}");
+            errors.add("--show-hidden-metrics-for-version", why);
         }
         let mut allowed = BTreeMap::<_, BTreeSet<String>>::new();
         for pair in self.allow_metric_labels.iter().flat_map(|text| pairs(text)) {
             match read(&pair) {
                 Some((metric, label, values)) => allowed.entry((metric, label)).or_default().extend(values),
                 None => {
-                    wrong.add("--allow-metric-labels", format!("{pair:?} is not METRIC,LABEL=VALUE,VALUE"))
+                    errors.add("--allow-metric-labels", format!("{pair:?} is not METRIC,LABEL=VALUE,VALUE"))
                 }
             }
         }
@@ -67,15 +67,15 @@ impl Numbers {
     }
 }
 
-impl Observing {
-    /// Where spans go, if the gate for that is open.
-    pub fn tracing(&self, open: bool, names: &Names, wrong: &mut ConfigErrors) -> Option<Configuration> {
+impl Observability {
+    /// The tracing configuration, if its feature gate is enabled.
+    pub fn tracing(&self, open: bool, names: &Names, errors: &mut ConfigErrors) -> Option<Configuration> {
         const OPTION: &str = "--tracing-config-file";
-        let text = wrong.text(OPTION, self.tracing_config_file.as_deref())?;
+        let text = errors.text(OPTION, self.tracing_config_file.as_deref())?;
         if !open {
-            wrong.add(OPTION, format!("--feature-gates {GATE}=true is needed for this"));
+            errors.add(OPTION, format!("--feature-gates {GATE}=true is required"));
         }
-        wrong.take(OPTION, Configuration::parse(&text, names))
+        errors.take(OPTION, Configuration::parse(&text, names))
     }
 }
 
@@ -109,15 +109,15 @@ mod tests {
     use super::*;
 
     fn read(labels: &[&str], hidden: &str) -> Result<metrics::Options, String> {
-        let asked = Numbers {
+        let args = MetricsOptions {
             allow_metric_labels: labels.iter().map(|text| (*text).to_owned()).collect(),
             disabled_metrics: vec!["a".to_owned(), " b".to_owned(), String::new()],
             show_hidden_metrics_for_version: hidden.to_owned(),
             profiling: true,
         };
-        let mut wrong = ConfigErrors::default();
-        let options = asked.read(&mut wrong);
-        wrong.check().map(|()| options).map_err(|why| why.to_string())
+        let mut errors = ConfigErrors::default();
+        let options = args.read(&mut errors);
+        errors.check().map(|()| options).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_told() {
-        let told = read(&["m=1", "nothing"], "1.24").unwrap_err();
+        let message = read(&["m=1", "nothing"], "1.24").unwrap_err();
         for part in ["\"m=1\"", "\"nothing\"", "1.25"] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
 }

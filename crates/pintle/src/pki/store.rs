@@ -1,6 +1,6 @@
-//! Where the files are: on disk, or nowhere.
+//! The files of the PKI, on disk or in memory.
 //!
-//! What always holds: nothing is written before everything was made. A folder that is not there appears
+//! Invariants: nothing is written before everything was made. A folder that is not there appears
 //! complete, by one rename; in one that is, a new key is in place before its certificate.
 
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use anyhow::Context;
 
 use crate::files;
 
-/// The files of the PKI by name, and those that wait to be written.
-pub(super) struct Shelf {
+/// The files of the PKI by name, and the pending writes.
+pub(super) struct CertificateStore {
     directory: Option<PathBuf>,
     present: BTreeMap<String, String>,
     pending: Vec<(String, String)>,
 }
 
-impl Shelf {
-    /// An empty one that keeps nothing.
+impl CertificateStore {
+    /// An empty store in memory.
     pub(super) fn in_memory() -> Self {
         Self { directory: None, present: BTreeMap::new(), pending: Vec::new() }
     }
 
-    /// What is in `directory`, which need not be there.
+    /// The files in `directory`, which may be missing.
     pub(super) fn in_directory(directory: &Path) -> anyhow::Result<Self> {
-        let mut shelf = Self { directory: Some(directory.to_owned()), ..Self::in_memory() };
+        let mut store = Self { directory: Some(directory.to_owned()), ..Self::in_memory() };
         let listed = match fs::read_dir(directory) {
             Ok(listed) => listed,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(shelf),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(store),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", directory.display())),
         };
         for entry in listed {
@@ -38,10 +38,10 @@ impl Shelf {
             if let Some(".crt" | ".key" | ".pub" | ".token") = name.rfind('.').and_then(|dot| name.get(dot..))
             {
                 let text = files::read(&entry.path())?;
-                shelf.present.extend(text.map(|text| (name, text)));
+                store.present.extend(text.map(|text| (name, text)));
             }
         }
-        Ok(shelf)
+        Ok(store)
     }
 
     /// The content of a file.
@@ -49,18 +49,18 @@ impl Shelf {
         self.present.get(name).cloned()
     }
 
-    /// Has a file written in the end.
+    /// Adds a file, written by `commit`.
     pub(super) fn put(&mut self, name: String, content: &str) {
         self.pending.push((name, content.to_owned()));
     }
 
-    /// How to call a file in a message.
+    /// The path of a file, for messages.
     pub(super) fn path(&self, name: &str) -> String {
         self.directory.as_deref().unwrap_or(Path::new("")).join(name).display().to_string()
     }
 
-    /// Writes what waits to be written.
-    pub(super) fn put_away(self) -> anyhow::Result<()> {
+    /// Writes the pending files.
+    pub(super) fn commit(self) -> anyhow::Result<()> {
         let Some(directory) = self.directory.as_deref().filter(|_| !self.pending.is_empty()) else {
             return Ok(());
         };

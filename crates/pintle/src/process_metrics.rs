@@ -1,11 +1,10 @@
-//! What the operating system knows about this process, for those who read metrics. Where it does not tell, nothing
-//! is shown.
+//! Process metrics (`process_*`), read from `/proc`. A value that cannot be read is left out.
 
 use metrics::{About, Counter, Gauge, Registry};
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Time is told in hundredths of a second, whatever the machine's own clock does.
+/// Clock ticks per second in `/proc`.
 const TICKS: f64 = 100.0;
 
 type Number = fn() -> Option<f64>;
@@ -22,8 +21,8 @@ const GAUGES: [(&str, &str, Number); 5] = [
     }),
 ];
 
-/// Shows it from now on.
-pub fn tell(registry: &Registry) {
+/// Registers the metrics.
+pub fn register(registry: &Registry) {
     for (name, help, number) in GAUGES {
         registry.ask::<Gauge>(About::alpha(name, help), move |out| {
             if let Some(number) = number() {
@@ -72,12 +71,12 @@ fn limit(name: &str) -> Option<f64> {
 /// From what the system says, or else from now.
 fn started() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let told = || {
+    let from_proc = || {
         let text = fs::read_to_string("/proc/stat").ok()?;
         let boot = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<f64>().ok()?;
         Some(boot + stat()?.get(19)? / TICKS)
     };
-    told().unwrap_or(now)
+    from_proc().unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -87,7 +86,7 @@ mod tests {
     #[test]
     fn the_process_is_described() {
         let registry = Registry::default();
-        tell(&registry);
+        register(&registry);
         let text = registry.text();
         let value = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

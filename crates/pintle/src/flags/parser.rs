@@ -1,66 +1,68 @@
-//! Reads a command line as upstream's components do.
+//! The parser of command lines in upstream's syntax.
 //!
-//! Clap has its own idea of how options are written and stops at the first that is wrong. So each argument is first
-//! put into one form, `--flag=value`:
+//! Clap has another syntax and stops at the first error. So each argument is first normalized to `--flag=value`:
 //!
 //! ```text
 //! --secure_port 7 -v=2 --profiling --anonymous-auth=F
 //! --secure-port=7 -vv  --profiling --anonymous-auth=false
 //! ```
 //!
-//! and where clap refuses the whole line, it is asked about every argument alone, so that all that is wrong is told.
+//! If clap rejects the whole line, each argument is parsed alone, so that all errors are reported.
 
-use super::idle::HEADING;
-use super::value::truth;
-use super::{COMPONENTS, VERSION, idle_of};
+use super::ignored::HEADING;
+use super::value::parse_bool;
+use super::{COMPONENTS, VERSION, ignored_flags};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::any::TypeId;
 use std::ffi::{OsStr, OsString};
 
-/// By this a flag's help says that it will go, and what to use.
+/// Marks a deprecated flag in its help text; the replacement follows.
 const DEPRECATED: &str = "Deprecated: ";
 
-/// The most that a counted flag is counted to.
+/// The maximum of a counted flag.
 const MOST: usize = 10;
 
-/// Why there is nothing to run.
+/// The outcome of a line that cannot be parsed.
 #[derive(Debug)]
-pub enum Unread {
+pub enum ParseError {
     Help(String),
-    /// Every problem, each as a line, and what can be made of the other arguments.
+    /// All errors, one line each, and the matches of the valid arguments.
     ConfigErrors(Vec<String>, Option<Box<ArgMatches>>),
 }
 
-/// What was read, and what the log should say about it.
-pub struct Line {
+/// The parsed arguments and the warnings for the log.
+pub struct ParsedLine {
     pub matches: ArgMatches,
     pub warnings: Vec<String>,
 }
 
-/// Reads the arguments of a program: its name, a command, and flags.
-pub fn read(program: &Command, arguments: &[OsString]) -> Result<Line, Unread> {
+/// Parses the arguments: program name, command, flags.
+pub fn read(program: &Command, arguments: &[OsString]) -> Result<ParsedLine, ParseError> {
     let command = arguments.get(1).and_then(|name| program.find_subcommand(name));
     let Some(command) = command else {
         let whole = program.clone().try_get_matches_from(arguments);
-        return whole.map(|matches| Line { matches, warnings: Vec::new() }).map_err(|error| told(&error));
+        return whole
+            .map(|matches| ParsedLine { matches, warnings: Vec::new() })
+            .map_err(|error| parse_error(&error));
     };
-    let mut one_form = OneForm { command, items: Vec::new(), problems: Vec::new(), warnings: Vec::new() };
-    one_form.take_all(&arguments[2..]);
-    let OneForm { items, mut problems, warnings, .. } = one_form;
+    let mut normalizer =
+        Normalizer { command, items: Vec::new(), problems: Vec::new(), warnings: Vec::new() };
+    normalizer.take_all(&arguments[2..]);
+    let Normalizer { items, mut problems, warnings, .. } = normalizer;
     let parse = |items: &[OsString]| {
         let words = arguments[..2].iter().chain(items);
         program.clone().try_get_matches_from(words)
     };
     let error = match parse(&items) {
-        Ok(matches) if problems.is_empty() => return Ok(Line { matches, warnings }),
-        Ok(matches) => return Err(Unread::ConfigErrors(problems, Some(Box::new(matches)))),
+        Ok(matches) if problems.is_empty() => return Ok(ParsedLine { matches, warnings }),
+        Ok(matches) => return Err(ParseError::ConfigErrors(problems, Some(Box::new(matches)))),
         Err(error) => error,
     };
-    if let help @ Unread::Help(_) = told(&error) {
+    if let help @ ParseError::Help(_) = parse_error(&error) {
         return Err(help);
     }
-    // what one argument lacks another may have
+    // a required argument may be another item
     let lacks = |error: &clap::Error| error.kind() == ErrorKind::MissingRequiredArgument;
     let mut good = Vec::new();
     for item in &items {
@@ -76,24 +78,24 @@ pub fn read(program: &Command, arguments: &[OsString]) -> Result<Line, Unread> {
     }
     let rest = parse(&good);
     match rest {
-        Ok(matches) => Err(Unread::ConfigErrors(problems, Some(Box::new(matches)))),
+        Ok(matches) => Err(ParseError::ConfigErrors(problems, Some(Box::new(matches)))),
         // each is right, but not all together
         Err(error) => {
             problems.push(problem(&error));
-            Err(Unread::ConfigErrors(problems, None))
+            Err(ParseError::ConfigErrors(problems, None))
         }
     }
 }
 
 /// A command line that becomes one of a single form.
-struct OneForm<'a> {
+struct Normalizer<'a> {
     command: &'a Command,
     items: Vec<OsString>,
     problems: Vec<String>,
     warnings: Vec<String>,
 }
 
-impl OneForm<'_> {
+impl Normalizer<'_> {
     fn take_all(&mut self, arguments: &[OsString]) {
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
@@ -122,12 +124,12 @@ impl OneForm<'_> {
             Some((name, value)) => (name.replace('_', "-"), Some(OsString::from(value))),
             None => (flag.replace('_', "-"), None),
         };
-        // whoever asked for the version has got it
+        // version_exit handled it
         if name == VERSION {
             return;
         }
         let Some(argument) = self.command.get_arguments().find(|it| is_called(it, &name)) else {
-            // clap knows what was meant; what stands behind it is its value
+            // clap suggests the right name; the next word is the value
             self.items.push(text.into());
             if value.is_none() && name != "help" {
                 let ahead = rest.clone().next();
@@ -144,11 +146,11 @@ impl OneForm<'_> {
                 let value = value.or_else(|| level_ahead(rest));
                 self.counted(argument, value.as_deref());
             }
-            ArgAction::SetTrue => match value.as_deref().map(|value| truth(&value.to_string_lossy())) {
+            ArgAction::SetTrue => match value.as_deref().map(|value| parse_bool(&value.to_string_lossy())) {
                 None | Some(Some(true)) => self.items.push(format!("--{name}").into()),
                 Some(Some(false)) => {}
                 Some(None) => {
-                    self.problems.push(format!("invalid value for '--{name}': it is neither true nor false"));
+                    self.problems.push(format!("invalid value for '--{name}': must be true or false"));
                 }
             },
             action if action.takes_values() => {
@@ -174,12 +176,12 @@ impl OneForm<'_> {
             self.items.push(text.into());
             return;
         };
-        let behind = &letters[first.len_utf8()..];
-        let value = Some(behind.strip_prefix('=').unwrap_or(behind)).filter(|it| !it.is_empty());
+        let effect = &letters[first.len_utf8()..];
+        let value = Some(effect.strip_prefix('=').unwrap_or(effect)).filter(|it| !it.is_empty());
         let value = value.map(OsString::from);
         match argument.get_action() {
-            ArgAction::Count if behind.chars().all(|letter| letter == first) => {
-                let level = if behind.is_empty() { level_ahead(rest) } else { None };
+            ArgAction::Count if effect.chars().all(|letter| letter == first) => {
+                let level = if effect.is_empty() { level_ahead(rest) } else { None };
                 match level {
                     Some(level) => self.counted(argument, Some(&level)),
                     None => self.items.push(text.into()),
@@ -205,7 +207,8 @@ impl OneForm<'_> {
             None => 1,
             Some(Ok(count)) => count.min(MOST),
             Some(Err(_)) => {
-                self.problems.push(format!("invalid value for '-{letter}': it is no whole number from 0 on"));
+                self.problems
+                    .push(format!("invalid value for '-{letter}': must be a whole number, at least 0"));
                 return;
             }
         };
@@ -214,17 +217,18 @@ impl OneForm<'_> {
         }
     }
 
-    /// Notes what the log should say about a flag that is given.
+    /// Adds the warning of an ignored or deprecated flag.
     fn warn(&mut self, argument: &Arg, called: &str) {
         let listed = argument.get_help_heading() == Some(HEADING);
-        let idle = idle_of(self.command.get_name()).into_iter().find(|it| listed && it.name == called);
+        let ignored =
+            ignored_flags(self.command.get_name()).into_iter().find(|it| listed && it.name == called);
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        let warning = match (idle, help.split_once(DEPRECATED)) {
-            (Some(idle), _) => idle.warning(),
+        let warning = match (ignored, help.split_once(DEPRECATED)) {
+            (Some(ignored), _) => ignored.warning(),
             (None, Some((_, instead))) => format!("--{called} is deprecated: {instead}"),
             (None, None) => match argument.get_long() {
                 Some(name) if name != called && called.len() > 1 => {
-                    format!("--{called} is deprecated: --{name} says the same")
+                    format!("--{called} is deprecated: use --{name}")
                 }
                 _ => return,
             },
@@ -239,7 +243,7 @@ fn is_called(argument: &Arg, name: &str) -> bool {
     argument.get_long() == Some(name) || argument.get_all_aliases().is_some_and(|it| it.contains(&name))
 }
 
-/// The next word, where it is a number: a level.
+/// The next word, if it is a number.
 fn level_ahead<'b>(rest: &mut (impl Iterator<Item = &'b OsString> + Clone)) -> Option<OsString> {
     let next = rest.clone().next()?;
     let number = !next.is_empty() && next.to_string_lossy().bytes().all(|c| c.is_ascii_digit());
@@ -251,25 +255,25 @@ fn joined(argument: &Arg, name: &str, value: Option<OsString>) -> OsString {
     let mut whole = OsString::from(format!("--{name}"));
     let Some(value) = value else { return whole };
     let is_bool = argument.get_value_parser().type_id() == TypeId::of::<bool>();
-    let known = value.to_str().filter(|_| is_bool).and_then(truth);
+    let known = value.to_str().filter(|_| is_bool).and_then(parse_bool);
     whole.push("=");
     whole.push(known.map_or(value, |it| OsString::from(it.to_string())));
     whole
 }
 
-fn told(error: &clap::Error) -> Unread {
+fn parse_error(error: &clap::Error) -> ParseError {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Unread::Help(error.to_string()),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseError::Help(error.to_string()),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let known: Vec<_> = COMPONENTS.iter().map(|it| format!("'pintle {}'", it.command)).collect();
-            let what = format!("nothing to do: try 'pintle up' or {}", known.join(", "));
-            Unread::ConfigErrors(vec![what], None)
+            let what = format!("no command given: try 'pintle up' or {}", known.join(", "));
+            ParseError::ConfigErrors(vec![what], None)
         }
-        _ => Unread::ConfigErrors(vec![problem(error)], None),
+        _ => ParseError::ConfigErrors(vec![problem(error)], None),
     }
 }
 
-/// The part of the parser's message that says what is wrong, as one line.
+/// The error in clap's message, as one line.
 fn problem(error: &clap::Error) -> String {
     let message = error.to_string();
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));

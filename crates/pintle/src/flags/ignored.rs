@@ -1,40 +1,40 @@
-//! Flags that are accepted without effect, so that a command line that works elsewhere works here.
+//! Ignored flags: accepted without effect, so that upstream command lines work.
 
 use super::value::Type;
 use clap::{Arg, ArgAction};
 
-/// Where help lists them.
+/// The heading in help.
 pub const HEADING: &str = "Accepted without effect";
 
-/// One of them.
+/// An ignored flag.
 #[derive(Debug, Clone, Copy)]
-pub struct Idle {
+pub struct IgnoredFlag {
     pub name: &'static str,
     pub takes: Type,
-    /// What holds elsewhere where it is not given.
+    /// Upstream's default.
     pub default: &'static str,
-    /// Why it changes nothing, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub why: &'static str,
-    /// Upstream will do without it, too.
+    /// Whether upstream deprecates it.
     pub deprecated: bool,
 }
 
-impl Idle {
+impl IgnoredFlag {
     pub const fn new(name: &'static str, takes: Type, default: &'static str, why: &'static str) -> Self {
-        Idle { name, takes, default, why, deprecated: false }
+        IgnoredFlag { name, takes, default, why, deprecated: false }
     }
 
     pub const fn deprecated(self) -> Self {
-        Idle { deprecated: true, ..self }
+        IgnoredFlag { deprecated: true, ..self }
     }
 
-    /// What the log says where it is given.
+    /// The log line if the flag is given.
     pub fn warning(&self) -> String {
         let deprecated = if self.deprecated { "is deprecated and " } else { "" };
         format!("--{} {deprecated}has no effect: {}", self.name, self.why)
     }
 
-    /// As the parser of command lines knows it.
+    /// The clap argument.
     pub fn argument(&self) -> Arg {
         let takes = self.takes;
         let argument = Arg::new(self.name)

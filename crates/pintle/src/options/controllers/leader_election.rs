@@ -1,4 +1,4 @@
-//! Which of several managers works.
+//! Leader election options.
 
 use super::super::ConfigErrors;
 use crate::flags::any_duration;
@@ -8,25 +8,25 @@ use names::Names;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Which of several works")]
-pub struct Leadership {
-    /// Work only while holding a lease, so that of several managers one works
+#[command(next_help_heading = "Leader election")]
+pub struct LeaderElection {
+    /// Elect a leader by a lease: of several managers only the leader runs the control loops
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     pub leader_elect: bool,
 
-    /// How long others wait after the lease was last renewed
+    /// How long candidates wait after the last renewal of the lease
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "15s")]
     pub leader_elect_lease_duration: Duration,
 
-    /// How long a manager tries to renew the lease before it ends; shorter than the lease
+    /// How long the leader retries a renewal before it gives up; must be shorter than the lease
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "10s")]
     pub leader_elect_renew_deadline: Duration,
 
-    /// How long is waited between tries
+    /// How long candidates wait between attempts
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "2s")]
     pub leader_elect_retry_period: Duration,
 
-    /// What is held: leases
+    /// The kind of the lock: leases
     #[arg(long, value_name = "KIND", default_value = "leases")]
     pub leader_elect_resource_lock: String,
 
@@ -39,17 +39,22 @@ pub struct Leadership {
     pub leader_elect_resource_namespace: String,
 }
 
-impl Leadership {
-    /// How the lease is held, if it is to be held at all.
-    pub fn read(&self, identity: String, names: &Names, wrong: &mut ConfigErrors) -> Option<leader::Options> {
+impl LeaderElection {
+    /// The leader election configuration, if enabled.
+    pub fn read(
+        &self,
+        identity: String,
+        names: &Names,
+        errors: &mut ConfigErrors,
+    ) -> Option<leader::Options> {
         if !self.leader_elect {
             return None;
         }
         if self.leader_elect_resource_lock != "leases" {
-            let why = format!("{:?} cannot be held; there are leases", self.leader_elect_resource_lock);
-            wrong.add("--leader-elect-resource-lock", why);
+            let why = format!("{:?} is not supported; use leases", self.leader_elect_resource_lock);
+            errors.add("--leader-elect-resource-lock", why);
         }
-        // in another dialect the usual names are others
+        // the default names depend on the dialect
         let usual = Names::kubernetes();
         let spelled =
             |text: &str, usual: String, own: String| if text == usual { own } else { text.to_owned() };
@@ -65,7 +70,7 @@ impl Leadership {
             ..leader::Options::new(namespace, name, identity)
         };
         if let Some(problem) = options.problem() {
-            wrong.add("--leader-elect-lease-duration", problem);
+            errors.add("--leader-elect-lease-duration", problem);
         }
         Some(options)
     }

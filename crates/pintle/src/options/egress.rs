@@ -1,4 +1,4 @@
-//! How the server calls others.
+//! Egress selector options.
 
 use super::{ConfigErrors, manifest};
 use apiserver::egress::Egress;
@@ -10,35 +10,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "How it calls others")]
-pub struct Outward {
-    /// Which way calls to others take: an EgressSelectorConfiguration, which names a way for each of controlplane
-    /// (webhooks at addresses, those about callers and permission, audit, traces), cluster (services) and etcd: Direct,
-    /// HTTPConnect over TCP or a socket, or GRPC (konnectivity) over a socket [default: all are called directly]
+#[command(next_help_heading = "Egress")]
+pub struct EgressOptions {
+    /// The EgressSelectorConfiguration file, which selects a dialer for each of controlplane (webhooks by URL,
+    /// authentication, authorization, audit, traces), cluster (services) and etcd: Direct, HTTPConnect over TCP or a
+    /// Unix socket, or GRPC (konnectivity) over a Unix socket [default: Direct]
     #[arg(long, value_name = "FILE")]
     pub egress_selector_config_file: Option<PathBuf>,
 }
 
 const OPTION: &str = "--egress-selector-config-file";
 const NAMES: [&str; 3] = ["cluster", "controlplane", "etcd"];
-/// Where a way is described, as messages say it.
+/// The field path of a selection in messages.
 const AT: &str = "service.connection";
 
-impl Outward {
-    pub fn read(&self, names: &Names, wrong: &mut ConfigErrors) -> Egress {
+impl EgressOptions {
+    pub fn read(&self, names: &Names, errors: &mut ConfigErrors) -> Egress {
         let Some(file) = &self.egress_selector_config_file else { return Egress::default() };
         let known = ["v1beta1", "v1alpha1"].map(|version| format!("{}/{version}", names.group("apiserver")));
         let whole = manifest::read(file, "EgressSelectorConfiguration", &known);
-        let Some(whole) = wrong.take(OPTION, whole) else { return Egress::default() };
+        let Some(whole) = errors.take(OPTION, whole) else { return Egress::default() };
         let (egress, problems) = ways(&whole);
         for why in problems {
-            wrong.add(OPTION, format!("{}: {why}", file.display()));
+            errors.add(OPTION, format!("{}: {why}", file.display()));
         }
         egress
     }
 }
 
-/// The ways that a file names, and everything that is wrong with it.
+/// The dialers of a configuration, and all of its errors.
 fn ways(whole: &Value) -> (Egress, Vec<String>) {
     let (mut egress, mut problems) = (Egress::default(), Vec::new());
     let selections = whole.items(&["egressSelections"]);
@@ -46,7 +46,7 @@ fn ways(whole: &Value) -> (Egress, Vec<String>) {
     let mut seen: Vec<String> = Vec::new();
     for (at, (selection, way)) in selections.iter().zip(read).enumerate() {
         let name = match selection.text(&["name"]) {
-            // what it was once called
+            // the former name
             "master" => "controlplane".to_owned(),
             name => name.to_lowercase(),
         };
@@ -173,7 +173,7 @@ fn over_tcp(tcp: &Value, problems: &mut Vec<String>) -> Option<Target> {
     }
 }
 
-/// What is in a file that TLS needs: always, if it is said what is so without it.
+/// Reads a TLS file, which may be required.
 fn file(
     tls: &Value,
     field: &str,
@@ -210,17 +210,17 @@ mod tests {
         let file = folder.path().join("egress.yaml");
         let head = "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\n";
         std::fs::write(&file, format!("{head}egressSelections:\n{selections}")).unwrap();
-        let mut wrong = ConfigErrors::default();
+        let mut errors = ConfigErrors::default();
         let egress =
-            Outward { egress_selector_config_file: Some(file) }.read(&Names::kubernetes(), &mut wrong);
-        (egress, wrong.check().err().map(|why| why.to_string()).unwrap_or_default())
+            EgressOptions { egress_selector_config_file: Some(file) }.read(&Names::kubernetes(), &mut errors);
+        (egress, errors.check().err().map(|why| why.to_string()).unwrap_or_default())
     }
 
     #[test]
     fn ways_are_read() {
         let connection = |name: &str, rest: &str| format!("- {{name: {name}, connection: {{{rest}}}}}\n");
         let socket = "transport: {uds: {udsName: /run/k}}";
-        let (egress, wrong) = read(
+        let (egress, errors) = read(
             &[
                 connection("Cluster", &format!("proxyProtocol: GRPC, {socket}")),
                 connection("master", "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://p:1'}}"),
@@ -228,7 +228,7 @@ mod tests {
             ]
             .concat(),
         );
-        assert_eq!(wrong, "");
+        assert_eq!(errors, "");
         assert_eq!(format!("{:?}", egress.cluster), "Through(Proxy(Grpc at /run/k))");
         assert_eq!(format!("{:?}", egress.control_plane), "Through(Proxy(HttpConnect at p:1))");
         assert!(matches!(egress.etcd, Dialer::Direct));
@@ -236,49 +236,58 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_told() {
-        let told = |rest: &str, part: &str| {
-            let (_, wrong) = read(&format!("- {{name: cluster, connection: {{{rest}}}}}\n"));
-            assert!(wrong.starts_with(OPTION) && wrong.contains(part), "{rest}: {wrong}");
+        let message = |rest: &str, part: &str| {
+            let (_, errors) = read(&format!("- {{name: cluster, connection: {{{rest}}}}}\n"));
+            assert!(errors.starts_with(OPTION) && errors.contains(part), "{rest}: {errors}");
         };
-        told(
+        message(
             "proxyProtocol: Carrier",
             "service.connection.protocol: Unsupported value: \"Carrier\": supported values: \"Direct\", \"HTTPConnect\", \"GRPC\"",
         );
-        told(
+        message(
             "proxyProtocol: GRPC",
             "service.connection.transport: Required value: transport must be set for GRPC",
         );
-        told("proxyProtocol: Direct, transport: {}", "Transport config should be absent for direct connect");
-        told("proxyProtocol: HTTPConnect, transport: {}", "One of TCP or UDS must be set");
-        told(
+        message(
+            "proxyProtocol: Direct, transport: {}",
+            "Transport config should be absent for direct connect",
+        );
+        message("proxyProtocol: HTTPConnect, transport: {}", "One of TCP or UDS must be set");
+        message(
             "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://p'}, uds: {udsName: x}}",
             "service.connection.tcp: Invalid value: \"http://p\": TCP and UDS cannot both be set",
         );
-        told("proxyProtocol: GRPC, transport: {tcp: {url: 'http://p'}}", "UDS must be set with GRPC");
-        told(
+        message("proxyProtocol: GRPC, transport: {tcp: {url: 'http://p'}}", "UDS must be set with GRPC");
+        message(
             "proxyProtocol: GRPC, transport: {uds: {}}",
             "service.connection.udsName: Invalid value: \"nil\"",
         );
         let tcp = |rest: &str| format!("proxyProtocol: HTTPConnect, transport: {{tcp: {{{rest}}}}}");
-        told(
+        message(
             &tcp("url: 'p:1'"),
             "service.connection.url: Invalid value: \"p:1\": supported connection protocols",
         );
-        told(
+        message(
             &tcp("url: 'http://p:1', tlsConfig: {}"),
             "TLSConfig config should not be present when using HTTP",
         );
-        told(
+        message(
             &tcp("url: 'https://p:1'"),
             "service.connection.tlsConfig: Required value: TLSConfig must be present",
         );
         let three = tcp("url: 'https://p:1', tlsConfig: {caBundle: /none/ca, clientCert: /none/cert}");
-        told(&three, "tlsConfig.caBundle: Invalid value: \"/none/ca\": TLS config ca bundle does not exist");
-        told(&three, "tlsConfig.clientCert: Invalid value: \"/none/cert\": TLS client cert does not exist");
-        told(&three, "tlsConfig.clientKey: Invalid value: \"nil\": Using TLS requires clientKey");
+        message(
+            &three,
+            "tlsConfig.caBundle: Invalid value: \"/none/ca\": TLS config ca bundle does not exist",
+        );
+        message(
+            &three,
+            "tlsConfig.clientCert: Invalid value: \"/none/cert\": TLS client cert does not exist",
+        );
+        message(&three, "tlsConfig.clientKey: Invalid value: \"nil\": Using TLS requires clientKey");
         let direct = |name: &str| format!("- {{name: {name}, connection: {{proxyProtocol: Direct}}}}\n");
-        let (_, wrong) = read(&[direct("master"), direct("moon"), direct("controlplane")].concat());
-        assert!(wrong.contains("service.connection: Unsupported value: \"moon\": supported values: \"cluster\", \"controlplane\", \"etcd\""), "{wrong}");
-        assert!(wrong.contains("service.connection[2]: Duplicate value: \"controlplane\""), "{wrong}");
+        let (_, errors) = read(&[direct("master"), direct("moon"), direct("controlplane")].concat());
+        assert!(errors.contains("service.connection: Unsupported value: \"moon\": supported values: \"cluster\", \"controlplane\", \"etcd\""), "{errors}");
+        assert!(errors.contains("service.connection[2]: Duplicate value: \"controlplane\""), "{errors}");
     }
 }
