@@ -8,8 +8,8 @@ use schema::proto::ProtoError;
 
 use crate::wire::{Field, Writer, fields};
 
-pub(crate) const RANGE: &str = "/etcdserverpb.KV/RangeRequest";
-pub(crate) const TXN: &str = "/etcdserverpb.KV/TxnRequest";
+pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
+pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
